@@ -1,0 +1,273 @@
+"""The contract every environment here keeps: text in, text out, and an `info` that a trainer can rely on.
+
+`TextEnv` owns what is the same everywhere (seeding, options, the step budget, the contract keys of `info`, the identity of a task)
+and leaves to an environment what only it knows: its tasks, its rules, its state. `agentgym_flow.testing` checks the
+contract on any subclass.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
+
+import gymnasium as gym
+
+from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
+from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.spaces import UnicodeText
+
+SPLITS = ("train", "valid", "test")
+"""The names of the splits, everywhere."""
+
+MAX_CANDIDATES = 64
+"""`candidates()` never proposes more actions than this."""
+
+
+class Transition(NamedTuple):
+    """What the rules of an environment say about one action.
+
+    Attributes:
+        observation: the text after the action.
+        reward: the native reward.
+        terminated: whether the rules ended the episode.
+        action_valid: whether the text parsed and the rules accepted it in this state.
+    """
+
+    observation: str
+    reward: float
+    terminated: bool
+    action_valid: bool
+
+
+class TextEnv(gym.Env[str, str]):
+    """Base of all text environments.
+
+    A subclass sets `env_id`, calls `super().__init__`, and implements the members below marked abstract. It keeps everything
+    that decides the future in plain attributes, so that `copy.deepcopy(env.unwrapped)` is a clone and the environment pickles.
+
+    Args:
+        split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
+        max_steps: the step after which an unfinished episode is truncated; at least 1.
+        settings: every other keyword argument that is needed to build the same environment again, JSON-able,
+            without paths (official data is named in `data`).
+        data: official data in use, name -> SHA-256; empty for embedded tasks.
+        render_mode: one of `metadata["render_modes"]`, or None.
+
+    Raises:
+        UnknownSplit: `split` is neither a split nor an alias.
+        BadSetting: `max_steps` is not a positive integer, or `render_mode` is not offered.
+    """
+
+    env_id: ClassVar[str]
+    """The registered id of the text face, for example `"agentgym_flow/Sokoban-v0"`."""
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+    split_aliases: ClassVar[Mapping[str, str]] = {}
+    """Official names of splits -> ours."""
+    reset_options: ClassVar[tuple[str, ...]] = ("task",)
+    """The keys that `reset(options=...)` understands."""
+    presentation_settings: ClassVar[frozenset[str]] = frozenset()
+    """Settings that change the text but not the decision problem: left out of `task_key`."""
+
+    def __init__(
+        self,
+        *,
+        split: str,
+        max_steps: int,
+        settings: Mapping[str, Any],
+        data: Mapping[str, str] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.split = check_split(split, self.split_aliases)
+        self.max_steps = check_positive("max_steps", max_steps)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            offered = ", ".join(self.metadata["render_modes"])
+            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: {offered}")
+        self.render_mode = render_mode
+        self.settings = dict(settings)
+        self.data = dict(data or {})
+        self.observation_space = UnicodeText(1 << 20)
+        self.action_space = UnicodeText(1 << 20)
+        self.task = -1
+        self.task_key = ""
+        self.goal = ""
+        self.steps = 0
+        self._playing = False
+        dynamics = {k: v for k, v in self.settings.items() if k not in self.presentation_settings}
+        self._identity = [self.env_id, dynamics, self.data]
+
+    # ---------------------------------------------------------------- what an environment provides
+    @property
+    @abstractmethod
+    def num_tasks(self) -> int:
+        """The number of tasks in this split."""
+
+    @abstractmethod
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        """Start task number `task`: set `self.task_key` (by `make_task_key`) and `self.goal`; return the first observation."""
+
+    @abstractmethod
+    def _apply(self, action: str) -> Transition:
+        """Apply the text `action` to the state. Never raises for any text; an invalid one leaves the state as it is."""
+
+    @abstractmethod
+    def state_key(self) -> str:
+        """Return the identity of the present state within `task_key`, at most 64 characters.
+
+        Equal keys imply: the same further actions give the same rewards, terminations, success and admissible
+        actions, time limit aside. Terminal states are `end:success:...` or `end:fail:...`.
+        """
+
+    @abstractmethod
+    def describe_state(self) -> str:
+        """Return the state that `state_key` stands for, for a person to read."""
+
+    @abstractmethod
+    def score(self) -> float:
+        """Return the native metric in [0, 1] if the episode ended now; 0 before an irrevocable act."""
+
+    def success(self) -> bool:
+        """Return whether the task is achieved: score 1, unless the data set names another threshold."""
+        return self.score() == 1.0
+
+    @abstractmethod
+    def admissible_actions(self) -> list[str]:
+        """Return a fresh list of playable strings in a fixed order; complete for closed languages."""
+
+    def action_templates(self) -> list[str]:
+        """Return a fresh list of templates such as `"search[{query}]"`; empty when the language is closed."""
+        return []
+
+    @abstractmethod
+    def sample_action(self, rng: Stream) -> str:
+        """Return a random valid action, filling templates from what was shown."""
+
+    def candidates(self) -> list[str]:
+        """Return at most `MAX_CANDIDATES` concrete actions, built only from what has been shown."""
+        return self.admissible_actions()[:MAX_CANDIDATES]
+
+    @abstractmethod
+    def expert_action(self) -> str | None:
+        """Return a winning next action, or None when the task can no longer be won. May use hidden task data."""
+
+    def _extra_info(self) -> dict[str, Any]:
+        """Return the environment's own keys of `info`, fresh on every call."""
+        return {}
+
+    # ---------------------------------------------------------------- what comes from outside (the tape)
+    @property
+    def tape_entry(self) -> Any:
+        """What the last reset or step took from outside (task, seed, actions), JSON-able; None when nothing."""
+        return None
+
+    def use_tape(self, entries: Sequence[Any] | None) -> None:
+        """Make the next episode take outside results from `entries` (one for the reset, one a step) instead of asking again.
+
+        Raises `BadSetting` when this environment takes nothing from outside and the tape is not empty.
+        """
+        if entries is not None and any(entry is not None for entry in entries):
+            raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a tape")
+
+    # ---------------------------------------------------------------- Gymnasium
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        `seed` draws the task and the noise; `options={"task": k}` fixes the task (noise from `seed`, or 0).
+        Returns the first observation and `info`.
+
+        Raises:
+            UnknownOption: a key of `options` is not in `reset_options`.
+            UnknownTask: the task is not an integer in `range(num_tasks)`.
+        """
+        super().reset(seed=seed)
+        options = options or {}
+        for key in options:
+            if key not in self.reset_options:
+                raise UnknownOption.among(key, self.reset_options)
+        fixed = options.get("task")
+        # Raw bits are the only output of NumPy whose stream is promised across versions.
+        bits = 0 if fixed is not None and seed is None else int(self.np_random.bit_generator.random_raw())
+        noise = Stream(self.env_id, "episode", bits)
+        drawn = noise.below(self.num_tasks)
+        self.task = drawn if fixed is None else self._check_task(fixed)
+        self.steps = 0
+        observation = self._begin(self.task, noise, options)
+        self._playing = True
+        return observation, self._info(True)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Apply `action`; return observation, native reward, terminated, truncated and `info`.
+
+        Raises `ResetNeeded` before the first reset and after the end; never for any text.
+        """
+        if not self._playing:
+            raise ResetNeeded(
+                "the episode has ended: call reset() before the next step()"
+                if self.task >= 0
+                else "call reset() before the first step()"
+            )
+        observation, reward, terminated, action_valid = self._apply(action)
+        self.steps += 1
+        truncated = not terminated and self.steps >= self.max_steps
+        self._playing = not (terminated or truncated)
+        return observation, reward, terminated, truncated, self._info(action_valid)
+
+    def render(self) -> Any:
+        """Return the picture of the present state in `render_mode`; `"ansi"` is `describe_state()`."""
+        if self.render_mode == "ansi":
+            return self.describe_state()
+        return None
+
+    def _info(self, action_valid: bool) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "task_key": self.task_key,
+            "goal": self.goal,
+            "state_key": self.state_key(),
+            "success": self.success(),
+            "score": self.score(),
+            "action_valid": action_valid,
+            "admissible_actions": self.admissible_actions(),
+            "action_templates": self.action_templates(),
+            **self._extra_info(),
+        }
+
+    # ---------------------------------------------------------------- identity
+    def make_task_key(self, content: Any) -> str:
+        """Return the identity of the decision problem: the environment's name and 24 hex digits.
+
+        Hashes the id, the settings that matter, the data digests and the JSON-able task `content`.
+        """
+        name = self.env_id.rpartition("/")[2].rpartition("-v")[0].lower()
+        return f"{name}:{stable_hash([*self._identity, content])[:24]}"
+
+    def _check_task(self, task: object) -> int:
+        try:
+            index = operator.index(cast(SupportsIndex, task))
+        except TypeError:
+            index = -1
+        if isinstance(task, bool) or not 0 <= index < self.num_tasks:
+            raise UnknownTask(
+                f"task {task!r} does not exist: split {self.split!r} has the tasks 0 to {self.num_tasks - 1}"
+            )
+        return index
+
+
+def check_split(split: str, aliases: Mapping[str, str]) -> str:
+    """Return our name of `split`. Raises `UnknownSplit` with the closest known name."""
+    name = aliases.get(split, split)
+    if name not in SPLITS:
+        raise UnknownSplit.among(split, [*SPLITS, *aliases])
+    return name
+
+
+def check_positive(name: str, value: object) -> int:
+    """Return `value` as a positive `int`. Raises `BadSetting` naming the setting."""
+    try:
+        number = operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise BadSetting(f"{name} must be an integer of at least 1, got {value!r}")
+    return number

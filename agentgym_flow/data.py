@@ -1,0 +1,112 @@
+"""Official data on disk: a name stands for a path on this machine and the SHA-256 of what lies there.
+
+Logs and task keys carry names and digests, never paths. The registry is one JSON file in the user's data folder, or in the folder
+that the environment variable `AGENTGYM_FLOW_HOME` names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym_flow.errors import BadData, UnknownData
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Official data: its name, where it is on this machine, and the digest of its content."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+def home() -> Path:
+    """Return the folder of the registry: `AGENTGYM_FLOW_HOME`, or the user's data folder."""
+    chosen = os.environ.get("AGENTGYM_FLOW_HOME")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "agentgym_flow"
+
+
+def content_digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, or of a folder's relative file names and their contents in sorted order.
+
+    Raises `BadData` when nothing is there or it cannot be read.
+    """
+    root = Path(path)
+    try:
+        if root.is_file():
+            return _file_digest(root)
+        if not root.is_dir():
+            raise BadData(f"there is no file or folder at {root}")
+        total = hashlib.sha256()
+        for file in sorted(p for p in root.rglob("*") if p.is_file()):
+            total.update(file.relative_to(root).as_posix().encode() + b"\0" + _file_digest(file).encode() + b"\n")
+        return total.hexdigest()
+    except OSError as error:
+        raise BadData(f"cannot read {root}: {error.strerror}") from error
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def registered() -> list[DataSet]:
+    """Return the registered data sets by name. Raises `BadData` when the registry file is damaged."""
+    file = home() / "data.json"
+    if not file.exists():
+        return []
+    try:
+        rows = json.loads(file.read_text("utf-8"))
+        return [DataSet(name, Path(row["path"]), row["sha256"]) for name, row in sorted(rows.items())]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadData(f"the data registry {file} is damaged ({error}); delete it and add the data again") from None
+
+
+def add(name: str, path: str | os.PathLike[str]) -> DataSet:
+    """Register `path` under `name`, replacing an older entry; returns the data set with its digest.
+
+    Raises `BadData` when the name is not a plain word or nothing readable is at `path`.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadData(f"{name!r} cannot name a data set: use letters, digits, '.', '_' and '-', at most 64")
+    found = DataSet(name, Path(path).resolve(), content_digest(path))
+    rows = {d.name: {"path": str(d.path), "sha256": d.sha256} for d in [*registered(), found]}
+    folder = home()
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / "data.json.partial"
+    partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+    partial.replace(folder / "data.json")
+    return found
+
+
+def resolve(data: str | os.PathLike[str]) -> DataSet:
+    """Return the data set for a registered name or a path; a bare path is named by its last part.
+
+    Raises:
+        UnknownData: neither a registered name nor an existing path.
+        BadData: the content of a registered data set has changed since it was added.
+    """
+    known = {d.name: d for d in registered()}
+    if str(data) in known:
+        entry = known[str(data)]
+        digest = content_digest(entry.path)
+        if digest != entry.sha256:
+            raise BadData(
+                f"data set {entry.name!r} at {entry.path} has changed since it was added; "
+                f"run: agentgym-flow data add {entry.name} {entry.path}"
+            )
+        return entry
+    path = Path(data)
+    if path.exists():
+        return DataSet(path.stem, path.resolve(), content_digest(path))
+    raise UnknownData.among(data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH")

@@ -1,0 +1,282 @@
+"""What happened: a turn, an episode, a group of episodes of one task, and the digest chain that proves an episode.
+
+Everything that records play (rollouts, evaluation, replay, the terminal player) uses `Recorder`, so there is one way in which an
+episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import GroupMismatch
+from agentgym_flow.seeding import canonical
+
+SCHEMA = "agentgym_flow.episode/1"
+"""The name of the episode log format, the first field of every line."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One decision and what came of it.
+
+    Attributes:
+        observation: the text the policy saw.
+        state_key: the identity of the state it acted in.
+        action: the environment's command.
+        reward: the native reward.
+        next_observation: the text after the action.
+        next_state_key: the identity of the state after the action.
+        terminated: the rules ended the episode here.
+        truncated: the step budget ended the episode here.
+        action_valid: the text parsed and the rules accepted it.
+        success: the task is achieved after this turn.
+        score: the native metric after this turn, in [0, 1].
+        tape: what the environment took from outside in this step, or None.
+        completion: the raw text of the policy, or None when it is the action itself.
+        prompt_ids: the tokens the policy was given, when it has tokens.
+        completion_ids: the tokens it sampled.
+        logprobs: their log-probabilities under the sampling policy, one per token of `completion_ids`.
+        phi: the potential of `state_key`, written by `rewards.relabel`.
+        phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
+        anchor: the identity of the group of turns that decided in the same state, written by `rewards.relabel`.
+    """
+
+    observation: str
+    state_key: str
+    action: str
+    reward: float
+    next_observation: str
+    next_state_key: str
+    terminated: bool
+    truncated: bool
+    action_valid: bool
+    success: bool
+    score: float
+    tape: Any = None
+    completion: str | None = None
+    prompt_ids: Sequence[int] | None = None
+    completion_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+    phi: float | None = None
+    phi_next: float | None = None
+    anchor: str | None = None
+
+
+@dataclass(slots=True)
+class Episode:
+    """One attempt at a task, from the reset on.
+
+    Attributes:
+        env_id: the id of the text environment.
+        kwargs: its settings (without split, step budget and paths).
+        data: official data used, name -> SHA-256.
+        split: the split of the task.
+        task: the index of the task in the split.
+        task_key: the identity of the decision problem.
+        goal: the instruction.
+        seed: the seed given to `reset`.
+        attempt: 0, 1, ... for several attempts at the same task and seed.
+        max_steps: the step budget.
+        observation: the text after the reset.
+        state_key: the identity of the initial state.
+        tape: what the reset took from outside, or None.
+        turns: the decisions, in order.
+        source: the task family or data set, for statistics per source.
+        meta: anything else about the run (policy name, sampling); never part of the digest.
+    """
+
+    env_id: str
+    kwargs: dict[str, Any]
+    data: dict[str, str]
+    split: str
+    task: int
+    task_key: str
+    goal: str
+    seed: int
+    attempt: int
+    max_steps: int
+    observation: str
+    state_key: str
+    tape: Any = None
+    turns: list[Turn] = field(default_factory=list)
+    source: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the rules ended the episode."""
+        return bool(self.turns) and self.turns[-1].terminated
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the step budget ended the episode."""
+        return bool(self.turns) and self.turns[-1].truncated
+
+    @property
+    def success(self) -> bool:
+        """Whether the task was achieved when the episode ended (or where it was cut off)."""
+        return bool(self.turns) and self.turns[-1].success
+
+    @property
+    def score(self) -> float:
+        """The native metric at the end, in [0, 1]."""
+        return self.turns[-1].score if self.turns else 0.0
+
+    @property
+    def total_reward(self) -> float:
+        """The undiscounted return: the sum of native rewards in order of time."""
+        return sum(turn.reward for turn in self.turns)
+
+    @property
+    def state_keys(self) -> list[str]:
+        """The states visited, the initial one first; one longer than `turns`."""
+        return [self.state_key, *(turn.next_state_key for turn in self.turns)]
+
+    @property
+    def start_digest(self) -> str:
+        """SHA-256 (hex) of what the episode started from; equal for all members of a group."""
+        settings = [SCHEMA, self.env_id, self.kwargs, self.data, self.task_key, self.seed, self.max_steps]
+        return hashlib.sha256(canonical([*settings, self.observation, self.state_key])).hexdigest()
+
+    def digests(self) -> list[str]:
+        """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).
+
+        `h_0` is `start_digest`; `h_t` is SHA-256 of the bytes of `h_{t-1}` and of the canonical JSON of the turn's action,
+        observation, reward, flags, success, score, state key and tape entry.
+        """
+        link = bytes.fromhex(self.start_digest)
+        chain = [link.hex()]
+        for turn in self.turns:
+            facts = [
+                turn.action,
+                turn.next_observation,
+                float(turn.reward),
+                turn.terminated,
+                turn.truncated,
+                turn.success,
+                float(turn.score),
+                turn.next_state_key,
+                turn.tape,
+            ]
+            link = hashlib.sha256(link + canonical(facts)).digest()
+            chain.append(link.hex())
+        return chain
+
+
+@dataclass(slots=True)
+class Group:
+    """Several attempts at one task from one identical start, the unit of relative advantages.
+
+    Raises `GroupMismatch` when empty or when two members have different `start_digest`s.
+    """
+
+    episodes: list[Episode]
+
+    def __post_init__(self) -> None:
+        if not self.episodes:
+            raise GroupMismatch("a group needs at least one episode")
+        first = self.episodes[0]
+        for other in self.episodes[1:]:
+            if other.start_digest != first.start_digest:
+                raise GroupMismatch(
+                    f"attempts {first.attempt} and {other.attempt} do not start alike: task {first.task_key} seed {first.seed} "
+                    f"against task {other.task_key} seed {other.seed}; a group needs one task, one seed and equal settings"
+                )
+
+    @property
+    def task_key(self) -> str:
+        """The identity of the decision problem that all members share."""
+        return self.episodes[0].task_key
+
+    @property
+    def turns(self) -> list[Turn]:
+        """All turns of all members, episode by episode."""
+        return [turn for episode in self.episodes for turn in episode.turns]
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def __iter__(self) -> Iterator[Episode]:
+        return iter(self.episodes)
+
+
+class Recorder:
+    """Plays one `TextEnv` and writes down what happens.
+
+    Works on the unwrapped environment, so that what is recorded are native rewards whatever wrappers shape.
+
+    Args:
+        env: a text environment, possibly wrapped.
+
+    Raises:
+        TypeError: the environment is not a `TextEnv`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        base = env.unwrapped
+        if not isinstance(base, TextEnv):
+            raise TypeError(f"episodes are recorded on a TextEnv, got {type(base).__name__}")
+        self.env: TextEnv = base
+        self.episode: Episode | None = None
+        self.observation = ""
+        self.info: dict[str, Any] = {}
+
+    def reset(self, *, seed: int, task: int | None = None, attempt: int = 0, **options: Any) -> Episode:
+        """Start an episode and return it; it grows with every `step`. `task` None lets the seed draw the task."""
+        env = self.env
+        chosen = options if task is None else {"task": task, **options}
+        self.observation, self.info = env.reset(seed=seed, options=chosen)
+        self.episode = Episode(
+            env_id=env.env_id,
+            kwargs=dict(env.settings),
+            data=dict(env.data),
+            split=env.split,
+            task=env.task,
+            task_key=env.task_key,
+            goal=env.goal,
+            seed=seed,
+            attempt=attempt,
+            max_steps=env.max_steps,
+            observation=self.observation,
+            state_key=self.info["state_key"],
+            tape=env.tape_entry,
+            source=str(self.info.get("source", "")),
+        )
+        return self.episode
+
+    def step(self, action: str, **of_policy: Any) -> Turn:
+        """Apply `action`, append the turn to the episode and return it.
+
+        `of_policy` may hold `completion`, `prompt_ids`, `completion_ids` and `logprobs`. Raises `ResetNeeded` when no
+        episode is under way.
+        """
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        assert self.episode is not None  # step() above raises ResetNeeded before the first reset
+        turn = Turn(
+            observation=self.observation,
+            state_key=self.info["state_key"],
+            action=action,
+            reward=reward,
+            next_observation=observation,
+            next_state_key=info["state_key"],
+            terminated=terminated,
+            truncated=truncated,
+            action_valid=info["action_valid"],
+            success=info["success"],
+            score=info["score"],
+            tape=self.env.tape_entry,
+            **of_policy,
+        )
+        self.episode.turns.append(turn)
+        self.observation, self.info = observation, info
+        return turn
+
+    @property
+    def done(self) -> bool:
+        """Whether the present episode has ended."""
+        episode = self.episode
+        return episode is not None and (episode.terminated or episode.truncated)

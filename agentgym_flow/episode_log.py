@@ -1,0 +1,257 @@
+"""Episode log v1: one episode a line, UTF-8 JSONL, gzip when the name ends in `.gz`.
+
+The one writer and the one reader. A line holds what is needed to step the episode again and to prove that it came out the same;
+it holds no observation (stepping gives them back), no path, no time and no host name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from agentgym_flow.episode import SCHEMA, Episode
+from agentgym_flow.errors import BadLog
+
+
+@dataclass(slots=True)
+class LoggedEpisode:
+    """One line of a log; the fields in the order of the file.
+
+    Attributes:
+        schema: `"agentgym_flow.episode/1"`.
+        env_id: the id of the text environment.
+        kwargs: its settings.
+        data: official data used, name -> SHA-256.
+        split: the split.
+        task: the index of the task.
+        task_key: the identity of the decision problem.
+        seed: the seed of the reset.
+        attempt: the number of the attempt.
+        max_steps: the step budget.
+        actions: the commands, one per step.
+        rewards: the native rewards, one per step.
+        terminated: whether the rules ended the episode.
+        truncated: whether the step budget ended it.
+        success: whether the task was achieved.
+        score: the native metric, in [0, 1].
+        digests: the first 16 hex digits of h_0 ... h_T, one more than actions.
+        digest: all 64 of h_T.
+        tape: what came from outside, reset first; absent when nothing did.
+        completions: the raw texts of the policy, one per step; absent when they are the actions.
+        meta: unverified remarks on the run; absent when there are none.
+    """
+
+    schema: str
+    env_id: str
+    kwargs: dict[str, Any]
+    data: dict[str, str]
+    split: str
+    task: int
+    task_key: str
+    seed: int
+    attempt: int
+    max_steps: int
+    actions: list[str]
+    rewards: list[float]
+    terminated: bool
+    truncated: bool
+    success: bool
+    score: float
+    digests: list[str]
+    digest: str
+    tape: list[Any] | None = None
+    completions: list[str] | None = None
+    meta: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, episode: Episode) -> Self:
+        """Return the log line of a recorded episode."""
+        chain = episode.digests()
+        tape = [episode.tape, *(turn.tape for turn in episode.turns)]
+        spoken = any(turn.completion is not None for turn in episode.turns)
+        return cls(
+            schema=SCHEMA,
+            env_id=episode.env_id,
+            kwargs=episode.kwargs,
+            data=episode.data,
+            split=episode.split,
+            task=episode.task,
+            task_key=episode.task_key,
+            seed=episode.seed,
+            attempt=episode.attempt,
+            max_steps=episode.max_steps,
+            actions=[turn.action for turn in episode.turns],
+            rewards=[float(turn.reward) for turn in episode.turns],
+            terminated=episode.terminated,
+            truncated=episode.truncated,
+            success=episode.success,
+            score=float(episode.score),
+            digests=[link[:16] for link in chain],
+            digest=chain[-1],
+            tape=tape if any(entry is not None for entry in tape) else None,
+            completions=[turn.completion or turn.action for turn in episode.turns] if spoken else None,
+            meta=episode.meta or None,
+        )
+
+    def line(self) -> str:
+        """Return the line of JSON, without the newline; ASCII, because a policy's lone surrogate has no UTF-8 form."""
+        row = {k: v for k, v in asdict(self).items() if v is not None}
+        return json.dumps(row, allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, line: str, where: str = "line") -> Self:
+        """Return the episode of one line of JSON. Raises `BadLog`, its message starting with `where`."""
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise BadLog(f"{where}: not JSON ({error}); the log was truncated or edited") from None
+        if not isinstance(row, dict):
+            raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
+        if row.get("schema") != SCHEMA:
+            raise BadLog(f"{where}: schema is {row.get('schema')!r}, this version reads {SCHEMA!r}")
+        for name, kind in _REQUIRED.items():
+            if name not in row:
+                raise BadLog(f"{where}: field {name!r} is missing")
+            if not _is(row[name], kind):
+                raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
+        unknown = sorted(row.keys() - _FIELDS)
+        if unknown:
+            raise BadLog(f"{where}: unknown field {unknown[0]!r}")
+        logged = cls(**row)
+        logged._check_shape(where)
+        return logged
+
+    def _check_shape(self, where: str) -> None:
+        steps = len(self.actions)
+        lengths = {"rewards": (self.rewards, steps), "digests": (self.digests, steps + 1)}
+        if self.tape is not None:
+            lengths["tape"] = (self.tape, steps + 1)
+        if self.completions is not None:
+            lengths["completions"] = (self.completions, steps)
+        for name, (values, expected) in lengths.items():
+            if not isinstance(values, list) or len(values) != expected:
+                raise BadLog(f"{where}: {name} must be a list of {expected} for {steps} actions")
+        for name, items, kind in (
+            ("actions", self.actions, str),
+            ("rewards", self.rewards, float),
+            ("digests", self.digests, str),
+        ):
+            if not all(_is(item, kind) for item in items):
+                raise BadLog(f"{where}: every element of {name} must be {kind.__name__}")
+
+
+_FIELDS = {f.name for f in fields(LoggedEpisode)}
+_REQUIRED: dict[str, type] = {
+    "env_id": str,
+    "kwargs": dict,
+    "data": dict,
+    "split": str,
+    "task": int,
+    "task_key": str,
+    "seed": int,
+    "attempt": int,
+    "max_steps": int,
+    "actions": list,
+    "rewards": list,
+    "terminated": bool,
+    "truncated": bool,
+    "success": bool,
+    "score": float,
+    "digests": list,
+    "digest": str,
+}
+
+
+def _is(value: object, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+class LogWriter:
+    """Writes a log line by line into `<path>.partial` and gives it its name when all is written.
+
+    A context manager. On any error but Ctrl-C the partial file is removed; on Ctrl-C the episodes finished so far are kept under
+    the log's name. `OSError` (a full disk, a missing folder) passes through after the partial file is removed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._partial = self.path.with_name(self.path.name + ".partial")
+        self._file: IO[bytes] | None = None
+        self._raw: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._raw = self._partial.open("wb")
+        # No name and no time in the gzip header: equal episodes, equal bytes.
+        zipped = self.path.suffix == ".gz"
+        self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0) if zipped else self._raw  # type: ignore[assignment]
+        return self
+
+    def write(self, episode: Episode | LoggedEpisode) -> None:
+        """Append one episode."""
+        assert self._file is not None, "LogWriter is a context manager: use it in a with statement"
+        logged = LoggedEpisode.of(episode) if isinstance(episode, Episode) else episode
+        self._file.write(logged.line().encode("ascii") + b"\n")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        keep = kind is None or issubclass(kind, KeyboardInterrupt)
+        try:
+            self._close(sync=keep)
+        except OSError:
+            self._partial.unlink(missing_ok=True)
+            raise
+        if keep:
+            self._partial.replace(self.path)
+        else:
+            self._partial.unlink(missing_ok=True)
+
+    def _close(self, sync: bool) -> None:
+        assert self._file is not None and self._raw is not None
+        try:
+            if self._file is not self._raw:
+                self._file.close()
+            self._raw.flush()
+            if sync:
+                os.fsync(self._raw.fileno())
+        finally:
+            self._raw.close()
+
+
+def write_log(path: str | os.PathLike[str], episodes: Iterable[Episode | LoggedEpisode]) -> None:
+    """Write all `episodes` to `path`; nothing is left there when it fails."""
+    with LogWriter(path) as writer:
+        for episode in episodes:
+            writer.write(episode)
+
+
+def read_log(path: str | os.PathLike[str]) -> Iterator[LoggedEpisode]:
+    """Yield the episodes of a log, line by line.
+
+    Raises `BadLog` naming the file and the line that cannot be read, or that the file is not there or cut off.
+    """
+    path = Path(path)
+    opened = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith("\n"):
+                    raise BadLog(f"{path.name} line {number}: the last line has no end; the log was truncated")
+                yield LoggedEpisode.parse(line, f"{path.name} line {number}")
+    except FileNotFoundError:
+        raise BadLog(f"there is no log at {path}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise BadLog(f"{path.name} after line {number}: the file is damaged or truncated ({error})") from None

@@ -1,0 +1,108 @@
+"""Every error this package raises on purpose: typed, and each says what to do next.
+
+All derive from `AgentGymFlowError` and also from the built-in or Gymnasium class that callers already
+catch (`ValueError`, `ImportError`, `gymnasium.error.ResetNeeded`, ...). Each takes one message, so that an error
+survives pickling across the process boundary of `AsyncVectorEnv`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Self
+
+from gymnasium import error as gymnasium_error
+
+
+class AgentGymFlowError(Exception):
+    """Base of all errors of this package."""
+
+
+class UnknownName(AgentGymFlowError, ValueError):
+    """A name was given that is not among the known ones."""
+
+    kind = "name"
+
+    @classmethod
+    def among(cls, name: object, known: Iterable[str], advice: str = "") -> Self:
+        """Build the error for `name`, proposing the closest of `known`; `advice` is appended as it is."""
+        choices = list(known)
+        close = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.5)
+        guess = f" Did you mean {close[0]!r}?" if close else ""
+        listing = f" Known: {', '.join(choices)}." if choices else f" No {cls.kind} is known yet."
+        return cls(f"Unknown {cls.kind} {name!r}.{guess}{listing}{' ' + advice if advice else ''}")
+
+
+class UnknownSplit(UnknownName):
+    """A split that the environment does not have."""
+
+    kind = "split"
+
+
+class UnknownOption(UnknownName):
+    """A key of `reset(options=...)`, or a value of a keyword, that does not exist."""
+
+    kind = "option"
+
+
+class UnknownEnvironment(UnknownName):
+    """An environment id that is not registered."""
+
+    kind = "environment"
+
+
+class UnknownData(UnknownName):
+    """A data set name that is not registered on this machine."""
+
+    kind = "data set"
+
+
+class UnknownPolicy(UnknownName):
+    """A policy description that names no policy."""
+
+    kind = "policy"
+
+
+class UnknownTask(AgentGymFlowError, ValueError):
+    """A task index outside the split, or of the wrong type."""
+
+
+class BadSetting(AgentGymFlowError, ValueError):
+    """A keyword argument has a value that cannot work; the message names the setting and the allowed range."""
+
+
+class BadLevel(AgentGymFlowError, ValueError):
+    """A level string or level file cannot be read; the message names the file and the line."""
+
+
+class BadData(AgentGymFlowError, ValueError):
+    """Data on disk is missing, unreadable, or not what its digest says."""
+
+
+class BadLog(AgentGymFlowError, ValueError):
+    """An episode log is truncated, edited or not an episode log; the message names the line."""
+
+
+class GroupMismatch(AgentGymFlowError, ValueError):
+    """Episodes put into one group did not start from the same state."""
+
+
+class MissingExtra(AgentGymFlowError, ImportError):
+    """An optional dependency is not installed."""
+
+    @classmethod
+    def of(cls, package: str, extra: str) -> Self:
+        """Build the error for a missing `package` that the named extra would install."""
+        return cls(f"{package} is not installed. Install it with: pip install 'agentgym_flow[{extra}]'")
+
+
+class UnsupportedTRL(AgentGymFlowError, ImportError):
+    """The installed TRL does not have the members the trainer is built on."""
+
+
+class TrainingFailed(AgentGymFlowError, RuntimeError):
+    """Training cannot go on; the message names the setting to change and where the state was saved."""
+
+
+class ResetNeeded(AgentGymFlowError, gymnasium_error.ResetNeeded):
+    """`step` was called before `reset` or after the episode had ended."""

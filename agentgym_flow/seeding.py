@@ -1,0 +1,127 @@
+"""Randomness with a written-down stream: the same key gives the same numbers on every machine, for ever.
+
+NumPy promises the raw bits of a bit generator but not the streams of `Generator` methods, and Python's `hash` of a string
+changes from process to process. So task content and simulated noise come from `Stream`: SHA-256 in counter mode, with methods
+whose every step is fixed here. Golden values in `tests/test_seeding.py` pin them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_WORD = 1 << 32
+_WORDS_OF_BLOCK = struct.Struct(">8I")
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise ValueError(f"canonical JSON has no place for {value!r}")
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {key: _exact(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(item) for item in value]
+    return value
+
+
+def canonical(value: Any) -> bytes:
+    """Return the compact ASCII JSON of `value` with sorted keys and floats as `float.hex()`: equal values, equal bytes.
+
+    Raises `ValueError` for a NaN or an infinity and `TypeError` for what JSON cannot hold.
+    """
+    text = json.dumps(_exact(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return text.encode("ascii")
+
+
+def stable_hash(value: Any) -> str:
+    """Return the SHA-256 of `canonical(value)` as 64 hex digits."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+class Stream:
+    """A deterministic stream of random draws, named by a key.
+
+    Block *i* is SHA-256 of the 32-byte digest of the canonical key followed by *i* as 8 big-endian bytes; a block
+    gives eight 32-bit big-endian words, and every method consumes whole words in order. Streams pickle and copy.
+
+    Args:
+        key: JSON-able parts, for example `Stream("sokoban", "train", 17)`.
+    """
+
+    __slots__ = ("_counter", "_prefix", "_words", "key")
+
+    def __init__(self, *key: Any) -> None:
+        self.key = key
+        self._prefix = hashlib.sha256(canonical(list(key))).digest()
+        self._counter = 0
+        self._words: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"Stream{self.key!r}"
+
+    def child(self, *more: Any) -> Stream:
+        """Return an independent stream named by this stream's key and `more`; does not consume anything here."""
+        return Stream(*self.key, *more)
+
+    def word(self) -> int:
+        """Return the next 32-bit word."""
+        if not self._words:
+            block = hashlib.sha256(self._prefix + self._counter.to_bytes(8, "big")).digest()
+            self._counter += 1
+            self._words = list(_WORDS_OF_BLOCK.unpack(block))
+            self._words.reverse()
+        return self._words.pop()
+
+    def below(self, n: int) -> int:
+        """Return an integer in `range(n)`, exactly uniform.
+
+        Up to 2**32 by multiply-and-shift of one word with rejection; above, by rejecting over whole words.
+        Raises `ValueError` if `n` < 1.
+        """
+        if n < 1:
+            raise ValueError(f"below() needs n >= 1, got {n}")
+        if n <= _WORD:
+            product = self.word() * n
+            if product & 0xFFFFFFFF < n:
+                threshold = (_WORD - n) % n
+                while product & 0xFFFFFFFF < threshold:
+                    product = self.word() * n
+            return product >> 32
+        bits = (n - 1).bit_length()
+        count = -(-bits // 32)
+        while True:
+            value = 0
+            for _ in range(count):
+                value = value << 32 | self.word()
+            value >>= 32 * count - bits
+            if value < n:
+                return value
+
+    def uniform(self) -> float:
+        """Return a float in [0, 1) with 53 random bits (two words)."""
+        return ((self.word() >> 5) << 26 | self.word() >> 6) / (1 << 53)
+
+    def choice(self, items: Sequence[T]) -> T:
+        """Return one of `items`, uniformly. Raises `ValueError` if there are none."""
+        return items[self.below(len(items))]
+
+    def shuffle(self, items: MutableSequence[T]) -> None:
+        """Shuffle `items` in place (Fisher-Yates from the end)."""
+        for last in range(len(items) - 1, 0, -1):
+            other = self.below(last + 1)
+            items[last], items[other] = items[other], items[last]
+
+    def sample(self, items: Sequence[T], count: int) -> list[T]:
+        """Return `count` different elements of `items`, in random order. Raises `ValueError` if there are too few."""
+        if count > len(items):
+            raise ValueError(f"cannot draw {count} different elements from {len(items)}")
+        pool = list(items)
+        self.shuffle(pool)
+        return pool[:count]

@@ -1,0 +1,67 @@
+"""The text space: any Unicode string up to a length.
+
+Gymnasium's own `Text` lists its characters one by one and checks each of them; free language has no such list
+(Farama-Foundation/Gymnasium#1317). Ours contains every `str` within its length, samples printable ASCII, and, being unknown to
+Gymnasium's shared memory, is refused there with an error instead of coming back as a wrong string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+_PRINTABLE = "".join(chr(code) for code in range(32, 127)) + "\n"
+
+
+class UnicodeText(spaces.Space[str]):
+    """All strings of at most `max_length` characters.
+
+    `sample()` draws a length up to 32 and then printable ASCII characters: enough to fuzz an environment with nonsense.
+    In vector environments the space batches to a `Tuple`; use `AsyncVectorEnv(..., shared_memory=False)`.
+
+    Args:
+        max_length: the largest number of characters (code points).
+        seed: seeds `sample`.
+    """
+
+    def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
+        if max_length < 0:
+            raise ValueError(f"max_length must not be negative, got {max_length}")
+        self.max_length = max_length
+        super().__init__(dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Text has no fixed-size numeric form."""
+        return False
+
+    def sample(self, mask: None = None, probability: None = None) -> str:
+        """Return a random printable string. Masks are not defined for free text."""
+        if mask is not None or probability is not None:
+            raise ValueError("UnicodeText.sample takes neither mask nor probability")
+        length = int(self.np_random.integers(0, min(32, self.max_length) + 1))
+        return "".join(_PRINTABLE[i] for i in self.np_random.integers(0, len(_PRINTABLE), size=length))
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a string that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def __repr__(self) -> str:
+        return f"UnicodeText({self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText) and other.max_length == self.max_length
+
+    def __hash__(self) -> int:
+        return hash((UnicodeText, self.max_length))
+
+    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+        """Return the batch as a list of strings."""
+        return list(sample_n)
+
+    def from_jsonable(self, sample_n: list[Any]) -> list[str]:
+        """Return the strings of a JSON list."""
+        return [str(x) for x in sample_n]
