@@ -1,0 +1,169 @@
+"""A Sokoban level: walls, targets, boxes and the player's start, and the two ways people write it down.
+
+XSB is what level collections use (`#@+$*.` and space); the LLM symbols (`# _ O √ X P S`) are what language-model versions of
+the game show. A board is row-major and flat, one bit code a cell, and the player's position is a flat index beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym_flow.errors import BadLevel
+
+WALL, TARGET, BOX = 1, 2, 4
+"""The bits of a cell; floor is 0 and a box on a target is `TARGET | BOX`."""
+
+PLAYER = 8
+"""The bit of the player in the symbol tables; never set in `Level.cells`."""
+
+MAX_CELLS = 255
+"""Positions fit into a byte."""
+
+XSB_SYMBOLS = {
+    0: " ",
+    WALL: "#",
+    TARGET: ".",
+    BOX: "$",
+    TARGET | BOX: "*",
+    PLAYER: "@",
+    TARGET | PLAYER: "+",
+}
+"""Bit code (with `PLAYER`) -> symbol of the XSB format."""
+
+LLM_SYMBOLS = {
+    0: "_",
+    WALL: "#",
+    TARGET: "O",
+    BOX: "X",
+    TARGET | BOX: "√",
+    PLAYER: "P",
+    TARGET | PLAYER: "S",
+}
+"""Bit code (with `PLAYER`) -> symbol of the boards that language models are shown."""
+
+_XSB_ONLY = frozenset(XSB_SYMBOLS.values()) - frozenset(LLM_SYMBOLS.values()) - {" "}
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level, immutable and hashable.
+
+    The constructor trusts its arguments; `parse` checks everything the engines rely on, above all that the player cannot
+    reach the edge, so that no engine needs a bounds check.
+
+    Attributes:
+        height: number of rows.
+        width: number of columns.
+        cells: `height * width` bit codes, row-major.
+        player: flat index of the player's start.
+    """
+
+    height: int
+    width: int
+    cells: bytes
+    player: int
+
+    def __copy__(self) -> Level:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Level:
+        return self
+
+    @property
+    def boxes(self) -> tuple[int, ...]:
+        """The flat indices of the boxes, ascending."""
+        return tuple(i for i, code in enumerate(self.cells) if code & BOX)
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The flat indices of the targets, ascending."""
+        return tuple(i for i, code in enumerate(self.cells) if code & TARGET)
+
+    @classmethod
+    def parse(cls, text: str, where: str = "level", first_line: int = 1) -> Level:
+        """Read a level written in XSB or in the LLM symbols (these may be set apart by spaces or tabs).
+
+        Blank lines before and after the board are skipped. Cells the player cannot reach may lie open to the edge.
+
+        Args:
+            text: the board, one row a line.
+            where: what to call the source in an error.
+            first_line: the number of the first line of `text` within the source.
+
+        Raises:
+            BadLevel: the text is no playable level; the message names the source and, where there is one, the line.
+        """
+        rows = list(_rows(text, where, first_line))
+        if not rows:
+            raise BadLevel(f"{where}: line {first_line}: there is no board")
+        width = len(rows[0][1])
+        for line, codes in rows:
+            if len(codes) != width:
+                raise BadLevel(
+                    f"{where}: line {line}: the row has {len(codes)} cells but the first row has {width}; "
+                    "make all rows equally long"
+                )
+        height = len(rows)
+        if height * width > MAX_CELLS:
+            raise BadLevel(f"{where}: line {rows[0][0]}: {height}x{width} is more than {MAX_CELLS} cells")
+        codes = b"".join(row for _, row in rows)
+        players = [i for i, code in enumerate(codes) if code & PLAYER]
+        if len(players) != 1:
+            line = rows[players[1] // width if players else 0][0]
+            raise BadLevel(f"{where}: line {line}: a level needs exactly one player (@ + or P S), found {len(players)}")
+        level = cls(height, width, bytes(code & ~PLAYER for code in codes), players[0])
+        boxes, targets = len(level.boxes), len(level.targets)
+        if not boxes:
+            raise BadLevel(f"{where}: line {rows[0][0]}: a level needs at least one box ($ * or X √)")
+        if boxes != targets:
+            raise BadLevel(f"{where}: line {rows[0][0]}: {boxes} boxes but {targets} targets; there must be as many")
+        leak = level._reachable_edge_cell()
+        if leak is not None:
+            raise BadLevel(
+                f"{where}: line {rows[leak // width][0]}: the border is open at column {leak % width + 1}; "
+                "close the wall around the player"
+            )
+        return level
+
+    def xsb(self) -> str:
+        """Return the level as XSB text, rows joined by newlines; `Level.parse` reads it back."""
+        symbols = [XSB_SYMBOLS[code] for code in self.cells]
+        symbols[self.player] = XSB_SYMBOLS[self.cells[self.player] | PLAYER]
+        return "\n".join("".join(symbols[row : row + self.width]) for row in range(0, len(symbols), self.width))
+
+    def _reachable_edge_cell(self) -> int | None:
+        """Return a cell of the edge that the player could walk to were there no boxes, or None."""
+        seen, stack = {self.player}, [self.player]
+        while stack:
+            cell = stack.pop()
+            row, column = divmod(cell, self.width)
+            if row in (0, self.height - 1) or column in (0, self.width - 1):
+                return cell
+            for step in (-self.width, self.width, -1, 1):
+                if cell + step not in seen and not self.cells[cell + step] & WALL:
+                    seen.add(cell + step)
+                    stack.append(cell + step)
+        return None
+
+
+def _rows(text: str, where: str, first_line: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, bit codes with `PLAYER`) of each row; the alphabet is settled by the whole text."""
+    lines = list(enumerate(text.splitlines(), first_line))
+    while lines and not lines[0][1].strip():
+        lines.pop(0)
+    while lines and not lines[-1][1].strip():
+        lines.pop()
+    is_xsb = not _XSB_ONLY.isdisjoint(text) or not set(text) & (set(LLM_SYMBOLS.values()) - {"#"})
+    symbols = XSB_SYMBOLS if is_xsb else LLM_SYMBOLS
+    codes = {symbol: code for code, symbol in symbols.items()}
+    for number, line in lines:
+        row = bytearray()
+        for column, symbol in enumerate(line, 1):
+            if symbol in codes:
+                row.append(codes[symbol])
+            elif is_xsb or symbol not in " \t":
+                known = " ".join(repr(known) if known == " " else known for known in codes)
+                raise BadLevel(f"{where}: line {number}, column {column}: unknown symbol {symbol!r}; known: {known}")
+        yield number, bytes(row)
