@@ -63,6 +63,12 @@ class UnknownPolicy(UnknownName):
     kind = "policy"
 
 
+class UnknownProfile(UnknownName):
+    """A prompt profile that the environment does not have."""
+
+    kind = "prompt profile"
+
+
 class UnknownTask(AgentGymFlowError, ValueError):
     """A task index outside the split, or of the wrong type."""
 

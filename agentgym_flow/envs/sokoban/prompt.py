@@ -1,0 +1,134 @@
+"""How a policy is shown Sokoban: the text prompt of a language model, and the word-token prompt of the tiny policy.
+
+Both are computed from the observation (the board as text) and nothing else. The compact prompt puts a few hand-made
+features before the board, because a small causal model reads a board cell only in the light of what stands in front of
+it:
+
+1. the offset from the player to the focus box (rows down, columns right),
+2. the offset from the focus box to its target,
+3. what is on the four neighbours of the player (up, down, left, right),
+4. what is on the four neighbours of the focus box,
+5. the absolute cells of player, focus box and target.
+
+Then come the cells inside the border, row by row, and the word `go`. A board with more boxes has one in focus: the
+nearest box off its target, in steps without obstacles. So a policy can be asked on any board, also on one it was not
+trained on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from agentgym_flow.errors import BadLevel
+from agentgym_flow.prompts import Message, Profile, Situation, TextProfile
+
+WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = SYMBOLS = ("#", "_", "O", "√", "X", "P", "S")
+"""The symbols of the observation."""
+
+ACTIONS = ("up", "down", "left", "right")
+"""The words a completion may be."""
+
+REACH = 9
+"""Offsets and cell coordinates beyond this are shown as this (a Boxoban board is 10 by 10)."""
+
+VOCABULARY = (
+    *ACTIONS,
+    "go",
+    *SYMBOLS,
+    *(f"{offset:+d}" for offset in range(-REACH, REACH + 1)),
+    *(f"{row},{column}" for row in range(REACH + 1) for column in range(REACH + 1)),
+)
+"""Every word of a compact prompt or of its completion."""
+
+RULES = """You play Sokoban: push every box onto a target.
+The board is drawn row by row with these symbols:
+# wall, _ floor, O target, X box, √ box on a target, P you, S you on a target.
+An action moves you one cell up, down, left or right. Walking into a box pushes it one cell further if the cell behind
+it holds neither a wall nor a box; boxes cannot be pulled, so a box pushed into a corner off target is lost.
+A move into a wall leaves everything as it is."""
+
+Cell = tuple[int, int]
+
+
+class CompactProfile:
+    """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `ACTIONS`.
+
+    15 words of features, the cells inside the border, and `go`: 32 words on a 6 by 6 board, 80 on a 10 by 10 one.
+    """
+
+    name = "compact"
+
+    def prompt(self, view: Situation) -> str:
+        """Return the words for the present observation. Raises `BadLevel` when it is not a Sokoban board."""
+        return compact_prompt(view.observation)
+
+    def messages(self, view: Situation) -> list[Message]:
+        """Return the same as one user message."""
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse(self, completion: str) -> str:
+        """Return the completion without surrounding white space."""
+        return completion.strip()
+
+
+@lru_cache(maxsize=1 << 16)
+def compact_prompt(observation: str) -> str:
+    """Return the compact prompt of a board in the symbols of the text environment.
+
+    Raises `BadLevel` when the text is not a rectangle with one player, at least one box and as many targets.
+    """
+    board = [row.split() for row in observation.splitlines()]
+    player, box, target = _focus(board)
+    words = [
+        *_offset(player, box),
+        *_offset(box, target),
+        *_neighbours(board, player),
+        *_neighbours(board, box),
+        *(f"{min(row, REACH)},{min(column, REACH)}" for row, column in (player, box, target)),
+        *(symbol for row in board[1:-1] for symbol in row[1:-1]),
+        "go",
+    ]
+    return " ".join(words)
+
+
+def _focus(board: list[list[str]]) -> tuple[Cell, Cell, Cell]:
+    """Return the cells of the player, of the nearest box off target, and of the nearest free target to that box.
+
+    Distances are in rows plus columns; ties go to the first in reading order. On a solved board the first box is its
+    own target.
+    """
+    where: dict[str, list[Cell]] = {symbol: [] for symbol in SYMBOLS}
+    try:
+        for y, row in enumerate(board):
+            for x, symbol in enumerate(row):
+                where[symbol].append((y, x))
+    except KeyError as error:
+        raise BadLevel(f"a Sokoban observation has the symbols {' '.join(SYMBOLS)}, found {error.args[0]!r}") from None
+    players = where[PLAYER] + where[PLAYER_ON_TARGET]
+    free = sorted(where[TARGET] + where[PLAYER_ON_TARGET])
+    loose, done = where[BOX], where[BOX_ON_TARGET]
+    if len({len(row) for row in board}) != 1 or len(players) != 1 or len(free) != len(loose) or not loose + done:
+        raise BadLevel("a Sokoban observation is a rectangle with one player, boxes and as many targets as boxes")
+    player = players[0]
+    if not loose:
+        return player, done[0], done[0]
+    box = min(loose, key=lambda cell: _distance(player, cell))
+    return player, box, min(free, key=lambda cell: _distance(box, cell))
+
+
+def _distance(a: Cell, b: Cell) -> int:
+    return abs(a[0] - b[0]) + abs(a[1] - b[1])
+
+
+def _offset(start: Cell, end: Cell) -> list[str]:
+    return [f"{max(-REACH, min(REACH, b - a)):+d}" for a, b in zip(start, end, strict=True)]
+
+
+def _neighbours(board: list[list[str]], cell: Cell) -> list[str]:
+    y, x = cell
+    around = ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
+    return [board[r][c] if 0 <= r < len(board) and 0 <= c < len(board[0]) else WALL for r, c in around]
+
+
+PROFILES: dict[str, Profile] = {"text": TextProfile(rules=RULES), "compact": CompactProfile()}
+"""The profiles of Sokoban by name."""

@@ -1,0 +1,183 @@
+"""What a language model is shown in a turn, and how its answer becomes an action.
+
+A *profile* is the pair of both: it writes the prompt of a turn and reads the completion. Environments know nothing of
+it: they take their own commands, and an answer that cannot be read is simply an action they do not accept. The generic
+profile below works in every environment from `info` alone; an environment may ship better ones in a module `prompt`
+next to its `env`, in a dictionary `PROFILES`, and `profile_for` finds them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+import gymnasium as gym
+
+from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
+
+OPEN, CLOSE = "<action>", "</action>"
+"""The tags around an action."""
+
+DEFAULT_HISTORY = 2
+"""How many past turns a text prompt shows unless told otherwise."""
+
+
+class Message(TypedDict):
+    """One message of a chat."""
+
+    role: str
+    content: str
+
+
+class Situation(Protocol):
+    """What a profile may read of a running episode; `agentgym_flow.policies.View` is one."""
+
+    @property
+    def observation(self) -> str:
+        """The present observation."""
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The present `info`."""
+
+    @property
+    def episode(self) -> Episode:
+        """The episode so far."""
+
+
+class Profile(Protocol):
+    """How a policy is prompted and read in one environment. A profile has no state: equal situations, equal prompts."""
+
+    @property
+    def name(self) -> str:
+        """The name results are reported under."""
+
+    def prompt(self, view: Situation) -> str:
+        """Return the prompt of this turn as one text."""
+
+    def messages(self, view: Situation) -> list[Message]:
+        """Return the prompt of this turn as a chat."""
+
+    def parse(self, completion: str) -> str:
+        """Return the action that `completion` asks for. Never raises: what cannot be read is an invalid action."""
+
+
+def tagged_action(completion: str, *, tags_required: bool = False) -> str:
+    """Return the text between the first `<action>` and the first `</action>` after it, stripped.
+
+    Without both tags: the whole text stripped, or the empty string (which no environment accepts) when `tags_required`.
+    Nothing is guessed from words inside a sentence: "left, then up" is not the action `up`.
+    """
+    _, opened, rest = completion.partition(OPEN)
+    action, closed, _ = rest.partition(CLOSE)
+    if opened and closed:
+        return action.strip()
+    return "" if tags_required else completion.strip()
+
+
+def history_window(turns: Sequence[Turn], length: int) -> str:
+    """Return the last `length` turns as text, numbered from the episode's start; empty when there are none."""
+    first = max(0, len(turns) - length)
+    return "\n\n".join(_past_turn(number, turn) for number, turn in enumerate(turns[first:], first + 1))
+
+
+def _past_turn(number: int, turn: Turn) -> str:
+    verdict = "" if turn.action_valid else " (not accepted)"
+    return f"Observation {number}:\n{turn.observation}\nAction {number}: {turn.action}{verdict}"
+
+
+@dataclass(frozen=True, slots=True)
+class TextProfile:
+    """The prompt for any instruction-tuned model: rules, goal, history, observation, what can be done, how to answer.
+
+    Attributes:
+        rules: what the environment is and how to read it; an environment's own profile fills this in.
+        history: how many past turns are shown (observation and action); 0 for none.
+        think: ask for reasoning in `<think>` tags before the action.
+        tags_required: take an answer without action tags for an invalid action instead of for the action itself.
+        name: the name results are reported under.
+
+    Raises:
+        BadSetting: `history` is negative.
+    """
+
+    rules: str = "You act in a text environment, one action per turn."
+    history: int = DEFAULT_HISTORY
+    think: bool = True
+    tags_required: bool = True
+    name: str = "text"
+
+    def __post_init__(self) -> None:
+        if self.history < 0:
+            raise BadSetting(f"history must be at least 0 turns, got {self.history}")
+
+    def prompt(self, view: Situation) -> str:
+        """Return the prompt of this turn as one text."""
+        turns = view.episode.turns
+        past = history_window(turns, self.history)
+        parts = [
+            self.rules,
+            f"Your task: {view.info['goal']}",
+            f"What happened lately:\n\n{past}" if past else "",
+            f"Turn {len(turns) + 1} of at most {view.episode.max_steps}. The observation now:\n{view.observation}",
+            _choices(view.info),
+            self._how_to_answer(),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def messages(self, view: Situation) -> list[Message]:
+        """Return the prompt as a chat of one user message: the whole context is restated every turn."""
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse(self, completion: str) -> str:
+        """Return the action in the completion; see `tagged_action`."""
+        return tagged_action(completion, tags_required=self.tags_required)
+
+    def _how_to_answer(self) -> str:
+        action = f"exactly one action inside {OPEN} and {CLOSE}."
+        if self.think:
+            return f"First reason about the situation inside <think> and </think>. Then give {action}"
+        return f"Answer with {action}"
+
+
+def _choices(info: Mapping[str, Any]) -> str:
+    lines = []
+    if info["admissible_actions"]:
+        lines.append("Actions you can take now: " + ", ".join(info["admissible_actions"]))
+    if info["action_templates"]:
+        lines.append("Actions to fill in: " + ", ".join(info["action_templates"]))
+    return "\n".join(lines)
+
+
+def profiles_of(env_id: str) -> dict[str, Profile]:
+    """Return the profiles of an environment by name: its own ones over the generic `text`.
+
+    They are looked for in the module `prompt` of the package that holds the environment's class, under `PROFILES`.
+    Raises `UnknownEnvironment` when the id is not registered.
+    """
+    spec = gym.registry.get(env_id)
+    if spec is None:
+        raise UnknownEnvironment.among(env_id, sorted(gym.registry))
+    profiles: dict[str, Profile] = {"text": TextProfile()}
+    module = spec.entry_point.partition(":")[0] if isinstance(spec.entry_point, str) else ""
+    own = module.rpartition(".")[0] + ".prompt"
+    if module.count(".") and importlib.util.find_spec(own) is not None:
+        profiles |= importlib.import_module(own).PROFILES
+    return profiles
+
+
+def profile_for(env_id: str, name: str = "text") -> Profile:
+    """Return one profile of an environment.
+
+    Raises:
+        UnknownEnvironment: the id is not registered.
+        UnknownProfile: the environment has no profile of that name.
+    """
+    profiles = profiles_of(env_id)
+    if name not in profiles:
+        raise UnknownProfile.among(name, profiles)
+    return profiles[name]
