@@ -1,0 +1,78 @@
+# The project's commands; `make help` lists them. Needs Python 3.11 or newer, git and make.
+#
+#   make quickstart                                  train and evaluate a tiny policy on Sokoban
+#   make test                                        run the default test suite
+#   make quickstart PYTHON=python3.12                choose the interpreter
+#   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (see README)
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+TORCH_PIP_ARGS ?= torch==2.13.0
+OUT ?= runs/quickstart
+# Boxoban levels for the quickstart's last evaluation: a folder of level files. Left out when there is none.
+BOXOBAN ?= $(if $(AGENTGYM_FLOW_TEST_DATA),$(wildcard $(AGENTGYM_FLOW_TEST_DATA)/boxoban))
+
+# The first interpreter that is new enough; a launcher that only prints an error does not count.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+CANDIDATES := python3 python python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for p in $(CANDIDATES); do if $$p $(NEW_ENOUGH) 2>/dev/null; then echo $$p; break; fi; done)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test heavy lint docs pictures bench clean
+
+help: ## show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with RewardFlow on Sokoban, evaluate and verify
+	$(BIN)/python -m baselines.rewardflow --config baselines/configs/sokoban_tiny.yaml --output_dir $(OUT) \
+		$(if $(BOXOBAN),--boxoban $(BOXOBAN))
+
+test: $(VENV)/.dev ## run the default test suite
+	$(BIN)/python -m pytest
+
+heavy: $(VENV)/.dev ## run the heavy tests: real peers, browsers, kills, long runs
+	$(BIN)/python -m pytest -m heavy
+
+lint: $(VENV)/.dev ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev ## build the documentation into docs/_build, warnings as errors
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build
+	@echo "Open docs/_build/index.html"
+
+pictures: $(VENV)/.dev ## draw the pictures of README and docs again
+	$(BIN)/python docs/make_pictures.py
+
+bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## remove the virtual environment and everything that is built or cached
+	rm -rf $(VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# ------------------------------------------------------------------------------------------------ set-up
+# One virtual environment; a stamp file says which extras it has. It is brought up to date when a version changes.
+$(VENV)/.venv:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) $(NEW_ENOUGH) || { echo "$(PYTHON) is not a Python 3.11 or newer. Choose another one with PYTHON=..." >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch comes first and alone, so that its build can be chosen; the extras then find it installed.
+$(VENV)/.torch: $(VENV)/.venv constraints.txt
+	@echo "Installing $(TORCH_PIP_ARGS)"
+	@$(PIP_INSTALL) -c constraints.txt $(TORCH_PIP_ARGS)
+	@touch $@
+
+$(VENV)/.train: $(VENV)/.torch pyproject.toml
+	@echo "Installing agentgym_flow[train]"
+	@$(PIP_INSTALL) -c constraints.txt -e ".[train]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.train
+	@echo "Installing agentgym_flow[dev]"
+	@$(PIP_INSTALL) -c constraints.txt -e ".[dev]"
+	@touch $@
