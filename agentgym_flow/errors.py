@@ -93,6 +93,10 @@ class GroupMismatch(AgentGymFlowError, ValueError):
     """Episodes put into one group did not start from the same state."""
 
 
+class BadPolicy(AgentGymFlowError, TypeError):
+    """A policy does not answer as `agentgym_flow.policies.Policy` promises; the message says what it returned."""
+
+
 class MissingExtra(AgentGymFlowError, ImportError):
     """An optional dependency is not installed."""
 

@@ -1,0 +1,132 @@
+"""Who acts: the `Policy` protocol, and the policies that need no training.
+
+A policy is asked once per turn for all running episodes at a time, so that a language model can answer a whole batch
+in one go. It keeps no memory between calls: what it may remember of an episode is in the episode, and its randomness
+is the episode's own stream. So an episode comes out the same whichever others run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadPolicy
+from agentgym_flow.seeding import Stream
+
+NO_ANSWER = ""
+"""The action of a turn in which a policy had no answer; no environment accepts it."""
+
+
+@dataclass(slots=True)
+class View:
+    """What a policy may look at in one running episode.
+
+    Attributes:
+        env: the environment, for `expert_action` and the like. An honest policy reads `observation` and `info` instead.
+        observation: the present text.
+        info: the present `info`.
+        episode: the episode so far: all earlier turns.
+        rng: the policy's own randomness in this episode, `Stream("policy", seed, attempt, task)`.
+    """
+
+    env: TextEnv
+    observation: str
+    info: dict[str, Any]
+    episode: Episode
+    rng: Stream
+
+
+@dataclass(slots=True)
+class Move:
+    """What a policy answers for one view.
+
+    Attributes:
+        action: the environment's command.
+        completion: the raw text it was read from, or None when it is the action itself.
+        prompt_ids: the tokens the policy was given, when it has tokens.
+        completion_ids: the tokens it sampled.
+        logprobs: their log-probabilities, one per token of `completion_ids`.
+    """
+
+    action: str
+    completion: str | None = None
+    prompt_ids: Sequence[int] | None = None
+    completion_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Anything with a name that answers views with moves."""
+
+    name: str
+
+    def act(self, views: Sequence[View]) -> Sequence[Move]:
+        """Return one move per view, in order."""
+
+
+def ask(policy: Policy, views: Sequence[View]) -> list[Move]:
+    """Return the moves of `policy`, checked: one per view, each a `Move` or, for short, its action as a `str`.
+
+    Raises `BadPolicy` when the answer is anything else. What the policy itself raises passes through.
+    """
+    moves = policy.act(views)
+    if isinstance(moves, str) or not isinstance(moves, Sequence):
+        raise BadPolicy(f"policy {policy.name!r} must return a list of moves, got {moves!r:.60}")
+    if len(moves) != len(views):
+        raise BadPolicy(f"policy {policy.name!r} was asked for {len(views)} moves and returned {len(moves)}")
+    return [_checked(policy, move) for move in moves]
+
+
+def _checked(policy: Policy, move: object) -> Move:
+    if isinstance(move, str):
+        return Move(move)
+    if isinstance(move, Move) and isinstance(move.action, str):
+        return move
+    raise BadPolicy(f"policy {policy.name!r} must answer with Move(action) or a string, got {move!r:.60}")
+
+
+class RandomPolicy:
+    """Draws valid actions: the floor that every result is compared with."""
+
+    name = "random"
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return `env.sample_action` of each view, drawn from the episode's own stream."""
+        return [Move(view.env.sample_action(view.rng)) for view in views]
+
+
+class ExpertPolicy:
+    """Plays `env.expert_action`, which may use hidden task data: the ceiling, and the source of demonstrations.
+
+    When the task can no longer be won it plays the first admissible action, or a random valid one where none is listed.
+    """
+
+    name = "expert"
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return the expert's action of each view."""
+        return [Move(self._action(view)) for view in views]
+
+    @staticmethod
+    def _action(view: View) -> str:
+        action = view.env.expert_action()
+        if action is not None:
+            return action
+        admissible = view.info["admissible_actions"]
+        return admissible[0] if admissible else view.env.sample_action(view.rng)
+
+
+@dataclass(slots=True)
+class FunctionPolicy:
+    """A policy made of a plain function from views to moves (or actions)."""
+
+    name: str
+    function: Callable[[Sequence[View]], Sequence[Move]]
+
+    def act(self, views: Sequence[View]) -> Sequence[Move]:
+        """Return what the function returns."""
+        return self.function(views)

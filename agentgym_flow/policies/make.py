@@ -1,0 +1,119 @@
+"""From a description such as `expert` or `mymodule:my_policy` to a policy."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.errors import BadPolicy, BadSetting, UnknownEnvironment, UnknownPolicy
+from agentgym_flow.policies.base import ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
+from agentgym_flow.policies.openai_chat import OpenAIPolicy
+
+FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "module:callable")
+"""The descriptions that `make_policy` understands."""
+
+SCRIPTED: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher"}
+"""The scripted policy of each environment, as `module:class`. Scripted policies are not privileged: they read text
+only."""
+
+
+def make_policy(description: str, env_id: str, **settings: Any) -> Policy:
+    """Return the policy that `description` names, for the environment `env_id`.
+
+    Args:
+        description: one of `FORMS`.
+        env_id: the environment it will play; decides the script and the prompt.
+        settings: keyword arguments of `OpenAIPolicy`; the other forms take none.
+
+    Raises:
+        UnknownPolicy: no policy is named so; the closest name is proposed.
+        UnknownEnvironment: `scripted`, and the environment has none; or the environment does not exist.
+        BadPolicy: `module:callable` is not a policy and does not make one.
+        BadSetting: settings that the policy does not have.
+        MissingExtra: the `openai` package is not installed.
+    """
+    kind, colon, rest = description.partition(":")
+    if kind == "openai" and colon:
+        model, at, url = rest.rpartition("@")
+        if not (model and at and url):
+            example = "openai:my-model@http://localhost:8000/v1"
+            raise UnknownPolicy(f"{description!r} needs a model and a URL: openai:MODEL@URL, for example {example}")
+        return OpenAIPolicy(model, url, env_id, **settings)
+    if settings:
+        raise BadSetting(f"policy {description!r} takes no settings, got: {', '.join(sorted(settings))}")
+    if description == "random":
+        return RandomPolicy()
+    if description == "expert":
+        return ExpertPolicy()
+    if description == "scripted":
+        return scripted(env_id)
+    if colon and kind and rest:
+        _find_modules_here()
+        return load_policy(description)
+    raise UnknownPolicy.among(description, FORMS)
+
+
+def scripted(env_id: str) -> Policy:
+    """Return the scripted, non-privileged policy of an environment. Raises `UnknownEnvironment` where there is none."""
+    if env_id not in SCRIPTED:
+        raise UnknownEnvironment.among(env_id, SCRIPTED, "Only these have a scripted policy.")
+    return load_policy(SCRIPTED[env_id])
+
+
+def load_policy(path: str) -> Policy:
+    """Return the policy that `module:callable` names.
+
+    A function with one required argument is taken for a function from views to moves. Any other function, and a class,
+    is called without arguments and returns the policy.
+
+    Raises:
+        UnknownPolicy: the module or the attribute does not exist; the closest name is proposed.
+        BadPolicy: what was found is not callable, or does not make a policy.
+    """
+    module_name, _, attribute = path.partition(":")
+    module = _import(module_name)
+    found = getattr(module, attribute, None)
+    if found is None:
+        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UnknownPolicy.among(attribute, public, f"These are the callables of module {module_name!r}.")
+    if not callable(found):
+        raise BadPolicy(f"{path} is a {type(found).__name__}; a policy is named by a class or a function")
+    required = [p.name for p in inspect.signature(found).parameters.values() if _is_required(p)]
+    if not required:
+        return _made(found(), path)
+    if isinstance(found, type) or len(required) > 1:
+        raise BadPolicy(
+            f"{path} needs the arguments {', '.join(required)}; name a function that gives them and returns the policy"
+        )
+    return FunctionPolicy(path, found)
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not variadic
+
+
+def _made(policy: object, path: str) -> Policy:
+    if isinstance(policy, Policy):
+        return policy
+    raise BadPolicy(f"{path}() returned a {type(policy).__name__}, which has no `name` and `act(views)`")
+
+
+def _find_modules_here() -> None:
+    # Unlike `python -m`, a console script does not have the current directory on its path.
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise  # the module is there; something that it imports is not
+        raise UnknownPolicy(f"there is no module {error.name!r} on the path or in the current directory") from None
