@@ -1,8 +1,8 @@
 """The contract every environment here keeps: text in, text out, and an `info` that a trainer can rely on.
 
-`TextEnv` owns what is the same everywhere (seeding, options, the step budget, the contract keys of `info`, the identity of a task)
-and leaves to an environment what only it knows: its tasks, its rules, its state. `agentgym_flow.testing` checks the
-contract on any subclass.
+`TextEnv` owns what is the same everywhere (seeding, options, the step budget, the contract keys of `info`, the identity
+of a task) and leaves to an environment what only it knows: its tasks, its rules, its state. `agentgym_flow.testing`
+checks the contract on any subclass.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Transition(NamedTuple):
 class TextEnv(gym.Env[str, str]):
     """Base of all text environments.
 
-    A subclass sets `env_id`, calls `super().__init__`, and implements the members below marked abstract. It keeps everything
-    that decides the future in plain attributes, so that `copy.deepcopy(env.unwrapped)` is a clone and the environment pickles.
+    A subclass sets `env_id`, calls `super().__init__`, and implements the members below marked abstract. It keeps
+    everything that decides the future in plain attributes, so that `copy.deepcopy(env.unwrapped)` is a clone and the
+    environment pickles.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
@@ -62,7 +63,7 @@ class TextEnv(gym.Env[str, str]):
 
     env_id: ClassVar[str]
     """The registered id of the text face, for example `"agentgym_flow/Sokoban-v0"`."""
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as gym.Env declares it)
     split_aliases: ClassVar[Mapping[str, str]] = {}
     """Official names of splits -> ours."""
     reset_options: ClassVar[tuple[str, ...]] = ("task",)
@@ -104,7 +105,10 @@ class TextEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
-        """Start task number `task`: set `self.task_key` (by `make_task_key`) and `self.goal`; return the first observation."""
+        """Start task number `task` and return the first observation.
+
+        Sets `self.task_key` (by `make_task_key`) and `self.goal`.
+        """
 
     @abstractmethod
     def _apply(self, action: str) -> Transition:
@@ -161,7 +165,9 @@ class TextEnv(gym.Env[str, str]):
         return None
 
     def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Make the next episode take outside results from `entries` (one for the reset, one a step) instead of asking again.
+        """Make the next episode take outside results from `entries` instead of asking again.
+
+        There is one entry for the reset and one for each step.
 
         Raises `BadSetting` when this environment takes nothing from outside and the tape is not empty.
         """
@@ -180,13 +186,13 @@ class TextEnv(gym.Env[str, str]):
             UnknownTask: the task is not an integer in `range(num_tasks)`.
         """
         super().reset(seed=seed)
-        options = check_options(options, self.reset_options)
-        fixed = options.get("task")
+        chosen = check_options(options, self.reset_options)
+        fixed = chosen.get("task")
         # Raw bits are the only output of NumPy whose stream is promised across versions.
         bits = 0 if fixed is not None and seed is None else int(self.np_random.bit_generator.random_raw())
         self.task = draw_task(bits, self.num_tasks) if fixed is None else check_task(fixed, self.num_tasks, self.split)
         self.steps = 0
-        observation = self._begin(self.task, Stream(self.env_id, "episode", bits), options)
+        observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
         self._playing = True
         return observation, self._info(True)
 
@@ -253,7 +259,7 @@ def draw_task(bits: int, num_tasks: int) -> int:
 def check_task(task: object, num_tasks: int, split: str) -> int:
     """Return `task` as an index into the split. Raises `UnknownTask` when it is no integer in `range(num_tasks)`."""
     try:
-        index = operator.index(cast(SupportsIndex, task))
+        index = operator.index(cast("SupportsIndex", task))
     except TypeError:
         index = -1
     if isinstance(task, bool) or not 0 <= index < num_tasks:
@@ -280,7 +286,7 @@ def check_split(split: str, aliases: Mapping[str, str]) -> str:
 def check_positive(name: str, value: object) -> int:
     """Return `value` as a positive `int`. Raises `BadSetting` naming the setting."""
     try:
-        number = operator.index(cast(SupportsIndex, value))
+        number = operator.index(cast("SupportsIndex", value))
     except TypeError:
         number = 0
     if isinstance(value, bool) or number < 1:
