@@ -1,0 +1,83 @@
+"""Sphinx configuration. The pages of the environments are written from their class docstrings at every build."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+import agentgym_flow
+
+project = "agentgym_flow"
+author = "The agentgym_flow authors"
+project_copyright = author
+release = version = agentgym_flow.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+default_role = "py:obj"  # docstrings mark code with single backticks
+
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+
+html_theme = "furo"
+html_title = f"agentgym_flow {release}"
+html_static_path = ["_static"]
+
+ENVIRONMENTS = Path(__file__).parent / "environments" / "generated"
+
+
+def environment_class(spec: EnvSpec) -> type[gym.Env]:
+    """Return the class that `spec` names as its entry point."""
+    module, _, name = str(spec.entry_point).partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def environment_page(spec: EnvSpec) -> str:
+    """Return the manual of one environment: a table of facts, then its class docstring, which is Markdown."""
+    env = gym.make(spec.id)
+    facts = {
+        "Id": f"`{spec.id}`",
+        "Import": f'`import agentgym_flow` `gymnasium.make("{spec.id}")`',
+        "Action space": f"`{env.action_space}`",
+        "Observation space": f"`{env.observation_space}`",
+        "Class": f"`{spec.entry_point}`",
+        "Vectorised": f"`{spec.vector_entry_point}`" if spec.vector_entry_point else "`gymnasium.make_vec`, `sync`",
+        "Render modes": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
+    }
+    env.close()
+    table = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
+    manual = inspect.getdoc(environment_class(spec)) or ""
+    return f"# {spec.name}-v{spec.version}\n\n| | |\n|---|---|\n{table}\n{manual}\n"
+
+
+def write_environment_pages(app: object) -> None:
+    """Write one page per registered id, and remove pages of ids that are gone."""
+    specs = [spec for spec in gym.registry.values() if spec.namespace == "agentgym_flow"]
+    pages = {f"{spec.name.lower()}.md": environment_page(spec) for spec in specs}
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    for stale in {path.name for path in ENVIRONMENTS.glob("*.md")} - set(pages):
+        (ENVIRONMENTS / stale).unlink()
+    for name, text in pages.items():
+        path = ENVIRONMENTS / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # unchanged pages are not built again
+            path.write_text(text, encoding="utf-8")
+
+
+def point_to_manual(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Replace the Markdown manual of an environment class in the API reference by a pointer to its page."""
+    if inspect.isclass(obj) and issubclass(obj, gym.Env) and any(line.startswith("## ") for line in lines):
+        lines[:] = [lines[0], "", "The manual is the environment's own page."]
+
+
+def setup(app: object) -> None:
+    """Connect the two steps above to the build."""
+    app.connect("builder-inited", write_environment_pages)
+    app.connect("autodoc-process-docstring", point_to_manual)

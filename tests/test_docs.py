@@ -1,0 +1,141 @@
+"""The documentation builds without a warning, and every example in it runs as a user would run it.
+
+What is executed, page by page and in the order of the page, in an empty folder:
+
+- every ```python block; the blocks of a page share their names, as in one session;
+- every `$ agentgym-flow ...` line of a ```console block; its exit code is checked, the output shown below it is not.
+
+Pages run against the built wheel in an environment with the base install only. A block that needs more is marked on the
+line above it, and the whole page is then run in the development environment as well:
+
+    <!-- needs: sokoban -->
+
+A block that cannot run without a person, an account or data is marked `<!-- not run: the reason -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>needs|not run): (?P<why>[^\n]+) -->\n)?```(?P<kind>python|console)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
+
+# Runs in the environment under test, given [page, [[kind, line, code], ...]]; errors carry the page's line numbers.
+PLAYER = """
+import json, subprocess, sys
+page, blocks = json.load(sys.stdin)
+names = {"__name__": "__main__"}
+for kind, line, code in blocks:
+    if kind == "python":
+        exec(compile("\\n" * line + code, page, "exec"), names)
+    else:
+        for command in code.splitlines():
+            print(f"{page}: {command}", flush=True)
+            subprocess.run(command, shell=True, check=True)
+"""
+
+
+class Block(NamedTuple):
+    """One example: its language, the line of its fence (from 1), its code, and the extra that it needs."""
+
+    kind: str
+    line: int
+    code: str
+    needs: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """Return the examples of a page that are to be run, in order."""
+    found = []
+    for match in FENCE.finditer(text):
+        if match["mark"] == "not run":
+            continue
+        code = match["code"]
+        if match["kind"] == "console":
+            code = "\n".join(re.findall(r"^\$ (agentgym-flow .+)$", code.replace("\\\n", " "), re.M))
+        line = text.count("\n", 0, match.start("code"))
+        found.append(Block(match["kind"], line, code, match["why"] or ""))
+    return found
+
+
+def play(python: Path, page: str, blocks: list[Block], folder: Path) -> None:
+    """Run `blocks` with `python` in `folder`; fail with everything they printed."""
+    environment = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+    finished = subprocess.run(
+        [python, "-I", "-c", PLAYER],
+        input=json.dumps([page, [block[:3] for block in blocks]]),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert not finished.returncode, f"an example of {page} fails\n{finished.stdout}{finished.stderr}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_run_on_the_base_install(name: str, base_python: Path, tmp_path: Path) -> None:
+    blocks = [block for block in blocks_of((ROOT / name).read_text(encoding="utf-8")) if not block.needs]
+    if not blocks:
+        pytest.skip("no examples")
+    play(base_python, name, blocks, tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_that_need_an_extra_run_with_it(name: str, tmp_path: Path) -> None:
+    blocks = blocks_of((ROOT / name).read_text(encoding="utf-8"))
+    if not any(block.needs for block in blocks):
+        pytest.skip("no example needs an extra")
+    play(Path(sys.executable), name, blocks, tmp_path)
+
+
+def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        tmp_path / "cache",
+        ROOT / "docs",
+        tmp_path / "html",
+    ]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert not finished.returncode, finished.stdout + finished.stderr
+    manual = (tmp_path / "html" / "environments" / "generated" / "sokoban.html").read_text(encoding="utf-8")
+    assert "agentgym_flow/Sokoban-v0" in manual
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_relative_links_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", text)
+    broken = [a or b for a, b in targets if "://" not in (a or b) and not (ROOT / (a or b)).exists()]
+    assert not broken
+
+
+def test_a_failing_example_is_reported_with_its_page_and_line(tmp_path: Path) -> None:
+    skipped = "<!-- not run: a person plays -->\n```python\n1 / 0\n```\n"
+    page = f"# Page\n\n```python\nx = 1\n```\n\n{skipped}\n```python\nassert x == 2\n```\n"
+    with pytest.raises(AssertionError, match=r'page\.md", line 13'):
+        play(Path(sys.executable), "page.md", blocks_of(page), tmp_path)
+
+
+def test_a_failing_command_is_reported(tmp_path: Path) -> None:
+    page = "```console\n$ agentgym-flow no-such-command\nwhat it prints\n```\n"
+    with pytest.raises(AssertionError, match="no-such-command"):
+        play(Path(sys.executable), "page.md", blocks_of(page), tmp_path)

@@ -1,0 +1,120 @@
+"""What is published is what is promised: contents of the archives, size of the base install, no traces of a machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MEGABYTE = 1_000_000
+
+
+def modules(*folders: str) -> list[Path]:
+    """Return the Python files under `folders` of the repository."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_wheel_holds_the_package_and_nothing_else(archives) -> None:
+    names = zipfile.ZipFile(archives.wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "agentgym_flow",
+        archives.wheel.name.split("-py3")[0] + ".dist-info",
+    }
+    assert "agentgym_flow/py.typed" in names
+    in_checkout = {str(path.relative_to(ROOT)) for path in modules("agentgym_flow")}
+    in_checkout |= {str(path.relative_to(ROOT)) for path in (ROOT / "agentgym_flow").rglob("*.j2")}
+    assert in_checkout <= set(names)
+
+
+def test_source_archive_can_be_built_and_tested_from(archives) -> None:
+    with tarfile.open(archives.sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "constraints.txt", "pyproject.toml"}
+    wanted |= {str(path.relative_to(ROOT)) for path in modules("agentgym_flow", "baselines", "benchmarks", "tests")}
+    assert wanted <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "runs/", "docs/_build"))]
+
+
+def test_metadata_says_licence_python_and_extras(archives) -> None:
+    with zipfile.ZipFile(archives.wheel) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(wheel.read(name).decode())
+    assert metadata["Name"] == "agentgym_flow"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    assert "make quickstart" in metadata.get_payload()
+
+
+def test_base_install_is_light(base_python: Path) -> None:
+    (site,) = base_python.parents[1].glob("lib/python*/site-packages")
+    packages = sorted(path.name for path in site.glob("*.dist-info"))
+    assert len(packages) <= 20, packages
+    size = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
+    assert size <= 130 * MEGABYTE, f"{size / MEGABYTE:.0f} MB"
+
+
+def test_command_line_runs_on_the_base_install(base_python: Path, tmp_path: Path) -> None:
+    command = base_python.parent / "agentgym-flow"
+    helped = subprocess.run([command, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert helped.returncode == 0, helped.stderr
+    for name in ("list", "play", "demo", "doctor", "evaluate", "verify", "view", "data"):
+        assert name in helped.stdout
+
+
+@pytest.mark.parametrize("heavy", ["torch", "transformers", "trl", "matplotlib", "pandas", "jinja2", "typer"])
+def test_import_is_light(heavy: str) -> None:
+    script = f"import sys, agentgym_flow; sys.exit({heavy!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
+
+
+def test_extras_named_in_errors_exist() -> None:
+    named = set()
+    for path in modules("agentgym_flow", "baselines"):
+        text = path.read_text(encoding="utf-8")
+        named |= set(re.findall(r"agentgym_flow\[([a-z,]+)\]", text))
+        for call in ast.walk(ast.parse(text)):
+            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("MissingExtra.of"):
+                named.add(ast.literal_eval(call.args[1]))
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        named |= set(re.findall(r"agentgym_flow\[([a-z,]+)\]", page.read_text(encoding="utf-8")))
+    assert named
+    assert {extra for names in named for extra in names.split(",")} <= set(PROJECT["optional-dependencies"])
+
+
+def test_constraints_pin_every_declared_dependency() -> None:
+    pins = dict(
+        line.lower().split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    declared = [*PROJECT["dependencies"], *(d for extra in PROJECT["optional-dependencies"].values() for d in extra)]
+    names = {re.match(r"[A-Za-z0-9_.-]+", dependency)[0].lower().replace("_", "-") for dependency in declared}
+    assert names - {"agentgym-flow"} <= {name.replace("_", "-") for name in pins}
+
+
+def test_no_file_names_a_folder_of_a_developer() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    shared = {Path("/"), Path(tempfile.gettempdir())}
+    local = "|".join(re.escape(f"{folder}/") for folder in {ROOT, ROOT.parent, Path.home()} - shared)
+    machine = re.compile(rf"(?<![\w./-])(?:{local}|/(?:home|Users)/[A-Za-z]\w*/|[A-Z]:\\Users\\)")
+    found = []
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if machine.search(line):
+                found.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert not found
