@@ -80,4 +80,4 @@ def point_to_manual(app: object, what: str, name: str, obj: object, options: obj
 def setup(app: object) -> None:
     """Connect the two steps above to the build."""
     app.connect("builder-inited", write_environment_pages)
-    app.connect("autodoc-process-docstring", point_to_manual)
+    app.connect("autodoc-process-docstring", point_to_manual, priority=400)  # before napoleon reads it

@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: sample data, the built archives, an environment with just the base install."""
+"""Fixtures that several test files share: sample data, the built archives, an environment with the base install."""
 
 from __future__ import annotations
 

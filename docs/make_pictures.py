@@ -1,0 +1,46 @@
+"""Draw the pictures of README and the documentation: `make pictures`.
+
+One Sokoban level as the environment renders it, and the state graph of eight attempts at it: a player who follows the expert
+half of the time, and wanders otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import gymnasium as gym
+from matplotlib import image
+
+import agentgym_flow  # noqa: F401  (registers the environments)
+from agentgym_flow.policies import FunctionPolicy, Move, View
+from agentgym_flow.report import graph_svg
+from agentgym_flow.rollout import Start, rollout_groups
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+TASK = 11
+STATIC = Path(__file__).parent / "_static"
+
+
+def half_lost(views: Sequence[View]) -> list[Move]:
+    """Follow the expert half of the time, wander otherwise."""
+    return [Move((v.rng.below(2) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views]
+
+
+def main() -> None:
+    """Write `sokoban_board.png` and `sokoban_graph.svg`."""
+    env = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
+    env.reset(options={"task": TASK})
+    image.imsave(STATIC / "sokoban_board.png", env.render())
+    (group,) = rollout_groups(
+        FunctionPolicy("half lost", half_lost),
+        lambda: env.unwrapped,
+        [Start(seed=0, task=TASK)],
+        group_size=8,
+        num_envs=1,
+    )
+    (STATIC / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
