@@ -1,7 +1,7 @@
 """Official data on disk: a name stands for a path on this machine and the SHA-256 of what lies there.
 
-Logs and task keys carry names and digests, never paths. The registry is one JSON file in the user's data folder, or in the folder
-that the environment variable `AGENTGYM_FLOW_HOME` names.
+Logs and task keys carry names and digests, never paths. The registry is one JSON file in the user's data folder, or
+in the folder that the environment variable `AGENTGYM_FLOW_HOME` names.
 """
 
 from __future__ import annotations
@@ -89,13 +89,17 @@ def add(name: str, path: str | os.PathLike[str]) -> DataSet:
     return found
 
 
-def resolve(data: str | os.PathLike[str]) -> DataSet:
+def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     """Return the data set for a registered name or a path; a bare path is named by its last part.
+
+    A `DataSet` comes back as it is: whoever made it has read the content already.
 
     Raises:
         UnknownData: neither a registered name nor an existing path.
         BadData: the content of a registered data set has changed since it was added.
     """
+    if isinstance(data, DataSet):
+        return data
     known = {d.name: d for d in registered()}
     if str(data) in known:
         entry = known[str(data)]
@@ -109,4 +113,6 @@ def resolve(data: str | os.PathLike[str]) -> DataSet:
     path = Path(data)
     if path.exists():
         return DataSet(path.stem, path.resolve(), content_digest(path))
-    raise UnknownData.among(data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH")
+    raise UnknownData.among(
+        data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH"
+    )

@@ -1,7 +1,7 @@
 """Episode log v1: one episode a line, UTF-8 JSONL, gzip when the name ends in `.gz`.
 
-The one writer and the one reader. A line holds what is needed to step the episode again and to prove that it came out the same;
-it holds no observation (stepping gives them back), no path, no time and no host name.
+The one writer and the one reader. A line holds what is needed to step the episode again and to prove that it came
+out the same; it holds no observation (stepping gives them back), no path, no time and no host name.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, cast
 
 from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog
+
+MAX_LINE = 1 << 28
+"""The longest line that is read, in bytes: a small archive cannot unpack to more memory than this."""
 
 
 @dataclass(slots=True)
@@ -96,21 +100,23 @@ class LoggedEpisode:
             digests=[link[:16] for link in chain],
             digest=chain[-1],
             tape=tape if any(entry is not None for entry in tape) else None,
-            completions=[turn.completion or turn.action for turn in episode.turns] if spoken else None,
+            completions=[turn.action if turn.completion is None else turn.completion for turn in episode.turns]
+            if spoken
+            else None,
             meta=episode.meta or None,
         )
 
     def line(self) -> str:
         """Return the line of JSON, without the newline; ASCII, because a policy's lone surrogate has no UTF-8 form."""
-        row = {k: v for k, v in asdict(self).items() if v is not None}
+        row = {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
         return json.dumps(row, allow_nan=False, separators=(",", ":"))
 
     @classmethod
     def parse(cls, line: str, where: str = "line") -> Self:
         """Return the episode of one line of JSON. Raises `BadLog`, its message starting with `where`."""
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
             raise BadLog(f"{where}: not JSON ({error}); the log was truncated or edited") from None
         if not isinstance(row, dict):
             raise BadLog(f"{where}: an episode is a JSON object, found {type(row).__name__}")
@@ -121,7 +127,10 @@ class LoggedEpisode:
                 raise BadLog(f"{where}: field {name!r} is missing")
             if not _is(row[name], kind):
                 raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
-        unknown = sorted(row.keys() - _FIELDS)
+        for name, kind in _OPTIONAL.items():
+            if row.get(name) is not None and not _is(row[name], kind):
+                raise BadLog(f"{where}: field {name!r} must be {kind.__name__}, found {row[name]!r:.60}")
+        unknown = sorted(row.keys() - set(_FIELDS))
         if unknown:
             raise BadLog(f"{where}: unknown field {unknown[0]!r}")
         logged = cls(**row)
@@ -130,24 +139,23 @@ class LoggedEpisode:
 
     def _check_shape(self, where: str) -> None:
         steps = len(self.actions)
-        lengths = {"rewards": (self.rewards, steps), "digests": (self.digests, steps + 1)}
-        if self.tape is not None:
-            lengths["tape"] = (self.tape, steps + 1)
-        if self.completions is not None:
-            lengths["completions"] = (self.completions, steps)
-        for name, (values, expected) in lengths.items():
-            if not isinstance(values, list) or len(values) != expected:
-                raise BadLog(f"{where}: {name} must be a list of {expected} for {steps} actions")
-        for name, items, kind in (
-            ("actions", self.actions, str),
-            ("rewards", self.rewards, float),
-            ("digests", self.digests, str),
-        ):
+        lists: dict[str, tuple[list[Any] | None, type, int]] = {
+            "actions": (self.actions, str, steps),
+            "rewards": (self.rewards, float, steps),
+            "digests": (self.digests, str, steps + 1),
+            "tape": (self.tape, object, steps + 1),
+            "completions": (self.completions, str, steps),
+        }
+        for name, (items, kind, expected) in lists.items():
+            if items is None:
+                continue
+            if len(items) != expected:
+                raise BadLog(f"{where}: {name} must be a list of {expected} for {steps} actions, found {len(items)}")
             if not all(_is(item, kind) for item in items):
                 raise BadLog(f"{where}: every element of {name} must be {kind.__name__}")
 
 
-_FIELDS = {f.name for f in fields(LoggedEpisode)}
+_FIELDS = tuple(f.name for f in fields(LoggedEpisode))
 _REQUIRED: dict[str, type] = {
     "env_id": str,
     "kwargs": dict,
@@ -167,21 +175,35 @@ _REQUIRED: dict[str, type] = {
     "digests": list,
     "digest": str,
 }
+_LARGEST = sys.float_info.max
+_OPTIONAL: dict[str, type] = {"tape": list, "completions": list, "meta": dict}
 
 
 def _is(value: object, kind: type) -> bool:
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)
 
 
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return row
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
 class LogWriter:
     """Writes a log line by line into `<path>.partial` and gives it its name when all is written.
 
-    A context manager. On any error but Ctrl-C the partial file is removed; on Ctrl-C the episodes finished so far are kept under
-    the log's name. `OSError` (a full disk, a missing folder) passes through after the partial file is removed.
+    A context manager. On any error but Ctrl-C the partial file is removed; on Ctrl-C the episodes finished so far
+    are kept under the log's name. `OSError` (a full disk, a missing folder) passes through after the partial file is
+    removed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -210,16 +232,14 @@ class LogWriter:
         keep = kind is None or issubclass(kind, KeyboardInterrupt)
         try:
             self._close(sync=keep)
-        except OSError:
-            self._partial.unlink(missing_ok=True)
-            raise
-        if keep:
-            self._partial.replace(self.path)
-        else:
-            self._partial.unlink(missing_ok=True)
+            if keep:
+                self._partial.replace(self.path)
+        finally:
+            self._partial.unlink(missing_ok=True)  # it is there only if it could not get its name
 
     def _close(self, sync: bool) -> None:
-        assert self._file is not None and self._raw is not None
+        assert self._file is not None
+        assert self._raw is not None
         try:
             if self._file is not self._raw:
                 self._file.close()
@@ -242,16 +262,40 @@ def read_log(path: str | os.PathLike[str]) -> Iterator[LoggedEpisode]:
 
     Raises `BadLog` naming the file and the line that cannot be read, or that the file is not there or cut off.
     """
+    for _, found in scan_log(path):
+        if isinstance(found, BadLog):
+            raise found
+        yield found
+
+
+def scan_log(path: str | os.PathLike[str]) -> Iterator[tuple[int, LoggedEpisode | BadLog]]:
+    """Yield (line number, episode) of every line, and the error in place of the episode where a line cannot be read.
+
+    Ends after the error of a file that is not there, is damaged, or has a line of more than `MAX_LINE` bytes.
+    """
     path = Path(path)
-    opened = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
-        with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith("\n"):
-                    raise BadLog(f"{path.name} line {number}: the last line has no end; the log was truncated")
-                yield LoggedEpisode.parse(line, f"{path.name} line {number}")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while raw := cast("IO[bytes]", file).readline(MAX_LINE + 1):
+                number += 1
+                yield number, _read_line(raw, f"{path.name} line {number}")
+                if len(raw) > MAX_LINE:
+                    return
     except FileNotFoundError:
-        raise BadLog(f"there is no log at {path}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise BadLog(f"{path.name} after line {number}: the file is damaged or truncated ({error})") from None
+        yield number, BadLog(f"there is no log at {path}")
+    except (EOFError, zlib.error, OSError) as error:
+        yield number, BadLog(f"{path.name} after line {number}: the file is damaged or truncated ({error})")
+
+
+def _read_line(raw: bytes, where: str) -> LoggedEpisode | BadLog:
+    if len(raw) > MAX_LINE:
+        return BadLog(f"{where}: more than {MAX_LINE} bytes, which no episode has")
+    if not raw.endswith(b"\n"):
+        return BadLog(f"{where}: the last line has no end; the log was truncated")
+    try:
+        return LoggedEpisode.parse(raw.decode("ascii"), where)
+    except UnicodeDecodeError as error:
+        return BadLog(f"{where}: byte {error.start} is not ASCII; the log was edited")
+    except BadLog as error:
+        return error

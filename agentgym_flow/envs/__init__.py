@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import UnknownEnvironment
 
 
 def register_all() -> None:
@@ -13,3 +18,20 @@ def register_all() -> None:
         entry_point="agentgym_flow.envs.sokoban.grid:SokobanGridEnv",
         vector_entry_point="agentgym_flow.envs.sokoban.vector:SokobanVectorEnv",
     )
+
+
+def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
+    """Make a text environment by its id, without Gymnasium's checking wrappers, which double the time of a step.
+
+    Raises `UnknownEnvironment` when the id is not registered or is no text environment; what the constructor raises
+    passes through.
+    """
+    # Only registered ids: `gym.make("module:Name-v0")` would import any module that a log or a form names.
+    if env_id not in gym.registry:
+        raise UnknownEnvironment.among(
+            env_id, sorted(name for name in gym.registry if name.startswith("agentgym_flow/"))
+        )
+    env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
+    if not isinstance(env, TextEnv):
+        raise UnknownEnvironment(f"{env_id} is no text environment: {type(env).__name__} is not a TextEnv")
+    return env
