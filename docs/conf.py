@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+from collections import namedtuple
 from pathlib import Path
 
 import gymnasium as gym
@@ -20,8 +22,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-default_role = "py:obj"  # docstrings mark code with single backticks
 
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "description"
@@ -31,6 +33,7 @@ html_theme = "furo"
 html_title = f"agentgym_flow {release}"
 html_static_path = ["_static"]
 
+TupleField = type(namedtuple("Example", "field").field)
 ENVIRONMENTS = Path(__file__).parent / "environments" / "generated"
 
 
@@ -77,7 +80,19 @@ def point_to_manual(app: object, what: str, name: str, obj: object, options: obj
         lines[:] = [lines[0], "", "The manual is the environment's own page."]
 
 
+def mark_code(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Turn the single backticks that our docstrings put around code into reStructuredText's double ones."""
+    lines[:] = [re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", line) for line in lines]
+
+
+def skip_tuple_fields(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave out the accessors of named tuples: the docstring of the class lists the fields."""
+    return True if isinstance(obj, TupleField) else None
+
+
 def setup(app: object) -> None:
-    """Connect the two steps above to the build."""
+    """Connect the steps above to the build; the docstring ones come before napoleon reads the sections."""
     app.connect("builder-inited", write_environment_pages)
-    app.connect("autodoc-process-docstring", point_to_manual, priority=400)  # before napoleon reads it
+    app.connect("autodoc-process-docstring", point_to_manual, priority=400)
+    app.connect("autodoc-process-docstring", mark_code, priority=410)
+    app.connect("autodoc-skip-member", skip_tuple_fields)

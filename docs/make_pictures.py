@@ -1,7 +1,7 @@
 """Draw the pictures of README and the documentation: `make pictures`.
 
-One Sokoban level as the environment renders it, and the state graph of eight attempts at it: a player who follows the expert
-half of the time, and wanders otherwise.
+One Sokoban level as the environment renders it, and the state graph of eight attempts at it by a player who follows the
+expert half of the time and wanders otherwise.
 """
 
 from __future__ import annotations
@@ -32,13 +32,8 @@ def main() -> None:
     env = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
     env.reset(options={"task": TASK})
     image.imsave(STATIC / "sokoban_board.png", env.render())
-    (group,) = rollout_groups(
-        FunctionPolicy("half lost", half_lost),
-        lambda: env.unwrapped,
-        [Start(seed=0, task=TASK)],
-        group_size=8,
-        num_envs=1,
-    )
+    policy, starts = FunctionPolicy("half lost", half_lost), [Start(seed=0, task=TASK)]
+    (group,) = rollout_groups(policy, lambda: env.unwrapped, starts, group_size=8, num_envs=1)
     (STATIC / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
 
 
