@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
 
 import gymnasium as gym
+import numpy as np
 
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, stable_hash
@@ -187,10 +188,7 @@ class TextEnv(gym.Env[str, str]):
         """
         super().reset(seed=seed)
         chosen = check_options(options, self.reset_options)
-        fixed = chosen.get("task")
-        # Raw bits are the only output of NumPy whose stream is promised across versions.
-        bits = 0 if fixed is not None and seed is None else int(self.np_random.bit_generator.random_raw())
-        self.task = draw_task(bits, self.num_tasks) if fixed is None else check_task(fixed, self.num_tasks, self.split)
+        self.task, bits = choose_task(self.np_random, seed, chosen.get("task"), self.num_tasks, self.split)
         self.steps = 0
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
         self._playing = True
@@ -246,6 +244,19 @@ def task_identity(env_id: str, dynamics: Mapping[str, Any], data: Mapping[str, s
     """
     name = env_id.rpartition("/")[2].rpartition("-v")[0].lower()
     return f"{name}:{stable_hash([env_id, dynamics, data, content])[:24]}"
+
+
+def choose_task(
+    rng: np.random.Generator, seed: int | None, fixed: object, num_tasks: int, split: str
+) -> tuple[int, int]:
+    """Return the task of a new episode and the 64 bits its noise comes from.
+
+    The task is `fixed`, or drawn when that is None. A fixed task without a seed takes nothing from `rng`; its bits are 0.
+    Raises `UnknownTask` when the fixed task does not exist.
+    """
+    # Raw bits are the only output of NumPy whose stream is promised across versions.
+    bits = 0 if fixed is not None and seed is None else int(rng.bit_generator.random_raw())
+    return draw_task(bits, num_tasks) if fixed is None else check_task(fixed, num_tasks, split), bits
 
 
 def draw_task(bits: int, num_tasks: int) -> int:

@@ -73,12 +73,20 @@ class UnknownTask(AgentGymFlowError, ValueError):
     """A task index outside the split, or of the wrong type."""
 
 
+class BadAction(AgentGymFlowError, gymnasium_error.InvalidAction):
+    """A numeric action is outside its space. (Text never raises: it is an invalid action, a normal transition.)"""
+
+
 class BadSetting(AgentGymFlowError, ValueError):
     """A keyword argument has a value that cannot work; the message names the setting and the allowed range."""
 
 
 class BadLevel(AgentGymFlowError, ValueError):
     """A level string or level file cannot be read; the message names the file and the line."""
+
+
+class SearchLimit(AgentGymFlowError, RuntimeError):
+    """A solver gave up at its own limit without knowing the answer; the message says which argument raises it."""
 
 
 class BadData(AgentGymFlowError, ValueError):
