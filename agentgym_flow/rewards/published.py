@@ -1,0 +1,117 @@
+"""The step rewards of the released RewardFlow code, defects included, to compare with what its users report.
+
+Differences from `agentgym_flow.rewards.relabel`, which is what you want for training:
+
+- Success is a node whose reward, the first ever seen there in order of episodes, is positive. Two outcomes that share
+a state
+  key get one value, by order. Negative rewards spread too.
+- The loop that collects a batch never sees the state after its last turn. Steps of that turn are in no graph and are
+rewarded with the
+  environment's own reward.
+- Values are the result of exactly 1,000 synchronous sweeps, on the scale of the rewards (10 for a success).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentgym_flow.episode import Group
+from agentgym_flow.rewards.relabel import NoOp, passages
+from agentgym_flow.rewards.state_graph import EdgeMode
+
+SWEEPS = 1000
+"""How often the released code sweeps over all edges."""
+
+
+def sweep_values(
+    rewards: Sequence[float], edges: Sequence[tuple[int, int]], gamma: float, sweeps: int = SWEEPS
+) -> NDArray[np.float64]:
+    """Return V after synchronous updates V(s) <- max(V(s), gamma * max over s -> s' of V(s')), from V = `rewards`.
+
+    Stops before when a sweep changes nothing, which gives the same values. `edges` holds pairs of node numbers.
+    """
+    values = np.array(rewards, np.float64)
+    if not edges:
+        return values
+    tails, heads = np.array(edges, np.intp).T
+    for _ in range(sweeps):
+        updated = values.copy()
+        np.maximum.at(updated, tails, gamma * values[heads])
+        if np.array_equal(updated, values):
+            break
+        values = updated
+    return values
+
+
+def published_values(
+    group: Group,
+    rewards: Sequence[Sequence[float]],
+    *,
+    loop_turns: int,
+    gamma: float,
+    edges: EdgeMode,
+    bridge_noops: NoOp,
+) -> dict[str, float]:
+    """Return the value of every state of the group's graph, as the released code would find it.
+
+    Args:
+        group: attempts at one task.
+        rewards: the reward of every turn, (episode, turn).
+        loop_turns: the number of turns of the batch's longest episode: steps of the last one are lost.
+        gamma: the factor per step.
+        edges: `"directed"`, or `"symmetric"` as before the change of February 2026.
+        bridge_noops: which turns did nothing, as for ALFWorld.
+    """
+    numbers: dict[str, int] = {}
+    first_rewards: list[float] = []
+    pairs: dict[tuple[int, int], None] = {}
+
+    def number(key: str, reward: float) -> int:
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            first_rewards.append(reward)
+        return numbers[key]
+
+    for episode, of_turns in zip(group, rewards, strict=True):
+        entered = 0.0  # the reward received on entering the present state
+        for t, (turn, src, _, bridged) in enumerate(passages(episode, bridge_noops)):
+            if t == loop_turns - 1 or bridged:
+                continue
+            if turn.next_state_key != src:
+                pair = number(src, entered), number(turn.next_state_key, of_turns[t])
+                pairs[pair] = None
+                if edges == "symmetric":
+                    pairs[pair[::-1]] = None
+            entered = of_turns[t]
+    values = sweep_values(first_rewards, list(pairs), gamma)
+    return {key: float(values[node]) for key, node in numbers.items()}
+
+
+def published_step_rewards(
+    group: Group,
+    rewards: Sequence[Sequence[float]],
+    *,
+    loop_turns: int,
+    gamma: float,
+    edges: EdgeMode,
+    bridge_noops: NoOp,
+) -> list[list[float]]:
+    """Return V(s') - V(s) per (episode, turn), and the reward itself on the loop's last turn.
+
+    The arguments are those of `published_values`.
+    """
+    values = published_values(
+        group, rewards, loop_turns=loop_turns, gamma=gamma, edges=edges, bridge_noops=bridge_noops
+    )
+    return [
+        [
+            of_turns[t]
+            if t == loop_turns - 1
+            else values.get(turn.next_state_key, 0.0) - values.get(turn.state_key, 0.0)
+            for t, turn in enumerate(episode.turns)
+        ]
+        for episode, of_turns in zip(group, rewards, strict=True)
+    ]

@@ -1,0 +1,166 @@
+"""Potentials for a finished group: merge its episodes into one graph and write on every turn what its states are worth.
+
+Every observed step counts, the last one too, and every outcome is a node of its own. The published code loses the
+step of the last turn of its loop and lets a success and a failure share a node; `agentgym_flow.rewards.published`
+reproduces that for comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph, outcome_node
+
+NoOp = bool | Callable[[Turn], bool]
+"""Which turns did nothing: True for those with an invalid action, False for none, or a function that says so."""
+
+
+class Passage(NamedTuple):
+    """One turn as the graph sees it.
+
+    Attributes:
+        turn: the turn.
+        src: the node it was decided in.
+        dst: the node it led to.
+        bridged: it did nothing, and the next turn is seen as starting where this one did.
+    """
+
+    turn: Turn
+    src: str
+    dst: str
+    bridged: bool
+
+
+def passages(episode: Episode, bridge_noops: NoOp = False) -> Iterator[Passage]:
+    """Yield the turns of an episode as steps between nodes.
+
+    With bridging, a turn that did nothing leads back to the state before it, and the next turn starts there, whatever
+    state key was shown in between (an observation such as "Nothing happens."). A turn that ends the episode by the
+    rules is never bridged.
+    """
+    does_nothing = _action_is_invalid if bridge_noops is True else bridge_noops or None
+    held: str | None = None  # the state before a run of turns that did nothing
+    for turn in episode.turns:
+        src = turn.state_key if held is None else held
+        if does_nothing is not None and not turn.terminated and does_nothing(turn):
+            held = src
+            yield Passage(turn, src, src, True)
+        else:
+            held = None
+            dst = outcome_node(turn.next_state_key, terminated=turn.terminated, success=turn.success)
+            yield Passage(turn, src, dst, False)
+
+
+def _action_is_invalid(turn: Turn) -> bool:
+    return not turn.action_valid
+
+
+def group_graph(
+    group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", bridge_noops: NoOp = False
+) -> StateGraph:
+    """Return the graph of all states and steps of a group.
+
+    Args:
+        group: attempts at one task.
+        gamma: the factor per step of distance.
+        edges: `"directed"` or `"symmetric"`.
+        bridge_noops: which turns did nothing and are left out.
+
+    Raises:
+        BadSetting: `gamma` is outside (0, 1].
+        UnknownOption: `edges` is neither of the two.
+    """
+    graph = StateGraph(gamma=gamma, edges=edges)
+    for episode in group:
+        graph.add_state(episode.state_key)
+        for turn, src, dst, bridged in passages(episode, bridge_noops):
+            if not bridged:
+                graph.add(src, turn.action, dst, success=turn.success)
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class RelabelMetrics:
+    """What relabelling found, as counts that add up: `sum(metrics, start=RelabelMetrics())` is a whole batch.
+
+    Attributes:
+        groups: groups relabelled.
+        groups_without_success: those in which no attempt succeeded, so that every potential is 0.
+        unique_states: different states, per group.
+        total_states: states visited, starts included.
+        turns: decisions.
+        singleton_turns: decisions taken in a state in which no other decision of the group was taken: nothing to
+            compare with.
+        positive_turns: decisions taken in a state with a known path to success.
+        choices: different (state, action) pairs.
+        aliased_choices: those seen to lead to several states; potentials are optimistic there.
+        seconds: wall-clock time.
+    """
+
+    groups: int = 0
+    groups_without_success: int = 0
+    unique_states: int = 0
+    total_states: int = 0
+    turns: int = 0
+    singleton_turns: int = 0
+    positive_turns: int = 0
+    choices: int = 0
+    aliased_choices: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: RelabelMetrics) -> RelabelMetrics:
+        """Return the metrics of both together."""
+        return RelabelMetrics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def singleton_share(self) -> float:
+        """The share of decisions with nothing to compare with; 0 without turns."""
+        return self.singleton_turns / self.turns if self.turns else 0.0
+
+    @property
+    def positive_share(self) -> float:
+        """The share of decisions taken in a state with a known path to success; 0 without turns."""
+        return self.positive_turns / self.turns if self.turns else 0.0
+
+    @property
+    def aliased_share(self) -> float:
+        """The share of (state, action) pairs with several outcomes; 0 without turns."""
+        return self.aliased_choices / self.choices if self.choices else 0.0
+
+
+def relabel(
+    group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", bridge_noops: NoOp = False
+) -> RelabelMetrics:
+    """Write `phi`, `phi_next` and `anchor` on every turn of a group, from the graph of all its episodes.
+
+    Potentials are in [0, 1]: `gamma ** (observed steps to the nearest success)`, 0 where there is none. The anchor is
+    the task key and the state in which the turn was decided. Arguments and errors are those of `group_graph`. Calling
+    it again writes the same.
+    """
+    started = time.perf_counter()
+    graph = group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
+    decisions: Counter[str] = Counter()
+    positive = 0
+    for episode in group:
+        for turn, src, dst, _ in passages(episode, bridge_noops):
+            turn.phi, turn.phi_next = graph.potential(src), graph.potential(dst)
+            turn.anchor = f"{group.task_key}/{src}"
+            decisions[src] += 1
+            positive += turn.phi > 0.0
+    return RelabelMetrics(
+        groups=1,
+        groups_without_success=int(graph.num_successes == 0),
+        unique_states=len(graph),
+        total_states=len(group) + decisions.total(),
+        turns=decisions.total(),
+        singleton_turns=sum(count == 1 for count in decisions.values()),
+        positive_turns=positive,
+        choices=graph.num_choices,
+        aliased_choices=graph.num_aliased,
+        seconds=time.perf_counter() - started,
+    )

@@ -1,0 +1,301 @@
+"""The graph of the states of one task, and how far each is from success.
+
+Merging what several attempts saw of one task gives a directed graph. A state's distance is the smallest number of
+observed steps from it to a success, and its potential is `gamma ** distance`: 1 at a success, `unknown_potential`
+where no observed path leads to one (RewardFlow, tmlr-group). The published code finds these values by 1,000 sweeps
+over all edges, with success guessed from the sign of the first reward seen; here success is a flag, and distances are
+kept exact edge by edge.
+
+Keeping them exact is cheap because an edge can only shorten paths. When `src -> dst` arrives and improves `src`, the
+improvement is handed backwards to predecessors until it no longer helps. An edge that improves nothing, which is
+nearly every edge once a task has been seen a few times, costs a few dictionary look-ups, however many episodes went
+before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+from agentgym_flow.rewards.json_file import read_json, write_json
+
+SCHEMA = "agentgym_flow.state_graph/1"
+"""The name of the file format of one graph."""
+
+EdgeMode = Literal["directed", "symmetric"]
+"""Whether an observed step can also be walked back. Symmetric edges make irreversible moves look harmless."""
+
+_UNREACHED = 1 << 62
+
+
+class Node(NamedTuple):
+    """A state.
+
+    Attributes:
+        key: its identity within the task.
+        distance: observed steps to the nearest success, or None when no path is known.
+        potential: in [0, 1].
+        success: whether the task is achieved here.
+    """
+
+    key: str
+    distance: int | None
+    potential: float
+    success: bool
+
+
+class Edge(NamedTuple):
+    """An observed step: the keys of both states, the action, and how often it was seen."""
+
+    src: str
+    action: str
+    dst: str
+    visits: int
+
+
+class StateGraph:
+    """States of one task with exact distances to success, updated as steps arrive.
+
+    A full graph (see `max_nodes`) accepts no new state, a success included, and counts each refused one in `refused`;
+    edges between states it knows go on being counted and relaxed. So choose `max_nodes` above the number of states
+    that are seen before the first success.
+
+    Args:
+        gamma: the factor per step of distance, in (0, 1].
+        edges: `"directed"`, or `"symmetric"` to let every step also count backwards.
+        unknown_potential: the potential of states without a known path to success, in [0, 1].
+        max_nodes: the largest number of states, or None for no limit.
+
+    Raises:
+        BadSetting: a number is outside its range.
+        UnknownOption: `edges` is neither of the two.
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 0.9,
+        edges: EdgeMode = "directed",
+        unknown_potential: float = 0.0,
+        max_nodes: int | None = None,
+    ) -> None:
+        if not 0.0 < gamma <= 1.0:
+            raise BadSetting(f"gamma of a state graph must be in (0, 1], got {gamma!r}")
+        if not 0.0 <= unknown_potential <= 1.0:
+            raise BadSetting(f"unknown_potential must be in [0, 1], got {unknown_potential!r}")
+        if edges not in get_args(EdgeMode):
+            raise UnknownOption.among(edges, get_args(EdgeMode))
+        self.gamma = float(gamma)
+        self.edge_mode: EdgeMode = edges
+        self.unknown_potential = float(unknown_potential)
+        self.max_nodes = None if max_nodes is None else check_positive("max_nodes", max_nodes)
+        self.refused = 0
+        self._ids: dict[str, int] = {}
+        self._keys: list[str] = []
+        self._distances: list[int] = []
+        self._behind: list[set[int]] = []  # the states whose path may lead through this one
+        self._visits: dict[tuple[int, str, int], int] = {}
+        self._outcomes: dict[tuple[int, str], int] = {}  # (state, action) -> number of different next states
+        self._aliased = 0
+
+    def __len__(self) -> int:
+        """Return the number of states."""
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._ids
+
+    def __repr__(self) -> str:
+        return f"StateGraph({len(self)} states, {len(self._visits)} edges, {self.num_successes} successes)"
+
+    # ---------------------------------------------------------------- observing
+    def add_state(self, key: str, *, success: bool = False) -> bool:
+        """Make sure that the state exists, and mark it when it is a success; return False when it was refused."""
+        node = self._intern(key)
+        if node is None:
+            return False
+        if success:
+            self._improve(node, 0)
+        return True
+
+    def add(self, src: str, action: str, dst: str, *, success: bool = False) -> bool:
+        """Observe one step; `success` says that the task is achieved in `dst`. Return False when a state was refused.
+
+        A step that stays where it is counts as a visit and has no effect on distances.
+        """
+        tail, head = self._intern(src), self._intern(dst)
+        if head is not None and success:
+            self._improve(head, 0)
+        if tail is None or head is None:
+            return False
+        self._count(tail, action, head)
+        if tail != head:
+            self._link(tail, head)
+            if self.edge_mode == "symmetric":
+                self._link(head, tail)
+        return True
+
+    def _intern(self, key: str) -> int | None:
+        node = self._ids.get(key)
+        if node is None:
+            if self.max_nodes is not None and len(self._keys) >= self.max_nodes:
+                self.refused += 1
+                return None
+            node = self._ids[key] = len(self._keys)
+            self._keys.append(key)
+            self._distances.append(_UNREACHED)
+            self._behind.append(set())
+        return node
+
+    def _count(self, tail: int, action: str, head: int, visits: int = 1) -> None:
+        edge = (tail, action, head)
+        seen = self._visits.get(edge, 0)
+        self._visits[edge] = seen + visits
+        if not seen:
+            outcomes = self._outcomes.get((tail, action), 0) + 1
+            self._outcomes[tail, action] = outcomes
+            self._aliased += outcomes == 2
+
+    def _link(self, tail: int, head: int) -> None:
+        self._behind[head].add(tail)
+        if self._distances[head] != _UNREACHED:
+            self._improve(tail, self._distances[head] + 1)
+
+    def _improve(self, node: int, distance: int) -> None:
+        """Lower the distance of `node`, and of every state whose path through it becomes shorter."""
+        if distance >= self._distances[node]:
+            return
+        self._distances[node] = distance
+        self._spread(deque([node]))
+
+    def _spread(self, queue: deque[int]) -> None:
+        distances = self._distances
+        while queue:
+            node = queue.popleft()
+            through = distances[node] + 1
+            for before in self._behind[node]:
+                if through < distances[before]:
+                    distances[before] = through
+                    queue.append(before)
+
+    def recompute(self) -> None:
+        """Find all distances again by one breadth-first search from all successes; they are exact, so none changes."""
+        successes = [node for node, distance in enumerate(self._distances) if distance == 0]
+        self._distances = [_UNREACHED] * len(self._keys)
+        for node in successes:
+            self._distances[node] = 0
+        self._spread(deque(successes))
+
+    # ---------------------------------------------------------------- asking
+    def distance(self, key: str) -> int | None:
+        """Return the observed steps from `key` to the nearest success; None when no path or no such state is known."""
+        node = self._ids.get(key)
+        if node is None or self._distances[node] == _UNREACHED:
+            return None
+        return self._distances[node]
+
+    def potential(self, key: str) -> float:
+        """Return `gamma ** distance`, or `unknown_potential` when the distance is not known."""
+        distance = self.distance(key)
+        return self.unknown_potential if distance is None else self.gamma**distance
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the states in the order in which they were first seen."""
+        for key in self._keys:
+            distance = self.distance(key)
+            yield Node(key, distance, self.potential(key), distance == 0)
+
+    def edges(self) -> Iterator[Edge]:
+        """Yield the observed steps in the order in which they were first seen, steps that stay in place included."""
+        for (tail, action, head), visits in self._visits.items():
+            yield Edge(self._keys[tail], action, self._keys[head], visits)
+
+    @property
+    def num_successes(self) -> int:
+        """The number of states in which the task is achieved."""
+        return self._distances.count(0)
+
+    @property
+    def num_choices(self) -> int:
+        """The number of different (state, action) pairs seen."""
+        return len(self._outcomes)
+
+    @property
+    def num_aliased(self) -> int:
+        """The number of (state, action) pairs that led to several states: chance, or a key that forgets something."""
+        return self._aliased
+
+    @property
+    def aliased_share(self) -> float:
+        """`num_aliased / num_choices`, 0 for an empty graph. Potentials are optimistic where this is high."""
+        return self._aliased / len(self._outcomes) if self._outcomes else 0.0
+
+    # ---------------------------------------------------------------- keeping
+    def to_dict(self) -> dict[str, Any]:
+        """Return the graph as JSON-able data, sorted by key: graphs of equal content give equal data."""
+        order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
+        rank = {node: place for place, node in enumerate(order)}
+        return {
+            "schema": SCHEMA,
+            "gamma": self.gamma,
+            "edges": self.edge_mode,
+            "unknown_potential": self.unknown_potential,
+            "max_nodes": self.max_nodes,
+            "refused": self.refused,
+            "keys": [self._keys[node] for node in order],
+            "successes": [rank[node] for node in order if self._distances[node] == 0],
+            "steps": sorted([rank[tail], action, rank[head], n] for (tail, action, head), n in self._visits.items()),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Return the graph of `to_dict`. Raises `BadData` when the data is not one."""
+        try:
+            if data["schema"] != SCHEMA:
+                raise BadData(f"a state graph has the schema {SCHEMA!r}, found {data['schema']!r}")
+            graph = cls(
+                gamma=data["gamma"],
+                edges=data["edges"],
+                unknown_potential=data["unknown_potential"],
+                max_nodes=data["max_nodes"],
+            )
+            for key in data["keys"]:
+                graph._intern(str(key))
+            for tail, action, head, visits in data["steps"]:
+                graph._count(tail, action, head, visits)
+                if tail != head:
+                    graph._behind[head].add(tail)
+                    if graph.edge_mode == "symmetric":
+                        graph._behind[tail].add(head)
+            for node in data["successes"]:
+                graph._distances[node] = 0
+            graph.refused = int(data["refused"])
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            if isinstance(error, BadData):
+                raise
+            raise BadData(f"the state graph is damaged ({type(error).__name__}: {error})") from None
+        graph.recompute()
+        return graph
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to a JSON file, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the graph of a file. Raises `BadData` when it is missing or damaged."""
+        return cls.from_dict(read_json(path, "state graph"))
+
+
+def outcome_node(key: str, *, terminated: bool, success: bool) -> str:
+    """Return the node that stands for a state after a step: endings get a node of their own for each outcome.
+
+    A success and a failure that share a state key must not share a node, or the failure would be worth as much as the
+    success. Keys that name their outcome already (`end:...`, the contract of `TextEnv`) stay as they are.
+    """
+    named = f"end:{'success' if success else 'fail'}:"
+    return key if not terminated or key.startswith(named) else named + key
