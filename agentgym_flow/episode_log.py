@@ -23,6 +23,9 @@ from agentgym_flow.errors import BadLog
 MAX_LINE = 1 << 28
 """The longest line that is read, in bytes: a small archive cannot unpack to more memory than this."""
 
+MAX_DEPTH = 64
+"""The deepest nesting of lists and objects that is read."""
+
 
 @dataclass(slots=True)
 class LoggedEpisode:
@@ -135,6 +138,9 @@ class LoggedEpisode:
             raise BadLog(f"{where}: unknown field {unknown[0]!r}")
         logged = cls(**row)
         logged._check_shape(where)
+        # Other writers may drop the point of 1.0; the digest is over floats.
+        logged.rewards = [float(reward) for reward in logged.rewards]
+        logged.score = float(logged.score)
         return logged
 
     def _check_shape(self, where: str) -> None:
@@ -153,6 +159,10 @@ class LoggedEpisode:
                 raise BadLog(f"{where}: {name} must be a list of {expected} for {steps} actions, found {len(items)}")
             if not all(_is(item, kind) for item in items):
                 raise BadLog(f"{where}: every element of {name} must be {kind.__name__}")
+        if not all(isinstance(digest, str) for digest in self.data.values()):
+            raise BadLog(f"{where}: data must map names to SHA-256 digests")
+        if _is_deep([self.kwargs, self.tape, self.meta]):
+            raise BadLog(f"{where}: a value is nested more than {MAX_DEPTH} deep")
 
 
 _FIELDS = tuple(f.name for f in fields(LoggedEpisode))
@@ -185,6 +195,20 @@ def _is(value: object, kind: type) -> bool:
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        layer = [
+            item
+            for outer in layer
+            if isinstance(outer, (dict, list))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not layer:
+            return False
+    return True
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
