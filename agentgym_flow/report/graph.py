@@ -1,0 +1,204 @@
+"""The picture of a group's state graph: what was visited, how far from success it is, and the way that leads there."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from agentgym_flow.episode import Group
+from agentgym_flow.report import palette
+from agentgym_flow.report.layout import layered
+from agentgym_flow.rewards import StateGraph
+from agentgym_flow.rewards.relabel import passages
+
+MAX_NODES = 300
+_MARGIN = 40.0
+_LEGEND = 64.0
+_SCALES = ((40, 17.0, 100.0, 54.0), (120, 11.0, 70.0, 34.0), (MAX_NODES, 8.0, 54.0, 24.0))  # nodes, radius, column, gap
+_MIN_WIDTH = 660.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A drawn state. `potential` is None where no way to success was seen; `text` is the first observation of it."""
+
+    key: str
+    x: float
+    y: float
+    fill: str | None
+    ink: str
+    label: str
+    distance: int | None
+    potential: float | None
+    visits: int
+    text: str
+    start: bool
+    success: bool
+    on_path: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A drawn transition: the SVG path, its thickness, and what was done how often."""
+
+    path: str
+    width: float
+    on_path: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPicture:
+    """All that `templates/graph.svg.j2` needs, in pixels."""
+
+    width: float
+    height: float
+    radius: float
+    nodes: list[Node]
+    edges: list[Edge]
+    left_out: int
+    attempts: int
+    successes: int
+    legend: list[tuple[float, str]] = field(default_factory=lambda: [(i / 12, palette.ramp(i / 12)) for i in range(13)])
+
+
+@dataclass(slots=True)
+class _Observed:
+    """What the turns of a group say, before it is arranged."""
+
+    start: str
+    text: dict[str, str]
+    visits: Counter[str]
+    moves: dict[tuple[str, str], Counter[str]]
+    goals: set[str]
+
+
+def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> GraphPicture:
+    """Arrange the states of `group`, valued by `graph`; of more than `max_nodes` those nearest the success path."""
+    seen = _observe(group)
+    path = _success_path(seen, graph)
+    kept = _nearest(seen, path, max_nodes)
+    moves = {pair: actions for pair, actions in seen.moves.items() if pair[0] in kept and pair[1] in kept}
+    radius, column, gap = next(scale[1:] for scale in _SCALES if len(kept) <= scale[0] or scale is _SCALES[-1])
+    place = layered(sorted(kept), sorted(moves), seen.start, gap=gap)
+    top = min(y for _, y in place.values())
+    at = {
+        key: (round(_MARGIN + col * column, 1), round(_MARGIN + _LEGEND + y - top, 1))
+        for key, (col, y) in place.items()
+    }
+    steps = set(pairwise(path))
+    most = max((sum(actions.values()) for actions in moves.values()), default=1)
+    edges = [
+        Edge(
+            _curve(at[a], at[b], radius, place[b][0] - place[a][0]),
+            round(1 + 3.5 * (sum(actions.values()) / most) ** 0.5, 2),
+            (a, b) in steps,
+            ", ".join(f"{action} \N{MULTIPLICATION SIGN}{count}" for action, count in sorted(actions.items())),
+        )
+        for (a, b), actions in sorted(moves.items(), key=lambda item: item[0] in steps)
+    ]
+    nodes = [_node(key, at[key], seen, graph, set(path), radius) for key in kept]
+    nodes.sort(key=lambda node: (node.x, node.y))
+    return GraphPicture(
+        width=max(_MIN_WIDTH, max(x for x, _ in at.values()) + _MARGIN),
+        height=max(y for _, y in at.values()) + _MARGIN,
+        radius=radius,
+        nodes=nodes,
+        edges=edges,
+        left_out=len(seen.visits) - len(kept),
+        attempts=len(group),
+        successes=sum(episode.success for episode in group),
+    )
+
+
+def _observe(group: Group) -> _Observed:
+    first = group.episodes[0]
+    seen = _Observed(first.state_key, {}, Counter(), defaultdict(Counter), set())
+    for episode in group:
+        seen.text.setdefault(episode.state_key, episode.observation)
+        seen.visits[episode.state_key] += 1
+        for turn, source, target, _ in passages(episode):
+            seen.text.setdefault(target, turn.next_observation)
+            seen.visits[target] += 1
+            if source != target:
+                seen.moves[source, target][turn.action] += 1
+            if turn.success:
+                seen.goals.add(target)
+    return seen
+
+
+def _success_path(seen: _Observed, graph: StateGraph) -> list[str]:
+    """Return the states of the shortest observed way from the start to a success; empty when there is none."""
+    successors: dict[str, list[str]] = defaultdict(list)
+    for source, target in sorted(seen.moves):
+        successors[source].append(target)
+    path = [seen.start]
+    while path[-1] not in seen.goals:
+        here = graph.distance(path[-1])
+        closer = [key for key in successors[path[-1]] if _closer(graph.distance(key), here)]
+        if not closer:
+            return []
+        path.append(max(closer, key=lambda key: seen.visits[key]))
+    return path
+
+
+def _closer(distance: int | None, than: int | None) -> bool:
+    return distance is not None and than is not None and distance == than - 1
+
+
+def _nearest(seen: _Observed, path: list[str], limit: int) -> list[str]:
+    """Return at most `limit` states: breadth first from the success path (or the start), ignoring directions."""
+    linked: dict[str, set[str]] = defaultdict(set)
+    for source, target in seen.moves:
+        linked[source].add(target)
+        linked[target].add(source)
+    kept = dict.fromkeys(path or [seen.start])
+    queue = deque(kept)
+    while queue:
+        for key in sorted(linked[queue.popleft()], key=lambda key: (-seen.visits[key], key)):
+            if key not in kept:
+                kept[key] = None
+                queue.append(key)
+    return list(kept)[:limit]
+
+
+def _node(
+    key: str, at: tuple[float, float], seen: _Observed, graph: StateGraph, path: Iterable[str], radius: float
+) -> Node:
+    distance = graph.distance(key)
+    potential = None if distance is None else graph.potential(key)
+    return Node(
+        key=key,
+        x=at[0],
+        y=at[1],
+        fill=None if potential is None else palette.ramp(potential),
+        ink=palette.ink_on(potential or 0.0),
+        label="" if potential is None or radius < _SCALES[0][1] else f"{potential:.2f}",
+        distance=distance,
+        potential=potential,
+        visits=seen.visits[key],
+        text=seen.text[key],
+        start=key == seen.start,
+        success=key in seen.goals,
+        on_path=key in path,
+    )
+
+
+def _curve(a: tuple[float, float], b: tuple[float, float], radius: float, columns: int) -> str:
+    """Return the SVG path of an edge, from rim to rim: forward (`columns` > 0) in an S, sideways and back in an arc."""
+    (ax, ay), (bx, by) = a, b
+    rim = 0.75 * radius
+    if columns > 0:
+        ax, bx = ax + radius, bx - radius - 3
+        middle = (ax + bx) / 2
+        return f"M{ax:.1f} {ay:.1f}C{middle:.1f} {ay:.1f} {middle:.1f} {by:.1f} {bx:.1f} {by:.1f}"
+    if columns == 0:
+        down = 1 if by > ay else -1
+        ax, bx = ax + rim, bx + rim + 1
+        ay, by = ay + down * rim, by - down * (rim + 1)
+        return f"M{ax:.1f} {ay:.1f}Q{ax + 1.6 * radius:.1f} {(ay + by) / 2:.1f} {bx:.1f} {by:.1f}"
+    ax, ay, bx, by = ax - rim, ay + rim, bx + rim + 1, by + rim + 1
+    bow = max(ay, by) + radius * (0.4 - 0.25 * columns)
+    return f"M{ax:.1f} {ay:.1f}Q{(ax + bx) / 2:.1f} {bow:.1f} {bx:.1f} {by:.1f}"

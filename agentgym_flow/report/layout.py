@@ -1,0 +1,129 @@
+"""Where the nodes of a state graph go: columns by hop distance, few crossings, edges as straight as they can be.
+
+The layered scheme of K. Sugiyama, S. Tagawa and M. Toda (1981) on the hop distance from the start: barycentre sweeps
+order each column, then its heights are the least-squares fit to the neighbours' heights under a minimal gap.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+_SWEEPS = 12
+
+
+def hop_distances(start: str, successors: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Return the number of edges from `start` to each node that can be reached from it."""
+    hops = {start: 0}
+    queue = deque([start])
+    while queue:
+        node = queue.popleft()
+        for after in successors.get(node, ()):
+            if after not in hops:
+                hops[after] = hops[node] + 1
+                queue.append(after)
+    return hops
+
+
+def layered(
+    nodes: Sequence[str], edges: Sequence[tuple[str, str]], start: str, *, gap: float
+) -> dict[str, tuple[int, float]]:
+    """Return the column and the height of every node.
+
+    Args:
+        nodes: distinct names; those that cannot be reached from `start` share one last column.
+        edges: pairs of names; self-loops do not matter.
+        start: the node of column 0.
+        gap: the least vertical distance of two nodes of one column.
+    """
+    successors: dict[str, list[str]] = {}
+    for source, target in edges:
+        successors.setdefault(source, []).append(target)
+    hops = hop_distances(start, successors)
+    last = max(hops.values()) + 1
+    columns: list[list[str]] = [[] for _ in range(last + 1)]
+    for node in [*(n for n in hops if n in set(nodes)), *(n for n in nodes if n not in hops)]:
+        columns[hops.get(node, last)].append(node)
+    neighbours = _neighbours_by_side(columns, edges)
+    return _heights(_order(columns, neighbours), neighbours, gap)
+
+
+Neighbours = dict[str, tuple[list[str], list[str]]]
+"""For each node its neighbours in the column before and in the column after."""
+
+
+def _neighbours_by_side(columns: list[list[str]], edges: Iterable[tuple[str, str]]) -> Neighbours:
+    column_of = {node: i for i, column in enumerate(columns) for node in column}
+    neighbours: Neighbours = {node: ([], []) for node in column_of}
+    for source, target in edges:
+        for near, far in ((source, target), (target, source)):
+            step = column_of[far] - column_of[near]
+            if step in (-1, 1):
+                neighbours[near][step > 0].append(far)
+    return neighbours
+
+
+def _order(columns: list[list[str]], neighbours: Neighbours) -> list[list[str]]:
+    """Return the columns in the order with the fewest crossings that barycentre sweeps in both directions find."""
+    best, fewest = [list(c) for c in columns], _crossings(columns, neighbours)
+    for sweep in range(_SWEEPS):
+        forward = sweep % 2 == 0
+        sequence = range(1, len(columns)) if forward else range(len(columns) - 2, -1, -1)
+        for i in sequence:
+            fixed = {node: place for place, node in enumerate(columns[i - 1 if forward else i + 1])}
+            columns[i] = _by_barycentre(columns[i], {n: neighbours[n][0 if forward else 1] for n in columns[i]}, fixed)
+        crossings = _crossings(columns, neighbours)
+        if crossings < fewest:
+            best, fewest = [list(c) for c in columns], crossings
+    return best
+
+
+def _by_barycentre(column: list[str], linked: Mapping[str, list[str]], fixed: Mapping[str, int]) -> list[str]:
+    def weight(item: tuple[int, str]) -> float:
+        place, node = item
+        places = [fixed[other] for other in linked[node]]
+        return sum(places) / len(places) if places else place
+
+    return [node for _, node in sorted(enumerate(column), key=weight)]
+
+
+def _crossings(columns: Sequence[Sequence[str]], neighbours: Neighbours) -> int:
+    """Count the crossings of edges between neighbouring columns."""
+    total = 0
+    for left, right in pairwise(columns):
+        place = {node: i for i, node in enumerate(right)}
+        seen: list[int] = []
+        for node in left:
+            ends = sorted(place[other] for other in neighbours[node][1])
+            total += sum(len(seen) - bisect_left(seen, end + 1) for end in ends)
+            for end in ends:
+                insort(seen, end)
+    return total
+
+
+def _heights(columns: list[list[str]], neighbours: Neighbours, gap: float) -> dict[str, tuple[int, float]]:
+    height = {node: (i - (len(column) - 1) / 2) * gap for column in columns for i, node in enumerate(column)}
+    for sweep in range(_SWEEPS):
+        side = sweep % 2
+        for column in columns if side == 0 else reversed(columns):
+            wished = []
+            for node in column:
+                linked = neighbours[node][side] or [node]
+                wished.append(sum(height[other] for other in linked) / len(linked))
+            height.update(zip(column, _spread(wished, gap), strict=True))
+    return {node: (i, height[node]) for i, column in enumerate(columns) for node in column}
+
+
+def _spread(wished: Sequence[float], gap: float) -> list[float]:
+    """Return the heights nearest to `wished` (least squares) that keep its order and are at least `gap` apart."""
+    blocks: list[tuple[float, int]] = []  # (sum, count) of wished heights less i * gap; pooled while they decrease
+    for i, value in enumerate(wished):
+        total, count = value - i * gap, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            before, size = blocks.pop()
+            total, count = total + before, count + size
+        blocks.append((total, count))
+    level = [total / count for total, count in blocks for _ in range(count)]
+    return [value + i * gap for i, value in enumerate(level)]

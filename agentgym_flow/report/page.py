@@ -1,0 +1,154 @@
+"""One self-contained HTML page: summary, curves, state graphs and an episode player; and the graph alone as SVG.
+
+The page loads nothing and runs only the script it carries: its Content-Security-Policy names the SHA-256 of that
+script and of the style sheet and refuses everything else. Text from policies and environments is escaped by the
+templates or travels as JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from agentgym_flow import __version__
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.report import curves as chart_curves
+from agentgym_flow.report import graph as state_graph
+from agentgym_flow.report import player
+from agentgym_flow.report.curves import Curve
+from agentgym_flow.report.text import printable, script_json
+from agentgym_flow.rewards import StateGraph, group_graph
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    summary: Mapping[str, str] | None = None,
+    curves: Sequence[Curve] = (),
+    groups: Sequence[Group] = (),
+    episodes: Sequence[Episode] = (),
+) -> Path:
+    """Write a report page to `path` (its folder is made) and return the path. A section without content is left out.
+
+    Args:
+        path: where the HTML file goes; an older file is replaced at the end, in one step.
+        title: the heading.
+        summary: names and values of the table at the top.
+        curves: lines with optional intervals; equal axis labels share a chart.
+        groups: attempts at one task each; each gets a state graph, and its episodes join the player.
+        episodes: further episodes for the player.
+
+    Raises `OSError` when the file cannot be written; nothing is left behind then.
+    """
+    target = Path(path)
+    page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        partial.write_text(page, "utf-8", newline="\n")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def render_report(
+    *,
+    title: str,
+    summary: Mapping[str, str] | None = None,
+    curves: Sequence[Curve] = (),
+    groups: Sequence[Group] = (),
+    episodes: Sequence[Episode] = (),
+) -> str:
+    """Return the page that `write_report` writes. Equal arguments give equal text."""
+    valued = [(group, group_graph(group)) for group in groups]
+    shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
+    style, script = _source("page.css") + _source("graph.css"), _source("page.js")
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            version=__version__,
+            policy=_security_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            summary=dict(summary or {}),
+            charts=chart_curves.charts(curves),
+            graphs=[
+                (player.task_name(group.episodes[0]), state_graph.picture(group, graph)) for group, graph in valued
+            ],
+            episodes=shown,
+            episode_title=player.title,
+            number=chart_curves.number,
+            payload=Markup(script_json(player.payload(shown, _potentials(valued)))),
+        )
+    )
+
+
+def graph_svg(group: Group, max_nodes: int = state_graph.MAX_NODES) -> str:
+    """Return the state graph of `group` as a standalone SVG document that follows the reader's light or dark scheme.
+
+    At most `max_nodes` states are drawn, those nearest the success path; the picture says how many are left out.
+    """
+    picture = state_graph.picture(group, group_graph(group), max_nodes)
+    template = _templates().get_template("graph.svg.j2")
+    return template.render(picture=picture, name="graph", style=Markup(_source("graph.css")))
+
+
+def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potential:
+    """Return the potential of a state: from the graph of the episode's group, or as `rewards.relabel` wrote it."""
+    graphs = {id(episode): graph for group, graph in valued for episode in group}
+
+    def potential(episode: Episode, key: str) -> float | None:
+        graph = graphs.get(id(episode))
+        if graph is not None:
+            return player.finite(graph.potential(key))
+        for turn in episode.turns:
+            if turn.state_key == key and turn.phi is not None:
+                return player.finite(turn.phi)
+            if turn.next_state_key == key and turn.phi_next is not None:
+                return player.finite(turn.phi_next)
+        return None
+
+    return potential
+
+
+def _security_policy(style: str, script: str) -> str:
+    def source(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    own = f"style-src {source(style)}; script-src {source(script)}"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    def finalize(value: Any) -> Any:
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("agentgym_flow.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _source(name: str) -> str:
+    """Return the text of a style sheet or script of ours, as it stands in the page."""
+    loader = _templates().loader
+    assert loader is not None
+    return loader.get_source(_templates(), name)[0]
