@@ -1,0 +1,130 @@
+"""Checks of the invalid-action rule: text never raises, costs a step, and changes nothing when the rules refuse it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import ResetNeeded
+from agentgym_flow.seeding import Stream
+from agentgym_flow.testing import play
+from agentgym_flow.testing.suite import TextSuite, Variant
+
+ANY_TEXT = st.text(st.characters(), max_size=60)
+"""Any Unicode text, lone surrogates and control characters included."""
+
+
+def garbled(env: TextEnv) -> st.SearchStrategy[str]:
+    """Return texts that look like actions of `env` and mostly are none: pieces of real ones, cut, doubled and mixed."""
+    real = [*env.candidates(), *env.action_templates(), *(env.sample_action(Stream("garble", i)) for i in range(4))]
+    pieces = st.sampled_from(
+        sorted({piece for action in real for piece in (action, action[:-1], action.upper(), action[1:])})
+    )
+    return st.one_of(ANY_TEXT, st.lists(st.one_of(pieces, ANY_TEXT), max_size=3).map("".join))
+
+
+class ActionChecks(TextSuite):
+    """A policy may say anything."""
+
+    def test_invalid_actions_change_nothing(self, variant: Variant) -> None:
+        """Nonsense is refused: same key, score and admissible actions, one step spent, the reward of doing nothing."""
+        for env in self._states(variant):
+            idle = self._idle_reward(env)
+            for text in play.NONSENSE:
+                clone = copy.deepcopy(env)
+                moment = self._say(clone, text)
+                where = f"after the invalid text {text!r:.40} in {env.describe_state()!r:.200}"
+                assert moment.info["action_valid"] is False, f"action_valid is {moment.info['action_valid']!r} {where}"
+                assert moment.info["state_key"] == env.state_key(), f"state_key changes {where}"
+                assert not moment.terminated, f"the episode terminates {where}"
+                assert moment.info["score"] == env.score(), f"the score changes {where}"
+                assert moment.info["admissible_actions"] == env.admissible_actions(), (
+                    f"admissible_actions changes {where}"
+                )
+                assert clone.steps == env.steps + 1, f"{clone.steps - env.steps} steps are counted instead of 1 {where}"
+                idle = moment.reward if idle is None else idle
+                assert moment.reward == idle, (
+                    f"the reward is {moment.reward}, a step that changes nothing gets {idle}; {where}"
+                )
+
+    def test_invalid_actions_use_up_the_budget(self, variant: Variant) -> None:
+        """Saying nothing at all ends in truncation after exactly `max_steps` steps, with the key of the first state."""
+        env = self.make(variant, max_steps=4)
+        first = play.start(env, self.seeds[0])
+        for number in range(1, 5):
+            moment = play.advance(env, "")
+            assert moment.truncated is (number == 4), (
+                f"truncated is {moment.truncated} after step {number} of max_steps=4"
+            )
+            assert moment.terminated is False, "saying nothing terminates the episode"
+        assert moment.info["state_key"] == first.info["state_key"], "four empty actions change state_key"
+
+    def test_step_outside_an_episode_is_refused(self, variant: Variant) -> None:
+        """`step` before the first reset and after the end raises `ResetNeeded`."""
+        with pytest.raises(ResetNeeded):
+            self.make(variant).step("")
+        for policy in ("random", "expert"):
+            env = self.make(variant)
+            moment = list(play.episode(env, self.seeds[0], policy, limit=env.max_steps))[-1]
+            assert moment.over, f"the episode is not over after max_steps={env.max_steps} steps"
+            for _ in range(2):
+                with pytest.raises(ResetNeeded):
+                    env.step("")
+            assert env.state_key() == moment.info["state_key"], "a refused step changes the state"
+
+    def test_any_text_is_a_normal_step(self, variant: Variant) -> None:
+        """Fuzzed text, and fuzzed pieces of real actions, never raise; what is refused changes nothing."""
+        env = self.make(variant, max_steps=1 << 30)
+        moments = play.episode(env, self.seeds[0], "random", limit=12)
+        states = [copy.deepcopy(env) for moment in moments if not moment.over]
+
+        @settings(
+            max_examples=20 * self.machine_examples,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(st.integers(0, len(states) - 1).flatmap(lambda n: st.tuples(st.just(n), garbled(states[n]))))
+        def say(case: tuple[int, str]) -> None:
+            state, text = states[case[0]], case[1]
+            clone = copy.deepcopy(state)
+            moment = self._say(clone, text)
+            assert isinstance(moment.info["action_valid"], bool), f"action_valid is no bool after {text!r}"
+            if not moment.info["action_valid"]:
+                assert moment.info["state_key"] == state.state_key(), f"the refused text {text!r} changes state_key"
+                assert not moment.terminated, f"the refused text {text!r} terminates the episode"
+
+        say()
+
+    def _states(self, variant: Variant) -> Iterator[TextEnv]:
+        """Yield clones of the environment in a few states on the way of random and expert play."""
+        env = self.make(variant)
+        for policy in ("random", "expert"):
+            for number, moment in enumerate(play.episode(env, self.seeds[0], policy, limit=7)):
+                if not moment.over and number in (0, 3, 6):
+                    yield copy.deepcopy(env)
+
+    def _idle_reward(self, env: TextEnv) -> float | None:
+        """Return the reward of a valid action that changes nothing here, or None when there is none."""
+        if self.idle_reward is not None:
+            return self.idle_reward
+        for action in env.candidates():
+            moment = play.advance(copy.deepcopy(env), action)
+            if moment.info["action_valid"] and not moment.terminated and moment.info["state_key"] == env.state_key():
+                return moment.reward
+        return None
+
+    @staticmethod
+    def _say(env: TextEnv, text: str) -> play.Moment:
+        try:
+            return play.advance(env, text)
+        except Exception as error:
+            raise AssertionError(
+                f"step({text!r:.80}) raises {type(error).__name__}: {error}; text never raises"
+            ) from error

@@ -1,0 +1,161 @@
+"""Checks of `info`, of the lists of actions in it, and of the state keys at an end."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from agentgym_flow.core import MAX_CANDIDATES, TextEnv
+from agentgym_flow.seeding import Stream
+from agentgym_flow.testing import play
+from agentgym_flow.testing.suite import TextSuite, Variant
+
+CONTRACT: dict[str, type] = {
+    "task": int,
+    "task_key": str,
+    "goal": str,
+    "state_key": str,
+    "success": bool,
+    "score": float,
+    "action_valid": bool,
+    "admissible_actions": list,
+    "action_templates": list,
+}
+"""The keys of `info` that every environment gives at reset and at every step, and their exact types."""
+
+INTERPRETER_TEXT = re.compile(
+    r"Traceback \(most recent call|<[\w.]+ object at 0x| at 0x[0-9a-f]{6,}>|File \"[^\"]+\", line \d+"
+)
+"""What an observation never contains: the interpreter's words instead of the environment's."""
+
+
+def not_plain(value: Any, path: str) -> str | None:
+    """Return where `value` holds something that is not exactly plain JSON data, or None."""
+    if type(value) is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                return f"{path} has the key {key!r}, which is not a str"
+            if found := not_plain(item, f"{path}[{key!r}]"):
+                return found
+    elif type(value) is list:
+        for index, item in enumerate(value):
+            if found := not_plain(item, f"{path}[{index}]"):
+                return found
+    elif not (value is None or type(value) in (str, int, float, bool)):
+        return f"{path} is a {type(value).__name__}"
+    return None
+
+
+def broken_rules(moment: play.Moment, threshold: float = 1.0) -> Iterator[str]:
+    """Yield what is wrong with one moment of a text environment by the contract, in words."""
+    info = moment.info
+    for key, kind in CONTRACT.items():
+        if key not in info:
+            yield f"info has no {key!r}"
+            return
+        if type(info[key]) is not kind:
+            yield f"info[{key!r}] is a {type(info[key]).__name__}, not {kind.__name__}"
+            return
+    if not isinstance(moment.observation, str):
+        yield f"the observation is a {type(moment.observation).__name__}, not str"
+    elif found := INTERPRETER_TEXT.search(moment.observation):
+        yield f"the observation shows the interpreter's text {found.group()!r}; say it in the environment's own words"
+    if moment.terminated and moment.truncated:
+        yield "terminated and truncated are both true; the rules' ending wins, so truncated must be false"
+    if type(moment.reward) not in (int, float) or moment.reward != moment.reward or abs(moment.reward) == float("inf"):
+        yield f"the reward is {moment.reward!r}, not a finite number"
+    key, success, score = info["state_key"], info["success"], info["score"]
+    if not 0 < len(key) <= 64:
+        yield f"state_key has {len(key)} characters; 1 to 64 are allowed"
+    if moment.terminated:
+        wanted = "end:success:" if success else "end:fail:"
+        if not key.startswith(wanted):
+            yield f"the terminal state_key is {key!r}, but with success={success} it must start with {wanted!r}"
+    elif key.startswith("end:"):
+        yield f"state_key is {key!r} though the rules have not ended the episode (truncation keeps the state's own key)"
+    if not 0.0 <= score <= 1.0:
+        yield f"score is {score!r}, outside [0, 1]"
+    if success != (score >= threshold):
+        yield f"success is {success} at score {score!r}; it must be exactly score >= {threshold}"
+    if moment.action is None and not info["action_valid"]:
+        yield "action_valid is False at reset"
+    for name in ("admissible_actions", "action_templates"):
+        if any(type(item) is not str for item in info[name]) or len(set(info[name])) != len(info[name]):
+            yield f"{name} must be different strings, found {info[name]!r:.200}"
+    if set(info["admissible_actions"]) & set(info["action_templates"]):
+        yield "admissible_actions holds a template; it must hold playable strings only"
+
+
+class InformationChecks(TextSuite):
+    """`info` is complete, plain and true."""
+
+    def test_info_keeps_the_contract(self, variant: Variant) -> None:
+        """All keys with their types, consistent with each other, at reset and at every step of any play."""
+        env = self.make(variant)
+        for seed in self.seeds:
+            for policy in ("mixed", "random", "expert"):
+                first: play.Moment | None = None
+                for moment in play.episode(env, seed, policy):
+                    where = f"after {moment.action!r:.80} (seed {seed}, policy {policy})"
+                    for broken in broken_rules(moment, self.success_threshold):
+                        raise AssertionError(f"{broken}; {where}")
+                    first = first or moment
+                    for key in ("task", "task_key", "goal"):
+                        assert moment.info[key] == first.info[key], f"info[{key!r}] changes during an episode, {where}"
+                    assert 0 <= moment.info["task"] < env.num_tasks, f"info['task'] is no task of the split, {where}"
+                    described = env.describe_state()
+                    assert isinstance(described, str), f"describe_state() is no text, {where}"
+                    assert described, f"describe_state() is empty, {where}"
+
+    def test_info_is_plain_data(self, variant: Variant) -> None:
+        """`info` holds str, int, float, bool, None, lists and dicts: no array, no tuple, no NaN."""
+        for moment in play.episode(self.make(variant), self.seeds[0]):
+            found = not_plain(moment.info, "info")
+            assert found is None, f"{found}; info must be plain data that any process can read"
+            json.dumps(moment.info, allow_nan=False)
+
+    def test_proposed_actions_are_accepted(self, variant: Variant) -> None:
+        """Admissible actions, candidates and `sample_action` are valid where proposed, and in a fixed order."""
+        for env in self._states(variant):
+            admissible, candidates = env.admissible_actions(), env.candidates()
+            where = f"in the state {env.describe_state()!r:.200}"
+            assert admissible == env.admissible_actions(), f"the order of admissible_actions is not fixed, {where}"
+            assert candidates == env.candidates(), f"candidates() is not deterministic, {where}"
+            assert len(candidates) <= MAX_CANDIDATES, (
+                f"{len(candidates)} candidates, at most {MAX_CANDIDATES} allowed, {where}"
+            )
+            assert len(set(candidates)) == len(candidates), f"candidates() repeats itself, {where}"
+            left_out = [a for a in admissible if a not in candidates] if len(admissible) <= MAX_CANDIDATES else []
+            assert not left_out, f"candidates() leaves out the admissible action {left_out[0]!r}, {where}"
+            drawn = [env.sample_action(Stream("sample", i)) for i in range(4)]
+            again = [env.sample_action(Stream("sample", i)) for i in range(4)]
+            assert drawn == again, f"sample_action does not draw from the stream it is given alone, {where}"
+            sources = [("admissible", admissible), ("candidates", candidates), ("sample_action", drawn)]
+            for source, action in {a: (s, a) for s, actions in sources for a in actions}.values():
+                valid = copy.deepcopy(env).step(action)[4]["action_valid"]
+                assert valid, f"{source} proposes {action!r:.100}, but the rules refuse it {where}"
+
+    def test_closed_language_is_listed_completely(self, variant: Variant) -> None:
+        """Where there is no template, an action that the rules accept is in `admissible_actions`."""
+        known: dict[str, None] = {}
+        for env in self._states(variant):
+            known.update(dict.fromkeys([*env.admissible_actions(), env.sample_action(Stream("closed", len(known)))]))
+            if env.action_templates():
+                continue
+            for action in [a for a in known if a not in env.admissible_actions()][:MAX_CANDIDATES]:
+                accepted = copy.deepcopy(env).step(action)[4]["action_valid"]
+                assert not accepted, (
+                    f"{action!r} is valid in {env.describe_state()!r:.200} but not in admissible_actions"
+                )
+
+    def _states(self, variant: Variant) -> Iterator[TextEnv]:
+        """Yield the environment in each state of a few episodes that is not an end."""
+        env = self.make(variant)
+        for seed in self.seeds:
+            for policy in ("random", "expert"):
+                for moment in play.episode(env, seed, policy, limit=20):
+                    if not moment.over:
+                        yield env

@@ -1,0 +1,97 @@
+"""Checks of the episode log: reference digests, replay, and settings that build the same environment again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.replay import verify
+from agentgym_flow.seeding import Stream, canonical
+from agentgym_flow.testing import play
+from agentgym_flow.testing.suite import TextSuite, Variant, label
+
+
+class LogChecks(TextSuite):
+    """What was played can be played again, anywhere, for ever."""
+
+    golden_seeds: tuple[int, ...] = (0, 1)
+    """The seeds of the reference episodes; each is played by the expert and by mixed play."""
+
+    def record(self, variant: Variant, seed: int, policy: str, split: str = "train") -> Episode:
+        """Return one recorded episode."""
+        recorder = Recorder(self.make(variant, split=split))
+        recorded = recorder.reset(seed=seed)
+        rng = Stream("agentgym_flow.testing", "record", policy, seed)
+        while not recorder.done:
+            recorder.step(play.choose(recorder.env, policy, rng))
+        return recorded
+
+    def test_reference_episodes_are_unchanged(self, variant: Variant) -> None:
+        """The digest chains of a few episodes are golden: a change that alters play needs a new version."""
+        now = {}
+        for policy in ("expert", "mixed"):
+            for seed in self.golden_seeds:
+                now[f"{label(variant)}/{policy}/{seed}"] = self.record(variant, seed, policy).digests()[-1][:16]
+        changed = {name: digest for name, digest in now.items() if self.golden.get(name) != digest}
+        if changed:
+            lines = "\n".join(f'    "{name}": "{digest}",' for name, digest in now.items())
+            known = [name for name in changed if name in self.golden]
+            reason = (
+                f"{known[0]} plays differently than recorded" if known else "no digest is recorded for these episodes"
+            )
+            pytest.fail(
+                f"{reason}. If play has changed, old logs of {self.env_id} no longer replay: register a new version "
+                f"(-vN), and only then put these lines into `golden` of its test class:\n{lines}"
+            )
+
+    def test_log_replays_exactly(self, variant: Variant, tmp_path: Path) -> None:
+        """Written to a log and read again, episodes of every split re-step to the same digests."""
+        episodes = [
+            self.record(variant, seed, policy, split)
+            for seed, (policy, split) in enumerate([("mixed", "train"), ("expert", "valid"), ("mixed", "test")])
+        ]
+        write_log(tmp_path / "episodes.jsonl", episodes)
+        where = {name: str(variant["data"]) for name in episodes[0].data}
+        for episode, logged in zip(episodes, read_log(tmp_path / "episodes.jsonl"), strict=True):
+            assert logged.digest == episode.digests()[-1], "an episode changes on its way through the log"
+            apart = verify(logged, where)
+            assert apart is None, f"the log of {label(variant)} seed {episode.seed} does not replay: {apart}"
+
+    def test_settings_build_the_environment_again(self, variant: Variant) -> None:
+        """`make(env_id, **settings, split=..., max_steps=...)` is the same environment, after a trip through JSON."""
+        env = self.make(variant, split="valid", max_steps=9)
+        canonical(env.settings)
+        path = _find_path(env.settings)
+        assert path is None, f"the settings hold the path {path!r}; name official data in `data` instead"
+        settings = json.loads(json.dumps(env.settings))
+        assert settings == env.settings, (
+            f"the settings {env.settings!r:.200} change in JSON (tuples?); keep lists in them"
+        )
+        assert not {"split", "max_steps", "render_mode", "data"} & settings.keys(), (
+            "split, max_steps and data are not settings"
+        )
+        data = {"data": variant["data"]} if "data" in variant else {}
+        again = play.make(
+            self.env_id, self.env_module, {**settings, **data, "split": env.split, "max_steps": env.max_steps}
+        )
+        for name in ("settings", "data", "split", "max_steps", "num_tasks"):
+            assert getattr(again, name) == getattr(env, name), (
+                f"rebuilt from its own settings, the environment has {name} {getattr(again, name)!r:.200}, "
+                f"not {getattr(env, name)!r:.200}"
+            )
+        apart = play.difference(list(play.episode(env, 2)), list(play.episode(again, 2)))
+        assert apart is None, f"rebuilt from its own settings, the environment plays differently: {apart}"
+
+
+def _find_path(settings: Mapping[str, Any]) -> str | None:
+    for value in settings.values():
+        if isinstance(value, str) and os.path.isabs(value) and "\n" not in value and os.path.exists(value):
+            return value
+    return None

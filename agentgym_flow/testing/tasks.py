@@ -1,0 +1,139 @@
+"""Checks of tasks: the expert wins them, the splits share none, and a key identifies the decision problem."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from agentgym_flow.core import SPLITS, TextEnv
+from agentgym_flow.episode import Group, Recorder
+from agentgym_flow.seeding import Stream
+from agentgym_flow.testing import play
+from agentgym_flow.testing.suite import TextSuite, Variant, label
+
+
+def follow_expert(env: TextEnv) -> str | None:
+    """Play the expert from the present state to the end; return what went wrong, or None when it won."""
+    while True:
+        action = env.expert_action()
+        if action is None:
+            return f"the expert gives up after {env.steps} steps in {env.describe_state()!r:.200}"
+        moment = play.advance(env, action)
+        if not moment.info["action_valid"]:
+            return f"the expert's action {action!r:.100} is refused in {env.describe_state()!r:.200}"
+        if moment.info["success"]:
+            return None
+        if moment.over:
+            return f"the expert's episode ends without success after {env.steps} of {env.max_steps} steps"
+
+
+class TaskChecks(TextSuite):
+    """Tasks can be won, told apart and found again."""
+
+    def test_expert_wins_every_sampled_task(self, variant: Variant) -> None:
+        """In every split, within `max_steps`."""
+        for split in SPLITS:
+            env = self.make(variant, split=split)
+            for task in self.sampled_tasks(env, self.tasks_per_split):
+                play.start(env, 0, task)
+                wrong = follow_expert(env)
+                assert wrong is None, f"{split} task {task}: {wrong}"
+
+    def test_expert_wins_from_wherever_it_can(self, variant: Variant) -> None:
+        """After random play the expert still wins, or says None; None only when the task is truly lost."""
+        for seed in self.seeds:
+            env = self.make(variant, max_steps=1 << 30)
+            env_moments = play.episode(env, seed, "random", limit=16)
+            for number, moment in enumerate(env_moments):
+                if moment.over:
+                    assert env.expert_action() is None or moment.info["success"], (
+                        "the expert acts in an episode that is lost"
+                    )
+                    break
+                if number % 4 == 0:
+                    self._check_expert(copy.deepcopy(env), f"seed {seed} after {number} random steps")
+
+    def _check_expert(self, env: TextEnv, where: str) -> None:
+        if env.expert_action() is None:
+            lost = self.is_lost(env)
+            assert lost is not False, (
+                f"the expert gives up a state that can be won: {env.describe_state()!r:.200}; {where}"
+            )
+            return
+        # Once it has promised a win, it must keep the promise in the number of steps it would need.
+        env.max_steps = env.steps + 10_000
+        wrong = follow_expert(env)
+        assert wrong is None, f"{wrong}; {where}"
+
+    def test_splits_are_disjoint(self, variant: Variant) -> None:
+        """No task key is in two splits, or twice in one; all tasks are compared when there are few, else a sample."""
+        owner: dict[str, str] = {}
+        for split in SPLITS:
+            env = self.make(variant, split=split)
+            assert env.num_tasks >= 1, f"split {split!r} has no task"
+            few = env.num_tasks <= 10 * self.task_keys_per_split
+            for task in self.sampled_tasks(env, env.num_tasks if few else self.task_keys_per_split):
+                key, name = self.task_key(env, task), f"{split} task {task}"
+                assert key not in owner, f"{owner[key]} and {name} are one and the same task ({key})"
+                owner[key] = name
+
+    def test_manifests_are_as_recorded(self, variant: Variant) -> None:
+        """The tasks of a split never change without a new version of the environment."""
+        recorded = {name: digest for name, digest in self.manifests.items() if name.startswith(f"{label(variant)}/")}
+        if not recorded:
+            pytest.skip("no manifest digest is recorded for this variant")
+        for name, digest in recorded.items():
+            now = self.manifest_digest(variant, name.rpartition("/")[2])
+            assert now == digest, (
+                f"the tasks of {name} have changed: manifest digest {now}, recorded {digest}. "
+                "If that is meant, register a new version of the environment and record the new digest there"
+            )
+
+    def test_task_key_is_the_identity_of_the_task(self, variant: Variant) -> None:
+        """Equal for one task in any instance, step budget, presentation and render mode; other settings, other key."""
+        env = self.make(variant)
+        used = self.make(variant)
+        for task in self.sampled_tasks(env, 3):
+            list(play.episode(used, 7, "random"))
+            key = self.task_key(env, task)
+            name = key.partition(":")[0]
+            assert name, f"the task key {key!r} does not start with the environment's name"
+            assert len(key) == len(name) + 25, f"the task key {key!r} is not 'name:' and 24 hex digits"
+            same = [{}, {"max_steps": env.max_steps + 1}, {"render_mode": "ansi"}, *self.presentations]
+            for change in same if "ansi" in env.metadata["render_modes"] else [same[0], same[1], *self.presentations]:
+                other = self.task_key(self.make({**variant, **change}), task)
+                assert other == key, f"task {task} gets another task key with {change or 'another instance'}"
+            assert self.task_key(used, task) == key, f"the key of task {task} depends on what was played before"
+            for unlike in self.variants:
+                other_env = self.make(unlike)
+                if other_env.settings != env.settings and task < other_env.num_tasks:
+                    assert self.task_key(other_env, task) != key, (
+                        f"{label(unlike)} and {label(variant)} share task key {key}"
+                    )
+
+    def test_presentation_settings_are_covered(self) -> None:
+        """Every setting that is said to be presentation is varied by `presentations`."""
+        env = self.make(self.variants[0])
+        varied = {name for change in self.presentations for name in change}
+        missing = sorted(env.presentation_settings - varied)
+        assert not missing, (
+            f"add a value of the presentation setting {missing[0]!r} to `presentations` of the test class"
+        )
+
+    def test_task_option_fixes_the_task(self, variant: Variant) -> None:
+        """`options={"task": k}` starts task k, for NumPy integers too, and a group of attempts starts alike."""
+        env = self.make(variant)
+        for task in {0, env.num_tasks - 1}:
+            observation, info = env.reset(seed=1, options={"task": np.int64(task)})
+            assert info["task"] == task, f"options={{'task': {task}}} starts task {info['task']}"
+            again, _ = self.make(variant).reset(seed=1, options={"task": task})
+            assert observation == again, f"task {task} does not start alike in two instances"
+            attempts = []
+            for attempt, played in enumerate((env, env, self.make(variant))):
+                recorder = Recorder(played)
+                recorder.reset(seed=1, task=task, attempt=attempt)
+                recorder.step(played.sample_action(Stream("attempt", attempt)))
+                attempts.append(recorder.episode)
+            Group([episode for episode in attempts if episode is not None])
