@@ -251,8 +251,8 @@ def choose_task(
 ) -> tuple[int, int]:
     """Return the task of a new episode and the 64 bits its noise comes from.
 
-    The task is `fixed`, or drawn when that is None. A fixed task without a seed takes nothing from `rng`; its bits are 0.
-    Raises `UnknownTask` when the fixed task does not exist.
+    The task is `fixed`, or drawn when that is None. A fixed task without a seed takes nothing from `rng`; its bits are
+    0. Raises `UnknownTask` when the fixed task does not exist.
     """
     # Raw bits are the only output of NumPy whose stream is promised across versions.
     bits = 0 if fixed is not None and seed is None else int(rng.bit_generator.random_raw())

@@ -1,7 +1,7 @@
 """The rules of Sokoban on one board: the readable reference that the batched engine is tested against.
 
-Dynamics and rewards are those of gym-sokoban's four push actions (Schrader, "gym-sokoban", 2018): every action costs a step, bumping
-into something included; one box moves at a time; boxes are never pulled.
+Dynamics and rewards are those of gym-sokoban's four push actions (Schrader, "gym-sokoban", 2018): every action costs a
+step, bumping into something included; one box moves at a time; boxes are never pulled.
 """
 
 from __future__ import annotations
@@ -89,3 +89,13 @@ class Board:
         self.boxes_on_target += 1
         self.solved = self.boxes_on_target == self._targets
         return (SOLVED_REWARD if self.solved else ON_TARGET_REWARD), True, self.solved
+
+
+def effective_actions(cells: bytes | bytearray, player: int, width: int) -> list[int]:
+    """Return for each action index whether it would change the board: 1 or 0."""
+    mask = []
+    for offset in (-width, width, -1, 1):
+        near = cells[player + offset]
+        blocked = near & WALL or (near & BOX and cells[player + 2 * offset] & (WALL | BOX))
+        mask.append(0 if blocked else 1)
+    return mask

@@ -1,0 +1,89 @@
+"""A level in play, and what every face reports about it: the boxes, the state key, whether it is deadlocked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from agentgym_flow.envs.sokoban.bitboard import mask_of
+from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.rules import Board, Engine
+from agentgym_flow.envs.sokoban.solver import deadlocks
+from agentgym_flow.errors import UnknownOption
+
+BACKENDS = ("native", "gym-sokoban")
+"""Whose rules decide: ours, or those of the installed gym-sokoban package."""
+
+SOLVED_KEY = "end:success:solved"
+"""The state key of every solved board: nothing follows them, so they are one state."""
+
+_MOST_BOXES_SPELLED_OUT = 30
+
+
+def boxes_key(boxes: Sequence[int]) -> str:
+    """Return the identity of a set of boxes, given in ascending order: two hex digits each, or a digest of many."""
+    places = bytes(boxes)
+    return places.hex() if len(places) <= _MOST_BOXES_SPELLED_OUT else hashlib.sha256(places).hexdigest()[:60]
+
+
+class Game:
+    """A level in play under the rules of `backend`.
+
+    Attributes:
+        level: the level, as it was at the start.
+        board: the board now.
+        boxes: the flat indices of the boxes now, ascending.
+        deadlock: whether the position is certainly lost.
+
+    Raises:
+        UnknownOption: an unknown backend.
+        MissingExtra: gym-sokoban was asked for and is not installed.
+    """
+
+    __slots__ = ("_box_mask", "_boxes_key", "_deadlocks", "board", "boxes", "deadlock", "level")
+
+    def __init__(self, level: Level, backend: str = "native") -> None:
+        self.level = level
+        self.board = _engine(level, backend)
+        self.boxes = level.boxes
+        self._boxes_key = boxes_key(self.boxes)
+        self._deadlocks = deadlocks(level)
+        self._box_mask = mask_of(self.boxes)
+        self.deadlock = self._deadlocks.is_dead_mask(self._box_mask)
+
+    def move(self, action: int) -> tuple[float, bool, bool]:
+        """Play one action index; return the reward, whether the board changed, and whether it is solved."""
+        board = self.board
+        outcome = board.move(action)
+        pushed_to = board.pushed_to
+        if pushed_to >= 0:  # only a push changes what follows from the boxes
+            pushed_from = board.player
+            self.boxes = tuple(sorted([pushed_to if box == pushed_from else box for box in self.boxes]))
+            self._boxes_key = boxes_key(self.boxes)
+            self._box_mask ^= 1 << pushed_from | 1 << pushed_to
+            self.deadlock = self._deadlocks.is_dead_mask(self._box_mask)
+        return outcome
+
+    def state_key(self) -> str:
+        """Return the identity of the position within its level: boxes, `@`, player; one key for all solved boards."""
+        board = self.board
+        return SOLVED_KEY if board.solved else f"{self._boxes_key}@{board.player:02x}"
+
+
+def check_backend(backend: str) -> None:
+    """Raise `UnknownOption` for an unknown backend and `MissingExtra` for one that cannot be imported."""
+    if backend not in BACKENDS:
+        raise UnknownOption.among(backend, BACKENDS)
+    if backend == "gym-sokoban":
+        from agentgym_flow.envs.sokoban.gym_sokoban import room_class
+
+        room_class()
+
+
+def _engine(level: Level, backend: str) -> Engine:
+    if backend == "native":
+        return Board(level)
+    check_backend(backend)
+    from agentgym_flow.envs.sokoban.gym_sokoban import GymSokobanBoard
+
+    return GymSokobanBoard(level)

@@ -1,0 +1,102 @@
+"""The backend `"gym-sokoban"`: boards played by the installed gym-sokoban package itself.
+
+Our level is laid into its room, its `step` decides what happens, and we read the room back. Nothing of the package's
+level generation is used, so global random state stays untouched.
+
+The package is from 2019 and needs help to be imported today: it wants `pkg_resources` (gone from setuptools 81) and
+brings the unmaintained `gym`, which prints a notice.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from agentgym_flow.envs.sokoban.codes import (
+    CODE_BOX,
+    CODE_BOX_ON_TARGET,
+    CODE_FLOOR,
+    CODE_PLAYER,
+    CODE_TARGET,
+    CODE_WALL,
+)
+from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
+from agentgym_flow.errors import MissingExtra
+
+_FIRST_PUSH = 1
+"""gym-sokoban's actions 1 to 4 push up, down, left, right; 0 is a no-op."""
+_NO_LIMIT = -1
+"""A step limit that its counter never equals: the episode's budget is ours."""
+
+_WALLS_AND_TARGETS = np.zeros(8, np.uint8)
+_WALLS_AND_TARGETS[[CODE_WALL, CODE_TARGET]] = WALL, TARGET
+_BOXES = np.zeros(8, np.uint8)
+_BOXES[[CODE_BOX, CODE_BOX_ON_TARGET]] = BOX
+
+
+@lru_cache(maxsize=1)
+def room_class() -> Any:
+    """Import and return gym-sokoban's `SokobanEnv`, quietly.
+
+    Only what is known to be noise is silenced: gym's maintenance notice and the deprecation warning of `pkg_resources`.
+    Raises `MissingExtra` when the package, or the `pkg_resources` it needs, is not installed.
+    """
+    try:
+        gym_notices = import_module("gym_notices.notices")
+        notices, gym_notices.notices = gym_notices.notices, {}
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=r"(?s).*pkg_resources")
+                sokoban_env = import_module("gym_sokoban.envs.sokoban_env")
+        finally:
+            gym_notices.notices = notices
+    except ModuleNotFoundError as error:
+        raise MissingExtra.of(error.name or "gym-sokoban", "sokoban") from error
+    return sokoban_env.SokobanEnv
+
+
+class GymSokobanBoard:
+    """A level in play under gym-sokoban's own `step`; the attributes are those of `rules.Engine`.
+
+    Raises `MissingExtra` when the package is not installed.
+    """
+
+    def __init__(self, level: Level) -> None:
+        bits = np.frombuffer(level.cells, np.uint8).reshape(level.height, level.width)
+        boxes = len(level.boxes)
+        self._width = level.width
+        self._room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
+        room.room_fixed = np.select([bits & WALL > 0, bits & TARGET > 0], [CODE_WALL, CODE_TARGET], CODE_FLOOR)
+        room.room_state = np.select(
+            [bits == BOX, bits == TARGET | BOX], [CODE_BOX, CODE_BOX_ON_TARGET], room.room_fixed
+        )
+        room.player_position = np.array(divmod(level.player, level.width))
+        room.room_state[tuple(room.player_position)] = CODE_PLAYER
+        room.num_env_steps = 0
+        room.reward_last = 0
+        # Its own reset always writes 0 here, which would pay for boxes that start on a target.
+        room.boxes_on_target = int((room.room_state == CODE_BOX_ON_TARGET).sum())
+        self.solved = room.boxes_on_target == boxes
+        self._read_back()
+
+    def move(self, action: int) -> tuple[float, bool, bool]:
+        """Play one action index; return the reward, whether the board changed, and whether it is solved."""
+        # The tiny picture is the cheapest observation that its step offers; nobody looks at it.
+        _, reward, self.solved, info = self._room.step(_FIRST_PUSH + action, observation_mode="tiny_rgb_array")
+        self._read_back()
+        return reward, info["action.moved_player"], self.solved
+
+    def _read_back(self) -> None:
+        room = self._room
+        self.cells = bytearray((_WALLS_AND_TARGETS[room.room_fixed] | _BOXES[room.room_state]).tobytes())
+        self.player = self._flat(room.player_position)
+        self.boxes_on_target = int(room.boxes_on_target)
+        pushed_to = getattr(room, "new_box_position", None)
+        self.pushed_to = -1 if pushed_to is None else self._flat(pushed_to)
+
+    def _flat(self, position: Any) -> int:
+        return int(position[0]) * self._width + int(position[1])

@@ -1,0 +1,163 @@
+"""Where levels come from: the tasks behind every face of Sokoban (text, grid, batch), chosen by the same keywords."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, SupportsIndex, cast
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import SPLITS, check_split, task_identity
+from agentgym_flow.envs.sokoban import tasks
+from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
+from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.errors import BadLevel, BadSetting
+
+ENV_ID = "agentgym_flow/Sokoban-v0"
+"""The id of the text face; all faces share its task keys and its draws."""
+
+GOAL = "Push every box onto a target. Boxes can be pushed one at a time and never pulled."
+"""The instruction, the same for every task."""
+
+DEFAULT_SIZE = (6, 6)
+DEFAULT_BOXES = 1
+DEFAULT_MIN_PUSHES = 1
+
+
+class LevelSource:
+    """The levels of one split, and their names. Immutable, so copies of an environment share it.
+
+    The levels are either generated (`size`, `boxes`, `min_pushes`), or one given `level`, or read from `data`.
+
+    Args:
+        size: rows and columns of generated levels; one integer for a square.
+        boxes: the number of boxes of generated levels.
+        min_pushes: generated levels need at least this many pushes.
+        level: the text of a single level (XSB or LLM symbols), the only task of every split.
+        data: a file or folder of levels in Boxoban's format, or the name of registered data.
+        split: `"train"`, `"valid"` or `"test"`.
+
+    Attributes:
+        split: the split.
+        num_tasks: the number of levels in it.
+        settings: what rebuilds this source, JSON-able and without paths.
+        data: name -> SHA-256 of the official data in use.
+
+    Raises:
+        BadSetting: impossible or contradictory arguments.
+        BadLevel: `level` or a level in `data` cannot be played.
+        UnknownSplit, UnknownData, BadData: as their names say.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int | Sequence[int] = DEFAULT_SIZE,
+        boxes: int = DEFAULT_BOXES,
+        min_pushes: int = DEFAULT_MIN_PUSHES,
+        level: str | None = None,
+        data: str | os.PathLike[str] | None = None,
+        split: str = "train",
+    ) -> None:
+        self.split = check_split(split, {})
+        self.data: dict[str, str] = {}
+        self._generated: LevelSettings | None = None
+        self._levels: tuple[Level, ...] = ()
+        if level is None and data is None:
+            self._generated = LevelSettings(size=_pair(size), boxes=boxes, min_pushes=min_pushes)
+            self.num_tasks: int = tasks.num_tasks(self.split)
+            self.settings: dict[str, Any] = {"size": list(_pair(size)), "boxes": boxes, "min_pushes": min_pushes}
+            return
+        _check_alone(level=level, data=data, size=_pair(size), boxes=boxes, min_pushes=min_pushes)
+        if level is not None:
+            self._levels = (Level.parse(level),)
+            self.settings = {"level": self._levels[0].xsb()}
+        elif data is not None:
+            found = registry.resolve(data)
+            self._levels = _levels_on_disk(found.path, found.sha256, self.split)
+            self.data = {found.name: found.sha256}
+            self.settings = {}
+        self.num_tasks = len(self._levels)
+
+    def __copy__(self) -> LevelSource:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LevelSource:
+        return self
+
+    def level(self, task: int) -> Level:
+        """Return level number `task` of the split. Raises `BadLevel` if it is solved before the first move."""
+        level = self._levels[task] if self._generated is None else self._generate(task)
+        if level.boxes == level.targets:
+            raise BadLevel(f"task {task}: every box is on a target already; a level must leave something to do")
+        return level
+
+    def task_key(self, level: Level) -> str:
+        """Return the identity of the decision problem that `level` is, the same for every face."""
+        return task_identity(ENV_ID, self.settings, self.data, level.xsb())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, where all levels agree. Raises `BadSetting` where they do not."""
+        if self._generated is not None:
+            height, width = self._generated.size
+            return height, width
+        shapes = {(level.height, level.width) for level in self._levels}
+        if len(shapes) > 1:
+            sizes = ", ".join(f"{height}x{width}" for height, width in sorted(shapes))
+            raise BadSetting(f"a grid observation needs levels of one size, the data has {sizes}; use the text face")
+        return shapes.pop()
+
+    @property
+    def default_max_steps(self) -> int:
+        """The step budget that suits the largest level."""
+        if self._generated is not None:
+            return default_max_steps(*self.shape)
+        return max(default_max_steps(*shape) for shape in {(lv.height, lv.width) for lv in self._levels})
+
+    def _generate(self, task: int) -> Level:
+        assert self._generated is not None  # the callers ask only then
+        return tasks.task_level(self._generated, self.split, task)
+
+
+def _pair(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return `size` as (rows, columns)."""
+    try:
+        sides = [
+            operator.index(cast("SupportsIndex", side))
+            for side in (size if isinstance(size, Sequence) else (size, size))
+        ]
+    except TypeError:
+        sides = []
+    if len(sides) != 2 or isinstance(size, str):
+        raise BadSetting(f"size must be an integer or a pair (rows, columns), got {size!r}")
+    return sides[0], sides[1]
+
+
+def _check_alone(*, level: object, data: object, size: tuple[int, int], boxes: int, min_pushes: int) -> None:
+    """Raise `BadSetting` when a level source is given together with another, or with settings of the generator."""
+    if level is not None and data is not None:
+        raise BadSetting("level and data were both given; choose one")
+    given = "level" if level is not None else "data"
+    for name, value, default in (
+        ("size", size, DEFAULT_SIZE),
+        ("boxes", boxes, DEFAULT_BOXES),
+        ("min_pushes", min_pushes, DEFAULT_MIN_PUSHES),
+    ):
+        if value != default:
+            raise BadSetting(f"{name} describes generated levels and has no effect with {given}=; leave it out")
+
+
+@lru_cache(maxsize=8)
+def _levels_on_disk(path: Path, sha256: str, split: str) -> tuple[Level, ...]:
+    """Return the levels that `path` holds for `split`; the digest is part of the key, so changed data is read again."""
+    if path.is_dir() and any((path / name).is_dir() for name in SPLITS):
+        path = path / split
+        if not path.is_dir():
+            raise BadSetting(f"the data has no {split!r} folder; choose another split")
+    from agentgym_flow.envs.sokoban.boxoban import read_levels
+
+    return tuple(read_levels(path))
