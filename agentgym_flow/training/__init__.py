@@ -1,0 +1,11 @@
+"""Training on TRL: rows, the trainer, its configuration, the tiny policy and its warm start. Needs the extra `train`.
+
+Importing this package switches the Hugging Face client off line and its telemetry off, unless the environment says
+otherwise: nothing here needs the network. Set `HF_HUB_OFFLINE=0` to fetch a model by its name on the Hub.
+"""
+
+import os
+
+# Both are read once, when huggingface_hub is imported.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

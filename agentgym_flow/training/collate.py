@@ -1,0 +1,87 @@
+"""From rows to the tensors of one batch, padded so that padding changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from agentgym_flow.training.rows import MergedRow, Row
+
+Batch = dict[str, torch.Tensor]
+
+
+def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.device | None = None) -> Batch:
+    """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
+
+    The number of rows is filled up to a multiple of `multiple` with rows of weight zero. A row's weight scales its
+    advantages and its share of `num_items_in_batch`.
+
+    Args:
+        batch: the rows; may be empty.
+        pad: the padding token.
+        multiple: the number of minibatches the rows will be split into.
+        device: where the tensors go.
+
+    Returns:
+        `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `advantages`,
+        `old_per_token_logps` (R, C); `num_items_in_batch` (scalar).
+    """
+    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple)
+    every = [*batch, *padding]
+    prompt_ids, prompt_mask = _left([row.prompt for row in every], pad)
+    lengths = torch.tensor([len(row.completion) for row in every])
+    present = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    weights = torch.tensor([row.weight for row in every])
+    mask = present & (weights > 0)[:, None]
+    tensors = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "completion_ids": _right([row.completion for row in every], pad).long(),
+        "completion_mask": mask.long(),
+        "advantages": _right([row.advantages for row in every], 0.0) * weights[:, None],
+        "old_per_token_logps": _right([row.logprobs for row in every], 0.0),
+        "num_items_in_batch": (mask * weights[:, None]).sum(),
+    }
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, device: torch.device | None = None) -> Batch:
+    """Return the tensors of merged rows, filled up like ordinary ones; unused alternatives have weight zero.
+
+    Returns:
+        `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A);
+        `num_items_in_batch` (scalar): the number of turns, weighted.
+    """
+    padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple)
+    every = [*batch, *padding]
+    prompt_ids, prompt_mask = _left([row.prompt for row in every], pad)
+    weights = _right([row.weights for row in every], 0.0)
+    tensors = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "tokens": _right([row.tokens for row in every], pad).long(),
+        "old_logprobs": _right([row.logprobs for row in every], 0.0),
+        "positive": _right([row.positive for row in every], 0.0),
+        "negative": _right([row.negative for row in every], 0.0),
+        "weights": weights,
+        "num_items_in_batch": weights.sum(),
+    }
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _missing(count: int, multiple: int) -> int:
+    return -count % multiple if count else multiple
+
+
+def _left(sequences: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = max(map(len, sequences))
+    ids = torch.tensor([[pad] * (longest - len(s)) + list(s) for s in sequences])
+    lengths = torch.tensor([len(s) for s in sequences])
+    mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
+    return ids, mask.long()
+
+
+def _right(sequences: Sequence[Sequence[float]], fill: float) -> torch.Tensor:
+    longest = max(map(len, sequences))
+    return torch.tensor([list(s) + [fill] * (longest - len(s)) for s in sequences], dtype=torch.float32)

@@ -1,0 +1,210 @@
+"""The settings of a training run, as typed dataclasses that a YAML file and the command line fill in.
+
+Three of them, flat in one file: what to train on and where (`RunConfig`), the cloning that comes first
+(`WarmStartConfig`), and the trainer (`AgentConfig`, every setting of TRL's `GRPOConfig` and ours). A key that none of
+them has is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from trl import GRPOConfig, TrlParser
+
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+
+@dataclass
+class RunConfig:
+    """What to train, on what, and where the results go.
+
+    Attributes:
+        env: the id of a text environment.
+        env_kwargs: its arguments, without the split; on the command line as JSON.
+        model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
+        profile: the prompt profile of the environment.
+        eval_episodes: test episodes before and after training, sampled and greedy.
+        boxoban: for Sokoban, a Boxoban level file or folder or a registered name to evaluate on as well; none to skip.
+        boxoban_episodes: levels of it to play before and after training.
+    """
+
+    env: str = "agentgym_flow/Sokoban-v0"
+    env_kwargs: dict[str, Any] | str = field(default_factory=dict)
+    model: str = "tiny"
+    profile: str = "compact"
+    eval_episodes: int = 500
+    boxoban: str | None = None
+    boxoban_episodes: int = 100
+
+    def __post_init__(self) -> None:
+        self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
+        _at_least("eval_episodes", self.eval_episodes, 1)
+        _at_least("boxoban_episodes", self.boxoban_episodes, 1)
+
+
+@dataclass
+class WarmStartConfig:
+    """Cloning of a limited, noisy set of expert episodes before reinforcement learning.
+
+    Attributes:
+        warm_start_levels: training tasks the expert plays, once each; 0 for no warm start.
+        warm_start_noise: the probability with which a step is a random valid action instead of the expert's.
+        warm_start_updates: optimizer steps.
+        warm_start_batch: turns per step, drawn with replacement.
+        warm_start_learning_rate: of AdamW.
+        warm_start_muon_learning_rate: of Muon.
+        warm_start_validations: how often validation success is measured during cloning.
+        warm_start_validation_episodes: validation episodes each time.
+    """
+
+    warm_start_levels: int = 300
+    warm_start_noise: float = 0.3
+    warm_start_updates: int = 120
+    warm_start_batch: int = 128
+    warm_start_learning_rate: float = 2e-3
+    warm_start_muon_learning_rate: float = 0.02
+    warm_start_validations: int = 4
+    warm_start_validation_episodes: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warm_start_noise <= 1:
+            raise BadSetting(f"warm_start_noise is a probability, got {self.warm_start_noise}")
+        _at_least("warm_start_levels", self.warm_start_levels, 0)
+        for name in ("updates", "batch", "validations", "validation_episodes"):
+            _at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
+
+
+@dataclass
+class AgentConfig(GRPOConfig):  # type: ignore[misc]
+    """TRL's settings with defaults for agents, and what agents need beside them.
+
+    Of TRL's names: `num_generations` is the size of a group; `per_device_train_batch_size` times `steps_per_generation`
+    is the number of episodes per batch and process; `steps_per_generation` is the number of minibatches; `max_steps`
+    counts minibatches; `max_completion_length` is the longest answer of one turn.
+
+    Attributes:
+        credit: the function that turns a batch of groups into advantages, one of `agentgym_flow.rewards.CREDIT`.
+        credit_settings: its keyword arguments; on the command line as JSON.
+        muon_learning_rate: the step of Muon on hidden matrices, next to AdamW with `learning_rate` on the rest; none
+            for AdamW alone.
+        final_lr_ratio: what the linear schedule ends at, as a share of the full step.
+        merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
+            prompts repeat.
+        stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
+            episodes. Evaluation never stops early.
+        num_envs: environments running at a time while collecting.
+    """
+
+    learning_rate: float = 5e-4
+    max_steps: int = 100
+    steps_per_generation: int | None = 4
+    per_device_train_batch_size: int = 32
+    max_completion_length: int | None = 1
+    epsilon_high: float | None = 0.28
+    gradient_checkpointing: bool = False
+    disable_tqdm: bool | None = True
+    save_strategy: str = "no"
+    credit: str = "rewardflow"
+    credit_settings: dict[str, Any] | str = field(default_factory=dict)
+    muon_learning_rate: float | None = None
+    final_lr_ratio: float = 0.0
+    merge_prompts: bool = True
+    stop_when: str | None = None
+    num_envs: int = 256
+
+    def __post_init__(self) -> None:
+        self.credit_settings = _mapping("credit_settings", self.credit_settings)
+        _at_least("num_envs", self.num_envs, 1)
+        if self.final_lr_ratio and self.lr_scheduler_type != "linear":
+            raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
+        if self.merge_prompts and self.max_completion_length == 1:
+            self._check_mergeable()
+        if self.bf16 is None and not torch.cuda.is_available():
+            self.bf16 = False
+        super().__post_init__()
+
+    def _check_mergeable(self) -> None:
+        needed = {
+            "loss_type": "dapo",
+            "importance_sampling_level": "token",
+            "beta": 0.0,
+            "delta": None,
+            "top_entropy_quantile": 1.0,
+            "off_policy_mask_threshold": None,
+            "use_adaptive_entropy": False,
+            "use_vllm": False,
+        }
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise BadSetting(
+                    f"{name}={getattr(self, name)!r} does not work on merged rows: set merge_prompts to false"
+                )
+
+
+Configs = tuple[RunConfig, WarmStartConfig, AgentConfig]
+
+
+def parse_configs(arguments: Sequence[str] | None = None) -> Configs:
+    """Read the three configurations from `--config FILE` and the command line, which wins.
+
+    Raises:
+        BadSetting: a value cannot work, a key of the file is unknown, or the file cannot be read.
+        SystemExit: the command line asks for help or cannot be parsed.
+    """
+    parser = TrlParser((RunConfig, WarmStartConfig, AgentConfig))
+    try:
+        run, warm_start, agent = parser.parse_args_and_config(arguments, fail_with_unknown_args=True)
+    except (BadSetting, UnknownOption):
+        raise
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        raise BadSetting(str(error)) from error
+    return run, warm_start, agent
+
+
+def resolved(configs: Configs) -> dict[str, Any]:
+    """Return every setting that differs from TRL's own default, or is ours, as plain data: a config file that repeats
+    the run.
+
+    Paths of this machine are left out of it.
+    """
+    run, warm_start, agent = configs
+    standard = {f.name: f.default for f in fields(GRPOConfig)}
+    ours = {f.name for f in fields(AgentConfig)} - set(standard)
+    chosen = {
+        name: value
+        for name, value in agent.to_dict().items()
+        if name in ours or (name in standard and value != standard[name])
+    }
+    for name in ("output_dir", "logging_dir", "accelerator_config", "bf16", "generation_batch_size", "report_to"):
+        chosen.pop(name, None)
+    plain = asdict(run) | asdict(warm_start) | chosen
+    return {name: getattr(value, "value", value) for name, value in plain.items()}
+
+
+def write_config(path: Path, configs: Configs) -> None:
+    """Write `resolved(configs)` as YAML, by way of a partial file."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
+    partial.replace(path)
+
+
+def _mapping(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise BadSetting(f"{name} must be a JSON object, got {value!r} ({error})") from None
+    if not isinstance(value, Mapping):
+        raise BadSetting(f"{name} must be a mapping, got {value!r}")
+    return dict(value)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise BadSetting(f"{name} must be at least {least}, got {value}")

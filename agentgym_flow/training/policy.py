@@ -1,0 +1,241 @@
+"""A Hugging Face causal language model as a policy: prompts from a profile, sampled tokens, their log-probabilities.
+
+What an episode samples depends on its own random stream and on its own prompts, not on which episodes run beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import Profile
+from agentgym_flow.training.sampling import StreamSampler
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+MAX_BATCH = 1024
+"""The most prompts in one forward pass."""
+
+MAX_PROMPTS = 1 << 17
+"""Tokenised prompts are kept from batch to batch up to about this many."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What the frozen model says about the next token after one prompt."""
+
+    prompt_ids: tuple[int, ...]
+    logprobs: list[float]
+    cumulative: list[float]
+    best: int
+
+    def draw(self, uniform: float) -> int:
+        # Rounding may leave the last sum a little below 1, or the draw on a word of probability 0 at its very end.
+        return min(bisect_right(self.cumulative, uniform * self.cumulative[-1]), len(self.cumulative) - 1)
+
+
+class ModelPolicy:
+    """Samples completions from a causal language model and reads actions from them.
+
+    With `max_new_tokens=1` a turn is one forward pass: the token is drawn from the whole vocabulary at the last
+    position of the prompt, its log-probability comes from the same logits, and equal prompts share one pass for as long
+    as the weights stay as they are; call `forget` after every change. Otherwise `generate` runs with left-padded
+    prompts.
+
+    Args:
+        model: the causal language model; it is put into evaluation mode for every call and back after it.
+        tokenizer: its tokenizer. With a chat template the profile's messages are used, else its plain prompt.
+        profile: the prompt and the parser.
+        temperature: the logits are divided by it; log-probabilities are those of the tempered distribution.
+        greedy: take the most likely token instead of drawing (`temperature` then only scales log-probabilities).
+        max_new_tokens: the longest completion.
+        name: the name results are reported under.
+
+    Raises:
+        BadSetting: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        profile: Profile,
+        *,
+        temperature: float = 1.0,
+        greedy: bool = False,
+        max_new_tokens: int = 1,
+        name: str = "model",
+    ) -> None:
+        if temperature <= 0:
+            raise BadSetting(f"temperature must be above 0, got {temperature}; use greedy=True for the best token")
+        self.model = model
+        self.tokenizer = tokenizer
+        self.profile = profile
+        self.temperature = temperature
+        self.greedy = greedy
+        self.max_new_tokens = check_positive("max_new_tokens", max_new_tokens)
+        self.name = name
+        self.seconds = 0.0
+        self._ids: dict[str, tuple[int, ...]] = {}
+        self._next: dict[str, _Next] = {}
+        self._words: dict[int, str] = {}
+
+    def forget(self) -> None:
+        """Drop what was computed with the present weights."""
+        self._next.clear()
+        if len(self._ids) > MAX_PROMPTS:
+            self._ids.clear()
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view, with its tokens and log-probabilities; the time taken is added to `seconds`.
+
+        Raises:
+            BadSetting: a prompt does not fit into the model's context, or has words that the tokenizer does not know.
+            TrainingFailed: the model's output is not a number.
+        """
+        started = time.perf_counter()
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                return self._one_token(views) if self.max_new_tokens == 1 else self._generate(views)
+        finally:
+            self.model.train(was_training)
+            self.seconds += time.perf_counter() - started
+
+    # ---------------------------------------------------------------- prompts
+    def _texts(self, views: Sequence[View]) -> list[str]:
+        if self.tokenizer.chat_template is None:
+            return [self.profile.prompt(view) for view in views]
+        render = self.tokenizer.apply_chat_template
+        return [render(self.profile.messages(v), tokenize=False, add_generation_prompt=True) for v in views]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a prompt. Raises `BadSetting` when they are too many or some are unknown."""
+        ids = self._ids.get(text)
+        if ids is None:
+            special = self.tokenizer.chat_template is None  # a chat template writes its own special tokens
+            ids = tuple(self.tokenizer(text, add_special_tokens=special).input_ids)
+            self._check_prompt(ids)
+            self._ids[text] = ids
+        return ids
+
+    def _check_prompt(self, ids: tuple[int, ...]) -> None:
+        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if context is not None and len(ids) + self.max_new_tokens > context:
+            raise BadSetting(
+                f"a prompt of {len(ids)} tokens and a completion of {self.max_new_tokens} do not fit into the model's "
+                f"context of {context}: use a shorter profile, a smaller board or a model with a longer context"
+            )
+        if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
+            raise BadSetting(
+                f"the tokenizer does not know every word of profile {self.profile.name!r}: change one of them"
+            )
+
+    # ---------------------------------------------------------------- one token: a forward pass, shared by equal
+    # prompts
+    def _one_token(self, views: Sequence[View]) -> list[Move]:
+        texts = self._texts(views)
+        new = [text for text in dict.fromkeys(texts) if text not in self._next]
+        if new:
+            self._look_up(new)
+        return [self._move(self._next[text], view) for text, view in zip(texts, views, strict=True)]
+
+    def _move(self, following: _Next, view: View) -> Move:
+        token = following.best if self.greedy else following.draw(view.rng.uniform())
+        word = self._words.get(token)
+        if word is None:
+            word = self._words[token] = self.tokenizer.decode([token], skip_special_tokens=True)
+        return self._as_move(word, following.prompt_ids, (token,), (following.logprobs[token],))
+
+    def _as_move(self, text: str, prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> Move:
+        action = self.profile.parse(text)
+        return Move(action, None if text == action else text, prompt, tokens, logprobs)
+
+    def _look_up(self, texts: list[str]) -> None:
+        # Prompts of one length run together, so that no padding can change a result.
+        of_length: dict[int, list[str]] = {}
+        for text in texts:
+            of_length.setdefault(len(self.encode(text)), []).append(text)
+        for same in of_length.values():
+            for first in range(0, len(same), MAX_BATCH):
+                self._forward(same[first : first + MAX_BATCH])
+
+    def _forward(self, texts: list[str]) -> None:
+        prompts = [self._ids[text] for text in texts]
+        ids = torch.tensor(prompts, device=self.model.device)
+        logits = self.model(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
+        logprobs = torch.log_softmax(logits.float() / self.temperature, dim=-1).cpu().numpy()
+        if not np.isfinite(logprobs.max(axis=-1)).all():
+            raise TrainingFailed("the model's output is not a number: go back to an earlier checkpoint")
+        cumulative = np.cumsum(np.exp(logprobs.astype(np.float64)), axis=-1).tolist()
+        best = logprobs.argmax(axis=-1).tolist()
+        for row, text in enumerate(texts):
+            self._next[text] = _Next(prompts[row], logprobs[row].tolist(), cumulative[row], best[row])
+
+    # ---------------------------------------------------------------- several tokens: generate
+    def _generate(self, views: Sequence[View]) -> list[Move]:
+        prompts = [self.encode(text) for text in self._texts(views)]
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
+        longest = max(map(len, prompts))
+        padded = [[pad] * (longest - len(ids)) + list(ids) for ids in prompts]
+        mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
+        sampler = StreamSampler(
+            [None if self.greedy else view.rng for view in views], self.temperature, self._ends_of_completion()
+        )
+        device = self.model.device
+        self.model.generate(
+            input_ids=torch.tensor(padded, device=device),
+            attention_mask=torch.tensor(mask, device=device),
+            generation_config=self._generation_config(pad),
+            logits_processor=[sampler],
+        )
+        return [self._spoken(p, t, lp) for p, t, lp in zip(prompts, sampler.tokens, sampler.logprobs, strict=True)]
+
+    def _spoken(self, prompt: Sequence[int], tokens: list[int], logprobs: list[float]) -> Move:
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return self._as_move(text, prompt, tuple(tokens), tuple(logprobs))
+
+    def _ends_of_completion(self) -> frozenset[int]:
+        declared = self.model.generation_config.eos_token_id
+        ends = [declared] if isinstance(declared, int) else list(declared or ())
+        return frozenset([*ends, *([] if self.tokenizer.eos_token_id is None else [self.tokenizer.eos_token_id])])
+
+    def _generation_config(self, pad: int) -> Any:
+        from transformers import GenerationConfig
+
+        # Neither the model's own sampling settings nor its forced tokens: what is drawn is what is trained on.
+        return GenerationConfig(
+            max_new_tokens=self.max_new_tokens,
+            do_sample=False,
+            pad_token_id=pad,
+            eos_token_id=sorted(self._ends_of_completion()),
+        )
+
+
+def check_actions(tokenizer: PreTrainedTokenizerBase, actions: Sequence[str], max_new_tokens: int) -> None:
+    """Check that every action can be sampled and read back.
+
+    Raises `BadSetting` naming the first action that has unknown tokens, needs more than `max_new_tokens` of them, or
+    does not come back as it was from its tokens.
+    """
+    for action in actions:
+        ids = tokenizer(action, add_special_tokens=False).input_ids
+        unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
+        if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != action:
+            raise BadSetting(f"the tokenizer cannot express the action {action!r}: use another tokenizer or profile")
+        if len(ids) > max_new_tokens:
+            raise BadSetting(
+                f"the action {action!r} is {len(ids)} tokens long: set max_completion_length to at least that "
+                f"(it is {max_new_tokens})"
+            )

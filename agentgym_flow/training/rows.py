@@ -1,0 +1,145 @@
+"""From episodes to training rows: tokens in, tokens out, pure functions without torch.
+
+A row is one forward pass. In the layout `turn` every decision is a row of its own: the prompt the policy was given and
+the tokens it sampled, taken from the episode as they are and never tokenised again. Where many episodes of one frozen
+policy decide at the same prompt, and a decision is one token, `merge` lets them share a row.
+
+Merging is exact under PPO's clipping. For one token of probability ratio r, the clipped objective min(r A, clip(r) A)
+is A min(r, 1 + high) for A > 0 and A max(r, 1 - low) for A < 0: linear in A on either side. So the sum over all rows
+with one prompt, one token and one old log-probability needs only the positive and the negative sum of their advantages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+LAYOUTS = ("turn",)
+"""The layouts that `rows` knows."""
+
+Advantage = float | Sequence[float]
+"""The advantage of a turn: one number for all its tokens, or one per sampled token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One prompt and the completion sampled for it.
+
+    Attributes:
+        prompt: the tokens given.
+        completion: the tokens sampled.
+        logprobs: their log-probabilities under the sampling policy.
+        advantages: one per token of the completion.
+        weight: how much the row counts in every sum and mean; 0 only in padding.
+    """
+
+    prompt: Sequence[int]
+    completion: Sequence[int]
+    logprobs: Sequence[float]
+    advantages: Sequence[float]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRow:
+    """One prompt and all the single tokens that were sampled for it, as parallel sequences.
+
+    Attributes:
+        prompt: the tokens given.
+        tokens: the alternatives, different pairs of token and log-probability.
+        logprobs: their log-probabilities under the sampling policy.
+        positive: per alternative, the weighted sum of the advantages above 0.
+        negative: per alternative, the weighted sum of the advantages below 0.
+        weights: per alternative, the summed weight of the rows it stands for.
+    """
+
+    prompt: Sequence[int]
+    tokens: Sequence[int]
+    logprobs: Sequence[float]
+    positive: Sequence[float]
+    negative: Sequence[float]
+    weights: Sequence[float]
+
+
+def rows(
+    batch: Sequence[Group],
+    advantages: Sequence[Sequence[Sequence[Advantage]]],
+    *,
+    layout: str = "turn",
+    weights: Sequence[Sequence[float]] | None = None,
+) -> list[Row]:
+    """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
+
+    Args:
+        batch: the groups; every turn has `prompt_ids`, `completion_ids` and `logprobs`.
+        advantages: group by group, episode by episode, one per turn: what a credit function returns. A turn's may
+            also be one per sampled token.
+        layout: one of `LAYOUTS`.
+        weights: group by group, one weight per episode for all its rows; 1 when not given.
+
+    Raises:
+        UnknownOption: there is no such layout.
+        BadSetting: a turn has no tokens, or the shapes of `advantages` or `weights` are not those of the batch.
+    """
+    if layout not in LAYOUTS:
+        raise UnknownOption.among(layout, LAYOUTS)
+    weights = [[1.0] * len(group) for group in batch] if weights is None else weights
+    _same_length("groups", batch, advantages, weights)
+    made: list[Row] = []
+    for group, group_advantages, group_weights in zip(batch, advantages, weights, strict=True):
+        _same_length("episodes", group.episodes, group_advantages, group_weights)
+        for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
+            _same_length("turns", episode.turns, of_turns)
+            made.extend(_row(episode, turn, a, weight) for turn, a in zip(episode.turns, of_turns, strict=True))
+    return made
+
+
+def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> Row:
+    prompt, completion, logprobs = turn.prompt_ids, turn.completion_ids, turn.logprobs
+    if not prompt or not completion or logprobs is None or len(logprobs) != len(completion):
+        raise BadSetting(
+            f"a turn of task {episode.task} has no tokens to train on: collect episodes with a policy that records "
+            "prompt_ids, completion_ids and one log-probability per sampled token"
+        )
+    if isinstance(advantage, Sequence):
+        _same_length("tokens", completion, advantage)
+    else:
+        advantage = (float(advantage),) * len(completion)
+    return Row(prompt, completion, logprobs, advantage, weight)
+
+
+def _same_length(of: str, *sequences: Sequence[object]) -> None:
+    lengths = [len(s) for s in sequences]
+    if len(set(lengths)) != 1:
+        raise BadSetting(f"episodes, advantages and weights must agree in their {of}, got {lengths}")
+
+
+def mergeable(batch: Sequence[Row]) -> bool:
+    """Return whether every completion is a single token, so that `merge` applies."""
+    return all(len(row.completion) == 1 for row in batch)
+
+
+def merge(batch: Sequence[Row]) -> list[MergedRow]:
+    """Return one row per distinct prompt, in order of first appearance, with the same loss and gradient as `batch`.
+
+    Raises `BadSetting` when a completion has more than one token.
+    """
+    if not mergeable(batch):
+        raise BadSetting("only rows whose completion is one token can be merged: set merge_prompts to false")
+    prompts: dict[tuple[int, ...], dict[tuple[int, float], list[float]]] = {}
+    for row in batch:
+        alternatives = prompts.setdefault(tuple(row.prompt), {})
+        sums = alternatives.setdefault((row.completion[0], row.logprobs[0]), [0.0, 0.0, 0.0])
+        advantage = row.weight * row.advantages[0]
+        sums[0 if advantage > 0 else 1] += advantage
+        sums[2] += row.weight
+    return [_merged(prompt, alternatives) for prompt, alternatives in prompts.items()]
+
+
+def _merged(prompt: tuple[int, ...], alternatives: dict[tuple[int, float], list[float]]) -> MergedRow:
+    tokens, logprobs = zip(*alternatives, strict=True)
+    positive, negative, weights = zip(*alternatives.values(), strict=True)
+    return MergedRow(prompt, tokens, logprobs, positive, negative, weights)

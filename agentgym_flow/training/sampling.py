@@ -1,0 +1,52 @@
+"""Sampling inside `generate` from each episode's own random stream.
+
+Transformers draws a whole batch from one global generator, so what an episode samples would depend on its neighbours.
+Here a logits processor does the draw and leaves `generate` only one token to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import LogitsProcessor
+
+from agentgym_flow.seeding import Stream
+
+
+class StreamSampler(LogitsProcessor):
+    """Draws the next token of every row and masks all others.
+
+    After generation `tokens` and `logprobs` hold what was drawn, row by row, up to and with the token that ended the
+    row. A row that has ended draws no more.
+
+    Args:
+        streams: one per row, or None for the most likely token.
+        temperature: the scores are divided by it.
+        ends: the tokens that end a completion.
+    """
+
+    def __init__(self, streams: Sequence[Stream | None], temperature: float, ends: frozenset[int]) -> None:
+        self.tokens: list[list[int]] = [[] for _ in streams]
+        self.logprobs: list[list[float]] = [[] for _ in streams]
+        self._streams = streams
+        self._temperature = temperature
+        self._ends = ends
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Return scores that are 0 at the drawn token and minus infinity elsewhere; shapes (rows, vocabulary)."""
+        logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
+        drawn = logprobs.argmax(dim=-1)
+        running = [row for row, tokens in enumerate(self.tokens) if not tokens or tokens[-1] not in self._ends]
+        sampled = [row for row in running if self._streams[row] is not None]
+        if sampled:
+            uniforms = [stream.uniform() for row in sampled if (stream := self._streams[row]) is not None]
+            cumulative = logprobs[sampled].double().exp().cumsum(dim=-1)
+            points = torch.tensor(uniforms, dtype=torch.double, device=scores.device)[:, None] * cumulative[:, -1:]
+            found = torch.searchsorted(cumulative, points, right=True)[:, 0]
+            drawn[sampled] = found.clamp(max=scores.shape[-1] - 1)
+        for row in running:
+            token = int(drawn[row])
+            self.tokens[row].append(token)
+            self.logprobs[row].append(float(logprobs[row, token]))
+        return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[return-value]

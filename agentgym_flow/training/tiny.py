@@ -1,0 +1,68 @@
+"""A language model small enough to learn on two CPU cores, built from nothing: no download, no file.
+
+A GPT-2 of 0.25 million parameters over a vocabulary of whole words that an environment's prompt module lists as code.
+It is saved and loaded as a plain Hugging Face folder, so everything that works with it works with any causal model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from agentgym_flow.errors import BadSetting
+
+PAD, EOS, UNKNOWN = SPECIAL = ("<pad>", "<eos>", "<unk>")
+"""The tokens in front of the vocabulary."""
+
+CONTEXT = 128
+"""The longest prompt with its completion, in tokens."""
+
+
+def word_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token per word; words are separated by white space.
+
+    Raises `BadSetting` when a word is listed twice, is empty, holds white space, or is one of `SPECIAL`.
+    """
+    words = [*SPECIAL, *vocabulary]
+    if len(set(words)) != len(words) or any(word.split() != [word] for word in words):
+        raise BadSetting("a vocabulary lists different words without white space, and none of " + ", ".join(SPECIAL))
+    tokenizer = Tokenizer(WordLevel({word: token for token, word in enumerate(words)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        model_max_length=CONTEXT,
+    )
+
+
+def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHeadModel:
+    """Return a fresh model for `tokenizer`: 2 layers of width 96 with 4 heads, no dropout, tied embeddings, float32.
+
+    The weights depend on `seed` only, and the global random state of torch is left as it was.
+    """
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=CONTEXT,
+        n_embd=96,
+        n_layer=2,
+        n_head=4,
+        n_inner=384,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return GPT2LMHeadModel(config)

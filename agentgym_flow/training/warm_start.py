@@ -1,0 +1,191 @@
+"""Warm start: clone a limited, noisy set of expert episodes, so that reinforcement learning begins with some success.
+
+The set is small and noisy on purpose. A tiny policy that clones thousands of clean solutions has little left to learn
+by trying, and a demonstration of reinforcement learning on top of it would show nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import Profile
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.seeding import Stream
+from agentgym_flow.training.collate import Batch, collate
+from agentgym_flow.training.config import WarmStartConfig
+from agentgym_flow.training.optim import MuonAdamW, linear_decay
+from agentgym_flow.training.rows import Row, rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class NoisyExpert:
+    """Plays the expert's action, or with some probability a random valid one; records the tokens of what it played.
+
+    Args:
+        tokenizer: turns prompts and actions into tokens.
+        profile: writes the prompts.
+        noise: the probability of a random action.
+    """
+
+    name = "noisy expert"
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float) -> None:
+        self.tokenizer = tokenizer
+        self.profile = profile
+        self.noise = noise
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view, each with the tokens of its prompt and of its action."""
+        return [self._move(view) for view in views]
+
+    def _move(self, view: View) -> Move:
+        expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
+        action = view.env.sample_action(view.rng) if expert is None else expert
+        prompt = self.tokenizer(self.profile.prompt(view)).input_ids
+        answer = self.tokenizer(action, add_special_tokens=False).input_ids
+        # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
+        return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """What cloning did.
+
+    Attributes:
+        episodes: demonstrations used.
+        turns: decisions in them.
+        losses: the mean cross-entropy of every update, in nats per token.
+        validation: pairs of updates done and success measured then.
+    """
+
+    episodes: int
+    turns: int
+    losses: list[float]
+    validation: list[tuple[int, float]]
+
+
+def demonstrations(
+    make_env: Callable[[], TextEnv],
+    tokenizer: PreTrainedTokenizerBase,
+    profile: Profile,
+    *,
+    tasks: int,
+    noise: float,
+    seed: int = 0,
+    stop: Callable[[View], bool] | None = None,
+) -> list[Row]:
+    """Let the noisy expert play the first `tasks` training tasks once each; return its turns as rows.
+
+    Raises `BadSetting` when there are fewer tasks.
+    """
+    env = make_env()
+    if tasks > env.num_tasks:
+        raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
+    policy = NoisyExpert(tokenizer, profile, noise)
+    episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
+    groups = [Group([episode]) for episode in episodes]
+    return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes])
+
+
+def clone(
+    model: PreTrainedModel,
+    examples: Sequence[Row],
+    config: WarmStartConfig,
+    *,
+    pad: int,
+    seed: int = 0,
+    validate: Callable[[], float] | None = None,
+    on_update: Callable[[int, float], None] | None = None,
+) -> tuple[list[float], list[tuple[int, float]]]:
+    """Train `model` in place on `examples` by cross-entropy; Muon and AdamW, linear decay to 0.
+
+    Args:
+        model: the causal language model.
+        examples: demonstrated turns.
+        config: the number of updates, their size and the step sizes.
+        pad: the padding token.
+        seed: of the order of examples.
+        validate: measures success; called `warm_start_validations` times, evenly spread, the last time at the end.
+        on_update: called with the number of updates done and the loss.
+
+    Returns:
+        The loss of every update, and (updates done, success) for every validation.
+
+    Raises:
+        TrainingFailed: the loss is not a number.
+    """
+    optimizer = MuonAdamW(model, muon_lr=config.warm_start_muon_learning_rate, adamw_lr=config.warm_start_learning_rate)
+    updates = config.warm_start_updates
+    schedule = linear_decay(optimizer, warmup=0, total=updates, floor=0.0)
+    order = Stream("clone", seed)
+    losses, validation = [], []
+    model.train()
+    for done in range(1, updates + 1):
+        chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
+        loss = imitation_loss(model, collate(chosen, pad=pad, multiple=1, device=model.device))
+        if not torch.isfinite(loss):
+            raise TrainingFailed(f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates")
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        if on_update is not None:
+            on_update(done, losses[-1])
+        if validate is not None and done * config.warm_start_validations // updates > len(validation):
+            validation.append((done, validate()))
+    return losses, validation
+
+
+def imitation_loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    """Return the mean cross-entropy of the completion tokens of `batch`, in nats per token."""
+    length = batch["completion_ids"].shape[1]
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    logits = model(
+        input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        logits_to_keep=length + 1,
+        use_cache=False,
+    ).logits[:, :-1]
+    logprobs = logits.float().log_softmax(-1).gather(-1, batch["completion_ids"][..., None])[..., 0]
+    return -(logprobs * batch["completion_mask"]).sum() / batch["completion_mask"].sum()
+
+
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    profile: Profile,
+    make_env: Callable[[], TextEnv],
+    config: WarmStartConfig,
+    *,
+    seed: int = 0,
+    stop: Callable[[View], bool] | None = None,
+    validate: Callable[[], float] | None = None,
+    on_update: Callable[[int, float], None] | None = None,
+) -> WarmStart:
+    """Collect demonstrations and clone them into `model`; see `demonstrations` and `clone` for arguments and errors."""
+    examples = demonstrations(
+        make_env,
+        tokenizer,
+        profile,
+        tasks=config.warm_start_levels,
+        noise=config.warm_start_noise,
+        seed=seed,
+        stop=stop,
+    )
+    losses, validation = clone(
+        model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate, on_update=on_update
+    )
+    return WarmStart(config.warm_start_levels, len(examples), losses, validation)
