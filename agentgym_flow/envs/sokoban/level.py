@@ -1,7 +1,8 @@
 """A Sokoban level: walls, targets, boxes and the player's start, and the two ways people write it down.
 
-XSB is what level collections use (`#@+$*.` and space); the LLM symbols (`# _ O √ X P S`) are what language-model versions of
-the game show. A board is row-major and flat, one bit code a cell, and the player's position is a flat index beside it.
+XSB is what level collections use (`#@+$*.` and space); the LLM symbols (`# _ O √ X P S`) are what language-model
+versions of the game show. A board is row-major and flat, one bit code a cell; the player's position is a flat index
+beside it.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _XSB_ONLY = frozenset(XSB_SYMBOLS.values()) - frozenset(LLM_SYMBOLS.values()) - 
 class Level:
     """One level, immutable and hashable.
 
-    The constructor trusts its arguments; `parse` checks everything the engines rely on, above all that the player cannot
-    reach the edge, so that no engine needs a bounds check.
+    The constructor trusts its arguments; `parse` checks everything the engines rely on, above all that the player
+    cannot reach the edge, so that no engine needs a bounds check.
 
     Attributes:
         height: number of rows.

@@ -1,0 +1,143 @@
+"""Boards as Python integers: bit *i* is cell *i* of a row-major board, so a step is a shift and a flood fill a few.
+
+Nothing here checks bounds. Callers pass floors that never touch the edge of the board, hence no shift wraps round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+WORDS = ("up", "down", "left", "right")
+"""The four directions by name, in the order of `steps`."""
+
+Board = tuple[int, int]
+"""(mask of the boxes, mask of the player's cell)."""
+
+
+def steps(width: int) -> tuple[int, int, int, int]:
+    """Return what each of `WORDS` adds to a flat index on a board of `width` columns."""
+    return (-width, width, -1, 1)
+
+
+def cells_of(mask: int) -> Iterator[int]:
+    """Yield the flat indices in `mask`, ascending."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def mask_of(cells: Iterable[int]) -> int:
+    """Return the mask of some flat indices."""
+    mask = 0
+    for cell in cells:
+        mask |= 1 << cell
+    return mask
+
+
+def flood(seed: int, free: int, width: int) -> int:
+    """Return the cells of `free` connected to the cells of `seed` (themselves in `free`)."""
+    region = seed
+    while True:
+        grown = (region | region << 1 | region >> 1 | region << width | region >> width) & free
+        if grown == region:
+            return region
+        region = grown
+
+
+class Regions:
+    """The regions the player can walk in, for any placement of the boxes; each is flooded once and remembered."""
+
+    def __init__(self, floor: int, width: int) -> None:
+        self._floor = floor
+        self._width = width
+        self._known: dict[int, list[int]] = {}
+
+    def around(self, player: int, boxes: int) -> int:
+        """Return the mask of the cells that the player (a mask of one cell) can walk to."""
+        known = self._known.get(boxes)
+        if known is None:
+            known = self._known[boxes] = []
+        else:
+            for region in known:
+                if region & player:
+                    return region
+        region = flood(player, self._floor & ~boxes, self._width)
+        known.append(region)
+        return region
+
+
+def pushes(boxes: int, reach: int, free: int, width: int) -> list[Board]:
+    """Return the boards after each push by a player who can stand on any cell of `reach`; boxes move within `free`."""
+    after = []
+    for shift in (1, width):
+        movable = boxes & reach << shift & free >> shift
+        while movable:
+            box = movable & -movable
+            movable ^= box
+            after.append((boxes ^ box ^ box << shift, box))
+        movable = boxes & reach >> shift & free << shift
+        while movable:
+            box = movable & -movable
+            movable ^= box
+            after.append((boxes ^ box ^ box >> shift, box))
+    return after
+
+
+def pulls(boxes: int, reach: int, width: int) -> list[Board]:
+    """Return the boards from which one push leads to `boxes` with the player in `reach`: pushes undone."""
+    before = []
+    for shift in (1, width):
+        movable = boxes & reach >> shift & reach >> 2 * shift
+        while movable:
+            box = movable & -movable
+            movable ^= box
+            before.append((boxes ^ box ^ box << shift, box << 2 * shift))
+        movable = boxes & reach << shift & reach << 2 * shift
+        while movable:
+            box = movable & -movable
+            movable ^= box
+            before.append((boxes ^ box ^ box >> shift, box >> 2 * shift))
+    return before
+
+
+def walk(start: int, goal: int, free: int, width: int) -> list[str]:
+    """Return the words of a shortest walk from cell `start` to cell `goal` through `free`; the goal must be reachable.
+
+    Of several shortest walks, the one whose first differing word comes first in `WORDS`.
+    """
+    here = 1 << start
+    layers = [1 << goal]
+    while not layers[-1] & here:
+        region = layers[-1]
+        layers.append((region | region << 1 | region >> 1 | region << width | region >> width) & free)
+    words = []
+    cell = start
+    for layer in reversed(layers[:-1]):
+        for word, step in zip(WORDS, steps(width), strict=True):
+            if layer >> cell + step & 1:
+                words.append(word)
+                cell += step
+                break
+    return words
+
+
+def moves_of(placements: Sequence[int], player: int, floor: int, width: int) -> list[str]:
+    """Return the moves of a player starting on cell `player` who pushes the boxes from each placement to the next.
+
+    Args:
+        placements: masks of the boxes, each one push after the one before.
+        player: flat index of the player's start.
+        floor: mask of all cells that are not wall.
+        width: columns of the board.
+    """
+    word_of = dict(zip(steps(width), WORDS, strict=True))
+    words = []
+    for boxes, after in pairwise(placements):
+        box = (boxes & ~after).bit_length() - 1
+        step = (after & ~boxes).bit_length() - 1 - box
+        words += walk(player, box - step, floor & ~boxes, width)
+        words.append(word_of[step])
+        player = box
+    return words

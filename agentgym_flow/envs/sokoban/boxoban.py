@@ -1,0 +1,80 @@
+"""Level files: Boxoban's (every level headed by `; number`) and plain XSB files (levels set apart by blank lines).
+
+Boxoban is DeepMind's collection of 1.5 million levels of ten by ten cells and four boxes (Guez et al., "An
+investigation of model-free planning", 2018; https://github.com/google-deepmind/boxoban-levels, Apache-2.0). None of
+it is shipped here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.errors import BadLevel
+
+_SUFFIXES = (".txt", ".xsb")
+_NOT_LEVELS = ("LICENSE", "README")
+
+
+def read_levels(path: str | os.PathLike[str]) -> list[Level]:
+    """Return the levels of a file, or of all `.txt` and `.xsb` files below a folder in sorted order.
+
+    A line that begins with `;` heads the board below it. A file has headers for all its levels or for none. In a
+    folder, files named LICENSE or README are passed over.
+
+    Raises:
+        BadLevel: there is nothing to read, a level is malformed or the last one is cut off; the message names file
+        and line.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        return _read_file(root)
+    files = sorted(
+        file
+        for file in root.rglob("*")
+        if file.suffix in _SUFFIXES and not file.name.upper().startswith(_NOT_LEVELS) and file.is_file()
+    )
+    if not files:
+        raise BadLevel(f"{root}: the folder holds no {' or '.join(_SUFFIXES)} file")
+    return [level for file in files for level in _read_file(file)]
+
+
+def _read_file(file: Path) -> list[Level]:
+    try:
+        text = file.read_text("utf-8")
+    except OSError as error:
+        raise BadLevel(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise BadLevel(f"{file}: is not a text file (byte {error.start} is not UTF-8)") from error
+    levels = [Level.parse(board, str(file), line) for line, board in _boards(text, str(file))]
+    if not levels:
+        raise BadLevel(f"{file}: line 1: the file holds no level")
+    return levels
+
+
+def _boards(text: str, where: str) -> Iterator[tuple[int, str]]:
+    """Yield (number of the first line, text) of every board; a header must have exactly one board below it."""
+    lines = [*text.splitlines(), ""]
+    is_headed = any(line.startswith(";") for line in lines)
+    header: int | None = None
+    rows: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.startswith(";"):
+            rows.append(line)
+            continue
+        if rows:
+            first = number - len(rows)
+            if is_headed and header is None:
+                raise BadLevel(
+                    f"{where}: line {first}: a board without a '; number' header, or a blank line inside a board"
+                )
+            yield first, "\n".join(rows)
+            header, rows = None, []
+        if line.startswith(";"):
+            if header is not None:
+                raise BadLevel(f"{where}: line {header}: the header has no board below it")
+            header = number
+    if header is not None:
+        raise BadLevel(f"{where}: line {header}: the header has no board below it; the file is cut off")

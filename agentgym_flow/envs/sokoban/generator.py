@@ -1,0 +1,248 @@
+"""Levels out of nothing: a random-walk room, then a search backwards from the solved board.
+
+The room grows as in gym-sokoban: a random walk that stamps small patterns of floor. The start is found by
+breadth-first search by *pulls* over states of (boxes, region the player can walk in), from the solved board with the
+player in any region. The depth of a state is then exactly the fewest pushes that solve it: difficulty is a setting,
+and every level is solvable by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from agentgym_flow.envs.sokoban.bitboard import Regions, cells_of, mask_of, moves_of, pulls, steps
+from agentgym_flow.envs.sokoban.level import BOX, MAX_CELLS, TARGET, WALL, Level
+from agentgym_flow.envs.sokoban.solver import solve
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.seeding import Stream
+
+MAX_ROOMS = 1000
+"""Rooms tried before a setting is declared impossible."""
+
+MAX_STATES = 5000
+"""States visited in one room; when there are more, depths stay exact but deeper states may be missed."""
+
+_STAMPS = ("---###---", "-#--#--#-", "---##--#-", "----##-#-", "---##-##-")
+"""The 3x3 patterns of floor around a step of the walk, row by row; each is connected through its centre."""
+
+_TURNS = 28
+"""Of 80 equal outcomes, these (35 %) redraw the heading of the walk."""
+
+State = tuple[int, int]
+"""(mask of the boxes, mask of the region the player can walk in)."""
+
+
+def default_max_steps(height: int, width: int) -> int:
+    """Return the step budget of an episode on a board of this size: 20 up to 6x6, 50 up to 7x7, else 200."""
+    if height * width <= 36:
+        return 20
+    return 50 if height * width <= 49 else 200
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSettings:
+    """What kind of level to generate.
+
+    Attributes:
+        size: rows and columns, the border of wall included.
+        boxes: number of boxes.
+        min_pushes: the fewest pushes that an optimal solution may have.
+        max_moves: the most moves that the expert's plan may have; None means the default step budget of this size.
+
+    Raises:
+        BadSetting: a value is out of range; the message names it and the range.
+    """
+
+    size: tuple[int, int] = (6, 6)
+    boxes: int = 1
+    min_pushes: int = 1
+    max_moves: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("boxes", "min_pushes", "max_moves"):
+            value = getattr(self, name)
+            if not (type(value) is int and value >= 1) and not (name == "max_moves" and value is None):
+                raise BadSetting(f"{name} must be an integer of at least 1, got {value!r}")
+        if len(self.size) != 2 or not all(type(side) is int for side in self.size):
+            raise BadSetting(f"size must be two integers (rows, columns), got {self.size!r}")
+        height, width = self.size
+        if min(height, width) < 3 or max(height, width) < 5 or height * width > MAX_CELLS:
+            raise BadSetting(f"size must be from 3x5 (walls included) to {MAX_CELLS} cells, got {height}x{width}")
+        most = ((height - 2) * (width - 2) - 1) // 2
+        if self.boxes > most:
+            raise BadSetting(f"boxes must be at most {most} on {height}x{width}, got {self.boxes}")
+        if self.move_limit < self.min_pushes:
+            raise BadSetting(f"max_moves ({self.move_limit}) must be at least min_pushes ({self.min_pushes})")
+
+    @property
+    def move_limit(self) -> int:
+        """The most moves the expert's plan may have, with the default filled in."""
+        return default_max_steps(*self.size) if self.max_moves is None else self.max_moves
+
+
+def generate(settings: LevelSettings, stream: Stream, accept: Callable[[bytes], bool] | None = None) -> Level:
+    """Return a new level: a function of the settings, the position of the stream and `accept` alone.
+
+    In each room the starts found are tried hardest first. The first that is accepted, needs `min_pushes` and keeps the
+    expert's plan within `max_moves` is taken. The player starts anywhere in its region.
+
+    Args:
+        settings: what kind of level.
+        stream: where all randomness comes from.
+        accept: whether a board may be used, given its `height * width` bit codes; None accepts all. It is asked
+            before the player is placed.
+
+    Raises:
+        BadSetting: `MAX_ROOMS` rooms held no such level; the message says which setting to relax.
+    """
+    height, width = settings.size
+    deepest = 0
+    for _ in range(MAX_ROOMS):
+        floor = build_room(height, width, stream)
+        targets = _place_targets(floor, settings.boxes, width, stream)
+        if not targets:
+            continue
+        layers, parents = search_by_pulls(floor, targets, width)
+        if len(layers) <= settings.min_pushes:
+            deepest = max(deepest, len(layers) - 1)
+            continue
+        room = _Room(settings, floor, targets, parents)
+        for depth in range(len(layers) - 1, settings.min_pushes - 1, -1):
+            for state in layers[depth]:
+                level = room.level(state, depth, stream, accept)
+                if level is not None:
+                    return level
+        deepest = max(deepest, len(layers) - 1)
+    raise BadSetting(_advice(settings, deepest))
+
+
+@lru_cache(maxsize=64)
+def _walk_tables(height: int, width: int) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    """Return the interior cells; by heading, the cell after each cell; by stamp, its mask around each cell."""
+    interior = [row * width + column for row in range(1, height - 1) for column in range(1, width - 1)]
+    inside = set(interior)
+    cells = range(height * width)
+    ahead = [[cell + step if cell + step in inside else cell for cell in cells] for step in steps(width)]
+    offsets = [
+        [(i // 3 - 1) * width + i % 3 - 1 for i, symbol in enumerate(stamp) if symbol == "#"] for stamp in _STAMPS
+    ]
+    stamps = [[mask_of(cell + o for o in around if cell + o in inside) for cell in cells] for around in offsets]
+    return interior, ahead, stamps
+
+
+def build_room(height: int, width: int, stream: Stream) -> int:
+    """Return the mask of the floor of a random room: connected, and nowhere on the border."""
+    interior, ahead, stamps = _walk_tables(height, width)
+    below = stream.below
+    cell = stream.choice(interior)
+    heading = below(4)
+    floor = 0
+    for _ in range(17 * (height + width) // 10):
+        turn, stamp = divmod(below(80 * len(stamps)), len(stamps))
+        if turn < _TURNS:
+            heading = turn % 4
+        cell = ahead[heading][cell]
+        floor |= stamps[stamp][cell]
+    return floor
+
+
+def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
+    """Return the mask of `count` random targets, each with room for a pull away from it, or 0 if there are too few."""
+    pullable = 0
+    for shift in (1, width):
+        pullable |= (floor >> shift & floor >> 2 * shift) | (floor << shift & floor << 2 * shift)
+    cells = list(cells_of(floor & pullable))
+    return mask_of(stream.sample(cells, count)) if len(cells) >= count else 0
+
+
+def search_by_pulls(floor: int, targets: int, width: int) -> tuple[list[list[State]], dict[State, State | None]]:
+    """Search backwards from the solved board, breadth first.
+
+    Args:
+        floor: mask of all cells that are not wall.
+        targets: mask of the targets.
+        width: columns of the board.
+
+    Returns:
+        The states in layers, layer *d* holding those whose optimal solution has exactly *d* pushes; and for every
+        state the next one on an optimal solution (None for solved states). Complete unless `MAX_STATES` were
+        exceeded.
+    """
+    regions = Regions(floor, width)
+    free = floor & ~targets
+    solved: list[State] = sorted({(targets, regions.around(1 << cell, targets)) for cell in cells_of(free)})
+    parents: dict[State, State | None] = dict.fromkeys(solved)
+    layers = [solved]
+    while layers[-1] and len(parents) < MAX_STATES:
+        layer: list[State] = []
+        for state in layers[-1]:
+            for boxes, player in pulls(*state, width):
+                before = (boxes, regions.around(player, boxes))
+                if before not in parents:
+                    parents[before] = state
+                    layer.append(before)
+        layers.append(layer)
+    return layers if layers[-1] else layers[:-1], parents
+
+
+class _Room:
+    """One searched room, from which starts are taken."""
+
+    def __init__(self, settings: LevelSettings, floor: int, targets: int, parents: dict[State, State | None]) -> None:
+        self._settings = settings
+        self._floor = floor
+        self._targets = targets
+        self._parents = parents
+        self._refused: set[int] = set()
+        height, width = settings.size
+        bits = format(floor, f"0{height * width}b")[::-1].encode()
+        self._walls = bits.translate(_FLOOR_BITS_TO_CODES)
+
+    def level(self, state: State, depth: int, stream: Stream, accept: Callable[[bytes], bool] | None) -> Level | None:
+        """Return the level that starts in `state`, `depth` pushes from solved, or None if it will not do."""
+        boxes, region = state
+        if boxes & self._targets or boxes in self._refused:
+            return None
+        cells = bytearray(self._walls)
+        for cell in cells_of(self._targets):
+            cells[cell] = TARGET
+        for cell in cells_of(boxes):
+            cells[cell] = BOX
+        if accept is not None and not accept(bytes(cells)):
+            self._refused.add(boxes)
+            return None
+        places = list(cells_of(region))
+        level = Level(*self._settings.size, bytes(cells), stream.choice(places))
+        return level if self._is_short(level, state, depth) else None
+
+    def _is_short(self, level: Level, state: State, depth: int) -> bool:
+        """Return whether the expert's plan keeps within the limit, at the least cost that settles it."""
+        limit = self._settings.move_limit
+        longest_walk = self._floor.bit_count() - self._settings.boxes - 1
+        if depth * (longest_walk + 1) <= limit:
+            return True
+        if self._settings.boxes > 1:
+            plan = solve(level)
+            return plan is not None and len(plan) <= limit
+        placements = []
+        following: State | None = state
+        while following is not None:
+            placements.append(following[0])
+            following = self._parents[following]
+        return len(moves_of(placements, level.player, self._floor, level.width)) <= limit
+
+
+_FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
+
+
+def _advice(settings: LevelSettings, deepest: int) -> str:
+    height, width = settings.size
+    what = f"no level of {height}x{width} with {settings.boxes} boxes in {MAX_ROOMS} rooms"
+    if deepest == 0:
+        return f"{what}: the rooms are too small; raise size or lower boxes"
+    if deepest < settings.min_pushes:
+        return f"{what}: the hardest needs {deepest} pushes; lower min_pushes (now {settings.min_pushes}) or raise
+        size" return f"{what} fits: raise max_moves (now {settings.move_limit}) or lower min_pushes (now
+        {settings.min_pushes})"

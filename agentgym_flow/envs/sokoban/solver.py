@@ -1,0 +1,325 @@
+"""The Sokoban expert: a push-optimal plan from any state, and the deadlocks it knows how to see.
+
+A* runs over states of (boxes, region the player can walk in), so a walk costs nothing and the search counts pushes
+only. Its lower bound is an exact minimum assignment of boxes to targets by push distance (Junghanns and Schaeffer,
+"Sokoban: Enhancing general single-agent search methods using domain knowledge", 2001); states with a box on a dead
+square or frozen off its target are never entered. A second pass looks for the fewest moves among the plans with the
+fewest pushes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from agentgym_flow.envs.sokoban.bitboard import WORDS, Board, Regions, cells_of, flood, mask_of, moves_of, pushes,
+steps from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level from agentgym_flow.errors import SearchLimit
+
+UNREACHABLE = 10_000
+"""Push distance from a cell to a target that a box can never reach from there; more than any real plan."""
+
+MAX_EXPANSIONS = 200_000
+"""States expanded before the search gives up; boards of ten by ten with four boxes stay far below."""
+
+MAX_COMPARED = 10_000
+"""States visited to find the plan with the fewest moves among those with the fewest pushes."""
+
+State = tuple[int, int]
+"""(mask of boxes, mask of the region the player can walk in)."""
+
+
+class Deadlocks:
+    """What can be said about a position from the walls and targets of its level alone.
+
+    `is_dead` is sound: a position it calls dead cannot be solved. It is not complete: two boxes may block each other
+    in ways that only a search finds.
+
+    Attributes:
+        width: columns of the board.
+        floor: mask of the cells the player could reach were there no boxes.
+        targets: mask of the targets.
+        dead_squares: mask of the cells from which a lone box can be pushed to no target.
+        push_distance: for every cell, the pushes a lone box needs to each target, ascending targets.
+    """
+
+    def __init__(self, level: Level) -> None:
+        self.width = width = level.width
+        board = (1 << len(level.cells)) - 1
+        walls = mask_of(i for i, code in enumerate(level.cells) if code & WALL)
+        self.targets = mask_of(i for i, code in enumerate(level.cells) if code & TARGET)
+        self.floor = flood(1 << level.player, board & ~walls, width)
+        self._walls = board & ~self.floor
+        tables = [self._pull_distances(target) for target in cells_of(self.targets)]
+        self.push_distance = [tuple(t.get(cell, UNREACHABLE) for t in tables) for cell in range(len(level.cells))]
+        dead = mask_of(cell for cell, row in enumerate(self.push_distance) if min(row) == UNREACHABLE)
+        self.dead_squares = dead
+        self._dead_beside = dead << 1 & dead >> 1
+        self._dead_above_and_below = dead << width & dead >> width
+
+    def _pull_distances(self, target: int) -> dict[int, int]:
+        """Return cell -> fewest pushes of a lone box from there to `target`, by pulling it backwards."""
+        distances = {target: 0}
+        queue = [target] if self.floor >> target & 1 else []
+        for cell in queue:
+            for step in steps(self.width):
+                box, player = cell + step, cell + 2 * step
+                if box not in distances and self.floor >> box & 1 and self.floor >> player & 1:
+                    distances[box] = distances[cell] + 1
+                    queue.append(box)
+        return distances
+
+    def is_dead(self, boxes: Iterable[int]) -> bool:
+        """Return whether boxes on these cells can certainly never all reach targets."""
+        return self.is_dead_mask(mask_of(boxes))
+
+    def is_dead_mask(self, boxes: int) -> bool:
+        """Return the same for a mask of boxes."""
+        return bool(boxes & self.dead_squares or self.frozen(boxes) & ~self.targets)
+
+    def frozen(self, boxes: int) -> int:
+        """Return the mask of the boxes that no solution can ever move.
+
+        It is the largest set in which every box is blocked along both axes: by a wall, by another box of the set, or
+        by dead squares on both sides. The first of them to move would have to break one of these.
+        """
+        held = boxes
+        width = self.width
+        while True:
+            solid = self._walls | held
+            still = (
+                held
+                & (solid << 1 | solid >> 1 | self._dead_beside)
+                & (solid << width | solid >> width | self._dead_above_and_below)
+            )
+            if still == held:
+                return held
+            held = still
+
+
+@lru_cache(maxsize=1024)
+def deadlocks(level: Level) -> Deadlocks:
+    """Return the (cached) deadlock tables of a level."""
+    return Deadlocks(level)
+
+
+def assignment_cost(costs: list[tuple[int, ...]]) -> int:
+    """Return the least total of a square cost matrix with one entry taken in each row and column (Hungarian method)."""
+    size = len(costs)
+    row_price, column_price = [0] * size, [0] * (size + 1)
+    row_of = [-1] * (size + 1)  # row assigned to each column; the extra column holds the row being inserted
+    for row in range(size):
+        row_of[size] = row
+        column = size
+        slack = [UNREACHABLE * 100] * size
+        previous = [size] * size
+        done = [False] * (size + 1)
+        while row_of[column] != -1:
+            done[column] = True
+            current = row_of[column]
+            best, following = UNREACHABLE * 100, size
+            for other in range(size):
+                if not done[other]:
+                    reduced = costs[current][other] - row_price[current] - column_price[other]
+                    if reduced < slack[other]:
+                        slack[other], previous[other] = reduced, column
+                    if slack[other] < best:
+                        best, following = slack[other], other
+            for other in range(size):
+                if done[other]:
+                    row_price[row_of[other]] += best
+                    column_price[other] -= best
+                else:
+                    slack[other] -= best
+            row_price[row] += best
+            column = following
+        while column != size:
+            row_of[column] = row_of[previous[column]]
+            column = previous[column]
+        row_of[size] = -1
+    return sum(costs[row_of[column]][column] for column in range(size))
+
+
+class _Search:
+    """One search: the tables of the level, the lower bound of every placement seen, and the two passes."""
+
+    def __init__(self, tables: Deadlocks, max_expansions: int) -> None:
+        self._tables = tables
+        self._max_expansions = max_expansions
+        self._bounds: dict[int, int] = {}
+
+    def bound(self, boxes: int) -> int:
+        """Return a lower bound on the pushes to solve a placement, at least `UNREACHABLE` if it is certainly dead."""
+        bound = self._bounds.get(boxes)
+        if bound is None:
+            tables = self._tables
+            if tables.is_dead_mask(boxes):
+                bound = UNREACHABLE
+            else:
+                bound = assignment_cost([tables.push_distance[cell] for cell in cells_of(boxes)])
+            self._bounds[boxes] = bound
+        return bound
+
+    def fewest_pushes(self, start: Board) -> list[int] | None:
+        """Return the placements along a push-optimal solution, or None if there is none (A*).
+
+        Raises `SearchLimit` when `max_expansions` is exceeded.
+        """
+        width, floor = self._tables.width, self._tables.floor
+        regions = Regions(floor, width)
+        first = (start[0], regions.around(start[1], start[0]))
+        reached: dict[State, tuple[int, State | None]] = {first: (0, None)}
+        expanded: set[State] = set()
+        bound = self.bound(start[0])
+        # Ties: fewest pushes left first, then the newest.
+        frontier = [(bound, bound, 0, first)] if bound < UNREACHABLE else []
+        while frontier:
+            total, left, _, state = heapq.heappop(frontier)
+            if left == 0:
+                return _placements(reached, state)
+            if state in expanded:
+                continue
+            expanded.add(state)
+            if len(expanded) > self._max_expansions:
+                raise SearchLimit(f"no plan within {self._max_expansions} expanded states; raise max_expansions")
+            done = total - left + 1
+            for boxes, player in pushes(*state, floor & ~state[0], width):
+                bound = self.bound(boxes)
+                if bound >= UNREACHABLE:
+                    continue
+                after = (boxes, regions.around(player, boxes))
+                if after not in reached or done < reached[after][0]:
+                    reached[after] = (done, state)
+                    heapq.heappush(frontier, (done + bound, bound, -len(reached), after))
+        return None
+
+    def fewest_moves(self, start: Board, count: int) -> list[int] | None:
+        """Return the placements along a solution of `count` pushes, the optimum, that has the fewest moves.
+
+        A dynamic program over (boxes, player's cell), push by push. Returns None when it would visit more than
+        `MAX_COMPARED` states of a level with several boxes.
+        """
+        width, floor = self._tables.width, self._tables.floor
+        layers: list[dict[Board, tuple[int, Board | None]]] = [{start: (0, None)}]
+        visited = 0
+        for done in range(1, count + 1):
+            layer: dict[Board, tuple[int, Board | None]] = {}
+            visited += len(layers[-1])
+            if visited > MAX_COMPARED and start[0].bit_count() > 1:
+                return None
+            for before, (moves, _) in layers[-1].items():
+                boxes, player = before
+                free = floor & ~boxes
+                for walked, cells in _walks_to_boxes(player, boxes, free, width):
+                    for after in pushes(boxes, cells, free, width):
+                        if done + self.bound(after[0]) > count:
+                            continue
+                        known = layer.get(after)
+                        if known is None or moves + walked + 1 < known[0]:
+                            layer[after] = (moves + walked + 1, before)
+            layers.append(layer)
+        last = layers[-1]
+        board: Board | None = min(last, key=lambda end: last[end][0])
+        placements = []
+        for layer in reversed(layers):
+            assert board is not None
+            placements.append(board[0])
+            board = layer[board][1]
+        return placements[::-1]
+
+
+def _walks_to_boxes(player: int, boxes: int, free: int, width: int) -> list[tuple[int, int]]:
+    """Return (moves, mask of the cells beside boxes that are so many moves away), nearest first."""
+    beside = (boxes << 1 | boxes >> 1 | boxes << width | boxes >> width) & free
+    found = []
+    reached = front = player
+    moves = 0
+    while front and beside:
+        if front & beside:
+            found.append((moves, front & beside))
+            beside &= ~front
+        grown = (reached | reached << 1 | reached >> 1 | reached << width | reached >> width) & free
+        front = grown & ~reached
+        reached = grown
+        moves += 1
+    return found
+
+
+def _placements(reached: Mapping[State, tuple[int, State | None]], end: State) -> list[int]:
+    """Return the placements of the boxes from the start to `end`."""
+    placements = []
+    state: State | None = end
+    while state is not None:
+        placements.append(state[0])
+        state = reached[state][1]
+    return placements[::-1]
+
+
+def solve(
+    level: Level,
+    player: int | None = None,
+    boxes: Iterable[int] | None = None,
+    max_expansions: int = MAX_EXPANSIONS,
+) -> list[str] | None:
+    """Return a plan with the fewest pushes that solves the level from any state, as words of `bitboard.WORDS`.
+
+    Among push-optimal plans it has the fewest moves: always with one box, and with more unless that means comparing
+    more than `MAX_COMPARED` states. Equal input gives the equal plan.
+
+    Args:
+        level: the walls and targets, and where the start is not given, the start.
+        player: flat index of the player, a cell that the level's player could walk to; None for the level's own.
+        boxes: flat indices of the boxes, as many as targets; None for the level's own.
+        max_expansions: states the search may expand.
+
+    Returns:
+        The plan, `[]` when every box is on a target, None when the state cannot be solved.
+
+    Raises:
+        SearchLimit: `max_expansions` states did not settle it.
+    """
+    tables = deadlocks(level)
+    start_cell = level.player if player is None else player
+    start = (mask_of(level.boxes if boxes is None else boxes), 1 << start_cell)
+    search = _Search(tables, max_expansions)
+    placements = search.fewest_pushes(start)
+    if placements is None:
+        return None
+    placements = search.fewest_moves(start, len(placements) - 1) or placements
+    return moves_of(placements, start_cell, tables.floor, tables.width)
+
+
+class Expert:
+    """A player that asks `solve` once and then follows its plan; off the plan it asks again.
+
+    Args:
+        level: the level to play.
+        max_expansions: as in `solve`; a state beyond it counts as one without a plan.
+    """
+
+    def __init__(self, level: Level, max_expansions: int = MAX_EXPANSIONS) -> None:
+        self._level = level
+        self._max_expansions = max_expansions
+        self._words: dict[tuple[int, tuple[int, ...]], str | None] = {}
+
+    def next(self, player: int, boxes: Iterable[int]) -> str | None:
+        """Return the next word of a push-optimal plan; None if the state is solved, or no plan is found."""
+        state = (player, tuple(sorted(boxes)))
+        if state not in self._words:
+            self._remember(*state)
+        return self._words[state]
+
+    def _remember(self, player: int, boxes: tuple[int, ...]) -> None:
+        """Solve a state and note the next word of every state along the plan."""
+        try:
+            plan = solve(self._level, player, boxes, self._max_expansions)
+        except SearchLimit:
+            plan = None
+        step_of = dict(zip(WORDS, steps(self._level.width), strict=True))
+        for word in plan or ():
+            self._words[player, boxes] = word
+            step = step_of[word]
+            player += step
+            if player in boxes:
+                boxes = tuple(sorted(cell + step if cell == player else cell for cell in boxes))
+        self._words[player, boxes] = None

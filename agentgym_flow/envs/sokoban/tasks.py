@@ -1,0 +1,121 @@
+"""The embedded Sokoban tasks: three splits, disjoint by construction, each task computed from its index alone.
+
+A board belongs to the split that the hash of its walls, targets and boxes says, and that hash is the same for all
+rotations and reflections: no level, however it is turned and wherever the player starts, is in two splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps, generate
+from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.errors import UnknownSplit, UnknownTask
+from agentgym_flow.seeding import Stream
+
+__all__ = [
+    "MANIFEST",
+    "QUICKSTART",
+    "LevelSettings",
+    "board_hash",
+    "default_max_steps",
+    "manifest_digest",
+    "num_tasks",
+    "split_of",
+    "task_level",
+]
+
+_NUM_TASKS = {"train": 10_000, "valid": 500, "test": 500}
+
+QUICKSTART = LevelSettings(size=(6, 6), boxes=1, min_pushes=3)
+"""The levels of the quickstart: small, but never a push or two away from the end."""
+
+
+def num_tasks(split: str) -> int:
+    """Return the number of tasks in a split. Raises `UnknownSplit`."""
+    if split not in _NUM_TASKS:
+        raise UnknownSplit.among(split, SPLITS)
+    return _NUM_TASKS[split]
+
+
+@lru_cache(maxsize=64)
+def _symmetries(height: int, width: int) -> tuple[bytes, tuple[slice, ...]]:
+    """Return the source of every cell of the symmetric boards, one after the other, and where each board lies in that.
+
+    There are eight of a square board. Of one that is not square, four stand and four lie; those that lie are returned,
+    so that a board and its transpose have the same ones.
+    """
+    flat = [[row * width + column for column in range(width)] for row in range(height)]
+    turned = [list(row) for row in zip(*flat, strict=True)]
+    grids = [flat, turned] if height == width else [flat if height < width else turned]
+    order = bytearray()
+    for grid in grids:
+        for rows in (grid, grid[::-1]):
+            for seen in (rows, [row[::-1] for row in rows]):
+                order += bytes(cell for row in seen for cell in row)
+    size = height * width
+    return bytes(order), tuple(slice(start, start + size) for start in range(0, len(order), size))
+
+
+def board_hash(height: int, width: int, cells: bytes) -> bytes:
+    """Return the SHA-256 of a board's canonical form, equal for all eight symmetries; the player has no part in it.
+
+    The canonical form is the smallest of the symmetric boards, written as its sides and its bit codes.
+    """
+    order, boards = _symmetries(height, width)
+    images = order.translate(cells.ljust(256, b"\0"))
+    return sha256(bytes(sorted((height, width))) + min([images[board] for board in boards])).digest()
+
+
+def split_of(height: int, width: int, cells: bytes) -> str:
+    """Return the split that a board belongs to."""
+    return SPLITS[int.from_bytes(board_hash(height, width, cells), "big") % len(SPLITS)]
+
+
+@lru_cache(maxsize=16_384)
+def task_level(settings: LevelSettings, split: str, task: int) -> Level:
+    """Return the level of a task; any process computes it without computing another.
+
+    Raises:
+        UnknownSplit: no such split.
+        UnknownTask: `task` is not an index of the split.
+        BadSetting: the settings allow no level.
+    """
+    count = num_tasks(split)
+    if not 0 <= task < count:
+        raise UnknownTask(f"split {split!r} has tasks 0 to {count - 1}, got {task}")
+    stream = Stream(
+        "agentgym_flow/Sokoban-v0",
+        *settings.size,
+        settings.boxes,
+        settings.min_pushes,
+        settings.move_limit,
+        split,
+        task,
+    )
+    return generate(settings, stream, _accept(settings.size, split))
+
+
+@lru_cache(maxsize=64)
+def _accept(size: tuple[int, int], split: str) -> Callable[[bytes], bool]:
+    """Return the predicate of the boards of a split."""
+    height, width = size
+    return lambda cells: split_of(height, width, cells) == split
+
+
+def manifest_digest(settings: LevelSettings, split: str) -> str:
+    """Return the SHA-256, in hex, of the XSB texts of all tasks of a split, each followed by a blank line."""
+    digest = sha256()
+    for task in range(num_tasks(split)):
+        digest.update(task_level(settings, split, task).xsb().encode("ascii") + b"\n\n")
+    return digest.hexdigest()
+
+
+MANIFEST: dict[LevelSettings, dict[str, str]] = {
+    LevelSettings(): {},
+    QUICKSTART: {},
+}
+"""The recorded digests. Should one change, published results would be about other tasks: the id needs a new version."""
