@@ -239,10 +239,10 @@ _FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
 
 def _advice(settings: LevelSettings, deepest: int) -> str:
     height, width = settings.size
+    pushes = settings.min_pushes
     what = f"no level of {height}x{width} with {settings.boxes} boxes in {MAX_ROOMS} rooms"
     if deepest == 0:
         return f"{what}: the rooms are too small; raise size or lower boxes"
-    if deepest < settings.min_pushes:
-        return f"{what}: the hardest needs {deepest} pushes; lower min_pushes (now {settings.min_pushes}) or raise
-        size" return f"{what} fits: raise max_moves (now {settings.move_limit}) or lower min_pushes (now
-        {settings.min_pushes})"
+    if deepest < pushes:
+        return f"{what}: the hardest needs {deepest} pushes; lower min_pushes (now {pushes}) or raise size"
+    return f"{what} fits: raise max_moves (now {settings.move_limit}) or lower min_pushes (now {pushes})"

@@ -13,8 +13,19 @@ import heapq
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from agentgym_flow.envs.sokoban.bitboard import WORDS, Board, Regions, cells_of, flood, mask_of, moves_of, pushes,
-steps from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level from agentgym_flow.errors import SearchLimit
+from agentgym_flow.envs.sokoban.bitboard import (
+    WORDS,
+    Board,
+    Regions,
+    cells_of,
+    flood,
+    mask_of,
+    moves_of,
+    pushes,
+    steps,
+)
+from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
+from agentgym_flow.errors import SearchLimit
 
 UNREACHABLE = 10_000
 """Push distance from a cell to a target that a box can never reach from there; more than any real plan."""
