@@ -26,6 +26,11 @@ def boxes_key(boxes: Sequence[int]) -> str:
     return places.hex() if len(places) <= _MOST_BOXES_SPELLED_OUT else hashlib.sha256(places).hexdigest()[:60]
 
 
+def state_key(boxes: str, player: int, solved: bool) -> str:
+    """Return the identity of a position within its level, given its `boxes_key`: boxes, `@`, player."""
+    return SOLVED_KEY if solved else f"{boxes}@{player:02x}"
+
+
 class Game:
     """A level in play under the rules of `backend`.
 
@@ -65,9 +70,8 @@ class Game:
         return outcome
 
     def state_key(self) -> str:
-        """Return the identity of the position within its level: boxes, `@`, player; one key for all solved boards."""
-        board = self.board
-        return SOLVED_KEY if board.solved else f"{self._boxes_key}@{board.player:02x}"
+        """Return the identity of the position within its level; one key for all solved boards."""
+        return state_key(self._boxes_key, self.board.player, self.board.solved)
 
 
 def check_backend(backend: str) -> None:

@@ -46,7 +46,7 @@ def room_class() -> Any:
     Raises `MissingExtra` when the package, or the `pkg_resources` it needs, is not installed.
     """
     try:
-        gym_notices = import_module("gym_notices.notices")
+        gym_notices: Any = import_module("gym_notices.notices")
         notices, gym_notices.notices = gym_notices.notices, {}
         try:
             with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex, cast
 from agentgym_flow import data as registry
 from agentgym_flow.core import SPLITS, check_split, task_identity
 from agentgym_flow.envs.sokoban import tasks
+from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.errors import BadLevel, BadSetting
@@ -158,6 +159,4 @@ def _levels_on_disk(path: Path, sha256: str, split: str) -> tuple[Level, ...]:
         path = path / split
         if not path.is_dir():
             raise BadSetting(f"the data has no {split!r} folder; choose another split")
-    from agentgym_flow.envs.sokoban.boxoban import read_levels
-
     return tuple(read_levels(path))

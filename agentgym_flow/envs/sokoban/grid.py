@@ -1,0 +1,249 @@
+"""Sokoban as numbers: a grid of cell codes in, an action index out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from agentgym_flow.core import check_options, check_positive, choose_task
+from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
+from agentgym_flow.envs.sokoban.game import Game, check_backend
+from agentgym_flow.envs.sokoban.render import rgb_frame
+from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
+from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
+from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption
+
+Grid = npt.NDArray[np.uint8]
+
+RESET_OPTIONS = ("task",)
+"""The keys that `reset(options=...)` understands."""
+
+
+_ACTION_INDICES = range(len(ACTIONS))
+
+
+class SokobanGridEnv(gym.Env[Grid, int]):
+    """Sokoban for numeric agents: the levels, seeds, rules and state keys of `agentgym_flow/Sokoban-v0`, in numbers.
+
+    ## Description
+    Push every box onto a target; boxes are never pulled. The game is the text environment's: a seed or a task number
+    gives the same level there, the same moves give the same rewards and the same `state_key`. `gym.make_vec` gives a
+    batch of boards that step together (`agentgym_flow.envs.sokoban.vector`). gym-sokoban's push-and-pull, fixed-target
+    and two-player variants are not covered.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> env = gym.make("agentgym_flow/SokobanGrid-v0")
+    >>> observation, info = env.reset(seed=0)
+    >>> observation.shape, observation.dtype
+    ((6, 6), dtype('uint8'))
+    >>> action = env.action_space.sample(info["action_mask"])
+    >>> observation, reward, terminated, truncated, info = env.step(action)
+
+    ```
+
+    ## Action Space
+    `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. Walking into a wall or pushing a stuck box is allowed: it costs a step
+    and changes nothing. Any other action raises `BadAction`.
+
+    ## Observation Space
+    `Box(0, 6, (rows, columns), uint8)`: gym-sokoban's cell codes.
+
+    | code | cell | code | cell |
+    |---|---|---|---|
+    | 0 | wall | 4 | box |
+    | 1 | floor | 5 | player |
+    | 2 | target | 6 | player on a target |
+    | 3 | box on a target | | |
+
+    ## Starting State
+    The level that the seed draws from the split, or the one that `reset(options={"task": k})` names.
+
+    ## Rewards
+    -0.1 for every step, +1 when a push brings one more box onto a target, -1 when it takes one off, +10 for the last
+    box.
+
+    ## Episode End
+    - Termination: every box is on a target.
+    - Truncation: `max_steps` steps without that. The two never come together.
+
+    A step after the end raises `ResetNeeded`.
+
+    ## Information
+    | key | meaning |
+    |---|---|
+    | `task` (int), `task_key` (str) | the level: its index in the split, its identity |
+    | `state_key` (str) | the identity of the position within `task_key` |
+    | `success` (bool), `score` (float) | whether every box is on a target; 1.0 or 0.0 |
+    | `action_valid` (bool) | always True: every action of the space is |
+    | `deadlock` (bool) | the level is certainly lost |
+    | `boxes_on_target` (int) | how many boxes stand on a target |
+    | `action_mask` (int8[4]) | 1 for each action that would change the board |
+
+    ## Arguments
+    Those of `agentgym_flow/Sokoban-v0` (the levels of `data` must then be of one size), and:
+
+    | argument | default | meaning |
+    |---|---|---|
+    | `info_keys` | `None` | the keys of `info` to deliver; None for all |
+
+    With `gymnasium.utils.play.play(env, wait_on_player=True)` a person walks with the keys w, s, a and d.
+
+    ## References
+    - M.-P. B. Schrader, *gym-sokoban*, 2018: the rules, rewards and cell codes.
+
+    ## Version History
+    - v0: first version.
+
+    Raises:
+        BadSetting: an argument has a value that cannot work, or contradicts another.
+        BadLevel: `level` or a level in `data` cannot be played.
+        UnknownSplit, UnknownData, BadData: as their names say.
+        UnknownOption: an unknown backend or info key.
+        MissingExtra: gym-sokoban was asked for and is not installed.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
+
+    def __init__(
+        self,
+        *,
+        size: int | Sequence[int] = DEFAULT_SIZE,
+        boxes: int = DEFAULT_BOXES,
+        min_pushes: int = DEFAULT_MIN_PUSHES,
+        level: str | None = None,
+        data: str | os.PathLike[str] | None = None,
+        backend: str = "native",
+        split: str = "train",
+        max_steps: int | None = None,
+        info_keys: Sequence[str] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
+        check_backend(backend)
+        self._backend = backend
+        self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
+        self._info_keys = check_info_keys(INFO_KEYS if info_keys is None else info_keys)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: ansi, rgb_array")
+        self.render_mode = render_mode
+        self.observation_space, self.action_space = single_spaces(self._source)
+        self.task: int = -1
+        self.task_key: str = ""
+        self.steps = 0
+        self._playing = False
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of levels in this split."""
+        return self._source.num_tasks
+
+    @property
+    def game(self) -> Game:
+        """The level in play. For looking at; `step` is the way to change it."""
+        return self._game
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Grid, dict[str, Any]]:
+        """Start an episode: `seed` draws the level, `options={"task": k}` names it. Returns the grid and `info`.
+
+        Raises:
+            UnknownOption: a key of `options` other than `"task"`.
+            UnknownTask: the task is not an integer in `range(num_tasks)`.
+        """
+        super().reset(seed=seed)
+        fixed = check_options(options, RESET_OPTIONS).get("task")
+        self.task, _ = choose_task(self.np_random, seed, fixed, self.num_tasks, self._source.split)
+        level = self._source.level(self.task)
+        self.task_key = self._source.task_key(level)
+        self._game = Game(level, self._backend)
+        self._codes = bytearray(level_codes(level))
+        self.steps = 0
+        self._playing = True
+        return self._grid(), self._info()
+
+    def step(self, action: int) -> tuple[Grid, float, bool, bool, dict[str, Any]]:
+        """Play an action index; return the grid, reward, terminated, truncated and `info`.
+
+        Raises:
+            BadAction: the action is not an integer from 0 to 3.
+            ResetNeeded: before the first reset or after the end.
+        """
+        if not self._playing:
+            raise ResetNeeded("there is no episode under way: call reset() before step()")
+        if action not in _ACTION_INDICES:
+            raise BadAction(f"action {action!r} does not exist; 0 to 3 are: {', '.join(ACTIONS)}")
+        board = self._game.board
+        left = board.player
+        reward, changed, solved = self._game.move(int(action))
+        if changed:
+            self._repaint(left)
+        self.steps += 1
+        truncated = not solved and self.steps >= self.max_steps
+        self._playing = not (solved or truncated)
+        return self._grid(), reward, solved, truncated, self._info()
+
+    def _repaint(self, left: int) -> None:
+        board, codes = self._game.board, self._codes
+        codes[left] -= PLAYER_SHIFT
+        if board.pushed_to >= 0:
+            for cell in (board.player, board.pushed_to):
+                codes[cell] = BOX_SWAP - codes[cell]
+        codes[board.player] += PLAYER_SHIFT
+
+    def _grid(self) -> Grid:
+        return np.frombuffer(bytearray(self._codes), np.uint8).reshape(self._game.level.height, self._game.level.width)
+
+    def _info(self) -> dict[str, Any]:
+        return {key: _INFO[key](self) for key in self._info_keys}
+
+    def action_mask(self) -> npt.NDArray[np.int8]:
+        """Return for each action whether it would change the board, `int8[4]`, fresh."""
+        board = self._game.board
+        return np.array(effective_actions(board.cells, board.player, self._game.level.width), np.int8)
+
+    def render(self) -> Any:
+        """Return the board as the text face shows it (`"ansi"`), or as a picture (`"rgb_array"`)."""
+        if self.render_mode == "rgb_array":
+            return rgb_frame(self._grid())
+        if self.render_mode == "ansi":
+            return board_text(self._codes, self._game.level.width)
+        return None
+
+    def get_keys_to_action(self) -> dict[tuple[str, ...], int]:
+        """Return the keys of `gymnasium.utils.play.play(env, wait_on_player=True)`: w, s, a, d."""
+        return {("w",): 0, ("s",): 1, ("a",): 2, ("d",): 3}
+
+
+_INFO: dict[str, Callable[[SokobanGridEnv], Any]] = {
+    "task": lambda env: env.task,
+    "task_key": lambda env: env.task_key,
+    "state_key": lambda env: env.game.state_key(),
+    "success": lambda env: env.game.board.solved,
+    "score": lambda env: 1.0 if env.game.board.solved else 0.0,
+    "action_valid": lambda env: True,
+    "deadlock": lambda env: env.game.deadlock,
+    "boxes_on_target": lambda env: env.game.board.boxes_on_target,
+    "action_mask": lambda env: env.action_mask(),
+}
+INFO_KEYS = tuple(_INFO)
+"""The keys of `info` that the numeric faces know."""
+
+
+def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Return the observation and action space of one board. Raises `BadSetting` when the levels differ in size."""
+    return spaces.Box(0, NUM_CODES - 1, source.shape, np.uint8), spaces.Discrete(len(ACTIONS))
+
+
+def check_info_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys in the order of `INFO_KEYS`. Raises `UnknownOption` for one that is not among them."""
+    for key in keys:
+        if key not in INFO_KEYS:
+            raise UnknownOption.among(key, INFO_KEYS)
+    return tuple(key for key in INFO_KEYS if key in keys)
