@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 from matplotlib import image
 
 import agentgym_flow  # noqa: F401  (registers the environments)
@@ -18,7 +19,7 @@ from agentgym_flow.report import graph_svg
 from agentgym_flow.rollout import Start, rollout_groups
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
-TASK = 11
+TASK = 39
 STATIC = Path(__file__).parent / "_static"
 
 
@@ -31,7 +32,7 @@ def main() -> None:
     """Write `sokoban_board.png` and `sokoban_graph.svg`."""
     env = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
     env.reset(options={"task": TASK})
-    image.imsave(STATIC / "sokoban_board.png", env.render())
+    image.imsave(STATIC / "sokoban_board.png", np.asarray(env.render()).repeat(4, axis=0).repeat(4, axis=1))
     policy, starts = FunctionPolicy("half lost", half_lost), [Start(seed=0, task=TASK)]
     (group,) = rollout_groups(policy, lambda: env.unwrapped, starts, group_size=8, num_envs=1)
     (STATIC / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
