@@ -48,8 +48,9 @@ def content_digest(path: str | os.PathLike[str]) -> str:
         if not root.is_dir():
             raise BadData(f"there is no file or folder at {root}")
         total = hashlib.sha256()
-        for file in sorted(p for p in root.rglob("*") if p.is_file()):
-            total.update(file.relative_to(root).as_posix().encode() + b"\0" + _file_digest(file).encode() + b"\n")
+        # Sorted as text: paths themselves sort differently on Windows.
+        for name in sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()):
+            total.update(name.encode() + b"\0" + _file_digest(root / name).encode() + b"\n")
         return total.hexdigest()
     except OSError as error:
         raise BadData(f"cannot read {root}: {error.strerror}") from error
@@ -84,8 +85,11 @@ def add(name: str, path: str | os.PathLike[str]) -> DataSet:
     folder = home()
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / "data.json.partial"
-    partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
-    partial.replace(folder / "data.json")
+    try:
+        partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
+        partial.replace(folder / "data.json")
+    finally:
+        partial.unlink(missing_ok=True)
     return found
 
 

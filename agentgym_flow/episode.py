@@ -1,7 +1,7 @@
 """What happened: a turn, an episode, a group of episodes of one task, and the digest chain that proves an episode.
 
-Everything that records play (rollouts, evaluation, replay, the terminal player) uses `Recorder`, so there is one way in which an
-episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
+Everything that records play (rollouts, evaluation, replay, the terminal player) uses `Recorder`, so there is one way
+in which an episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class Episode:
     def digests(self) -> list[str]:
         """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).
 
-        `h_0` is `start_digest`; `h_t` is SHA-256 of the bytes of `h_{t-1}` and of the canonical JSON of the turn's action,
-        observation, reward, flags, success, score, state key and tape entry.
+        `h_0` is `start_digest`; `h_t` is SHA-256 of the bytes of `h_{t-1}` and of the canonical JSON of the turn's
+        action, observation, reward, flags, success, score, state key and tape entry.
         """
         link = bytes.fromhex(self.start_digest)
         chain = [link.hex()]
@@ -183,8 +183,9 @@ class Group:
         for other in self.episodes[1:]:
             if other.start_digest != first.start_digest:
                 raise GroupMismatch(
-                    f"attempts {first.attempt} and {other.attempt} do not start alike: task {first.task_key} seed {first.seed} "
-                    f"against task {other.task_key} seed {other.seed}; a group needs one task, one seed and equal settings"
+                    f"attempts {first.attempt} and {other.attempt} do not start alike: task {first.task_key} seed "
+                    f"{first.seed} against task {other.task_key} seed {other.seed}; a group needs one task, one seed "
+                    "and equal settings"
                 )
 
     @property

@@ -74,7 +74,7 @@ class UnknownTask(AgentGymFlowError, ValueError):
 
 
 class BadAction(AgentGymFlowError, gymnasium_error.InvalidAction):
-    """A numeric action is outside its space. (Text never raises: it is an invalid action, a normal transition.)"""
+    """A numeric action is outside its space. Text never raises: it is an invalid action, a normal transition."""
 
 
 class BadSetting(AgentGymFlowError, ValueError):

@@ -1,12 +1,13 @@
 """Randomness with a written-down stream: the same key gives the same numbers on every machine, for ever.
 
-NumPy promises the raw bits of a bit generator but not the streams of `Generator` methods, and Python's `hash` of a string
-changes from process to process. So task content and simulated noise come from `Stream`: SHA-256 in counter mode, with methods
-whose every step is fixed here. Golden values in `tests/test_seeding.py` pin them.
+NumPy promises the raw bits of a bit generator but not the streams of `Generator` methods, and Python's `hash` of a
+string changes from process to process. So task content and simulated noise come from `Stream`: SHA-256 in counter
+mode, with methods whose every step is fixed here. Golden values in `tests/test_seeding.py` pin them.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import struct
@@ -65,6 +66,9 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream{self.key!r}"
+
+    def __copy__(self) -> Stream:
+        return copy.deepcopy(self)  # two streams must not draw from one list of words
 
     def child(self, *more: Any) -> Stream:
         """Return an independent stream named by this stream's key and `more`; does not consume anything here."""

@@ -1,8 +1,8 @@
 """The text space: any Unicode string up to a length.
 
 Gymnasium's own `Text` lists its characters one by one and checks each of them; free language has no such list
-(Farama-Foundation/Gymnasium#1317). Ours contains every `str` within its length, samples printable ASCII, and, being unknown to
-Gymnasium's shared memory, is refused there with an error instead of coming back as a wrong string.
+(Farama-Foundation/Gymnasium#1317). Ours contains every `str` within its length, samples printable ASCII, and, being
+unknown to Gymnasium's shared memory, is refused there with an error instead of coming back as a wrong string.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""A short script that plays Sokoban from the text alone: an honest baseline between random play and the expert.
+
+It pushes greedily and does not search, so it solves most boards of one box and few of several; it recognises no
+deadlock but a corner. `docs/benchmarks.md` has its figures.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
+from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.policies.base import Move, View
+
+_FAR = 1 << 16
+_Push = tuple[int, int]  # the cell of the box, the index of the action
+
+
+class GreedyPusher:
+    """Makes the push that brings some box nearest to a target, walking the shortest way to it.
+
+    Never pushes a box into a corner without a target, and undoes its last push only when there is nothing else to do.
+    Reads `View.observation` and earlier observations, nothing else; it draws no random numbers.
+    """
+
+    name = "scripted"
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view, each a function of the observations of its episode."""
+        return [Move(_action(view)) for view in views]
+
+
+def _action(view: View) -> str:
+    level = Level.parse(view.observation)
+    steps = (-level.width, level.width, -1, 1)  # in the order of ACTIONS
+    boxes = set(level.boxes)
+    floor = {cell for cell, code in enumerate(level.cells) if not code & WALL}
+    free = floor - boxes
+    to_target = _distances(level.targets, floor, steps)
+    from_player = _distances([level.player], free, steps)
+    undo = _undo_of_last_push(view, steps)
+
+    def cost(push: _Push) -> tuple[bool, int, int, _Push]:
+        box, action = push
+        gain = to_target.get(box, _FAR) - to_target.get(box + steps[action], _FAR)
+        return push == undo, -gain, from_player[box - steps[action]], push
+
+    pushes = [
+        (box, action)
+        for box in boxes
+        for action, step in enumerate(steps)
+        if box - step in from_player and box + step in free and not _is_corner(level, box + step, steps)
+    ]
+    if not pushes:
+        return ACTIONS[0]
+    box, action = min(pushes, key=cost)
+    standing = box - steps[action]
+    if standing == level.player:
+        return ACTIONS[action]
+    back = _distances([standing], free, steps)
+    return ACTIONS[min(range(4), key=lambda index: back.get(level.player + steps[index], _FAR))]
+
+
+def _distances(sources: Iterable[int], free: Collection[int], steps: Sequence[int]) -> dict[int, int]:
+    """Return how many steps every cell that can be reached over `free` cells is from the nearest of `sources`."""
+    found = dict.fromkeys(sources, 0)
+    queue = deque(found)
+    while queue:
+        cell = queue.popleft()
+        for step in steps:
+            if cell + step not in found and cell + step in free:
+                found[cell + step] = found[cell] + 1
+                queue.append(cell + step)
+    return found
+
+
+def _is_corner(level: Level, cell: int, steps: Sequence[int]) -> bool:
+    up, down, left, right = (bool(level.cells[cell + step] & WALL) for step in steps)
+    return not level.cells[cell] & TARGET and (up or down) and (left or right)
+
+
+def _undo_of_last_push(view: View, steps: Sequence[int]) -> _Push | None:
+    for turn in reversed(view.episode.turns):
+        before, after = set(Level.parse(turn.observation).boxes), set(Level.parse(turn.next_observation).boxes)
+        if before != after:
+            [left], [reached] = before - after, after - before
+            return reached, steps.index(left - reached)
+    return None
