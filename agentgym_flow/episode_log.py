@@ -239,9 +239,15 @@ class LogWriter:
     def __enter__(self) -> Self:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._raw = self._partial.open("wb")
-        # No name and no time in the gzip header: equal episodes, equal bytes.
-        zipped = self.path.suffix == ".gz"
-        self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0) if zipped else self._raw  # type: ignore[assignment]
+        self._file = self._raw
+        if self.path.suffix == ".gz":
+            try:
+                # No name and no time in the gzip header: equal episodes, equal bytes.
+                zipped = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
+            except OSError as error:  # it may write its header at once
+                self.__exit__(type(error), error, None)
+                raise
+            self._file = cast("IO[bytes]", zipped)
         return self
 
     def write(self, episode: Episode | LoggedEpisode) -> None:

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+
+from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.errors import GroupMismatch, ResetNeeded
+from agentgym_flow.testing.example import CaveEnv
+
+GOLDEN = {
+    0: "fae2190f11e7edf9bdcb3eb8d69d70cacfcd299bcfe56d2b165652f3db4ddfff",
+    1: "dd9f09b20cc3873033bc56a45f8bbfe28dcac391dea9b2ede5aba4e6419415e9",
+}
+
+
+def play(seed: int = 0, task: int | None = None, attempt: int = 0, actions: int = 99, **settings: object) -> Episode:
+    recorder = Recorder(CaveEnv(**settings))  # type: ignore[arg-type]
+    episode = recorder.reset(seed=seed, task=task, attempt=attempt)
+    while not recorder.done and len(episode.turns) < actions:
+        recorder.step(recorder.env.expert_action() or "left")
+    return episode
+
+
+@pytest.mark.parametrize("seed", GOLDEN)
+def test_golden_digests(seed: int) -> None:
+    assert play(seed).digests()[-1] == GOLDEN[seed]
+
+
+def test_an_episode_sums_up_its_turns() -> None:
+    episode = play()
+    assert (episode.terminated, episode.truncated, episode.success, episode.score) == (True, False, True, 1.0)
+    assert episode.total_reward == pytest.approx(1 - 0.1 * len(episode.turns))
+    assert len(episode.state_keys) == len(episode.turns) + 1 == len(episode.digests())
+    assert episode.state_keys[-1].startswith("end:success:")
+    for earlier, later in zip(episode.turns, episode.turns[1:], strict=False):
+        assert earlier.next_observation == later.observation
+        assert earlier.next_state_key == later.state_key
+    assert episode.turns[0].observation == episode.observation
+
+
+def test_an_episode_without_turns_has_achieved_nothing() -> None:
+    episode = play(actions=0)
+    assert (episode.terminated, episode.truncated, episode.success, episode.score, episode.total_reward) == (
+        False,
+        False,
+        False,
+        0.0,
+        0,
+    )
+    assert episode.digests() == [episode.start_digest]
+
+
+def test_every_fact_of_a_turn_is_in_the_chain() -> None:
+    whole = play().digests()
+    changes = {
+        "action": "x",
+        "reward": 0.5,
+        "next_observation": "x",
+        "next_state_key": "x",
+        "terminated": True,
+        "truncated": True,
+        "success": True,
+        "score": 0.5,
+        "tape": 1,
+    }
+    for name, value in changes.items():
+        episode = play()
+        setattr(episode.turns[1], name, value)
+        changed = episode.digests()
+        assert changed[:2] == whole[:2], name
+        assert all(new != old for new, old in zip(changed[2:], whole[2:], strict=True)), name
+
+
+def test_remarks_are_not_in_the_chain() -> None:
+    episode, other = play(attempt=0), play(attempt=3)
+    episode.meta["policy"] = "x"
+    episode.turns[0].completion = "left, I think"
+    episode.turns[0].phi = 0.5
+    assert episode.digests() == other.digests()
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"task": 3}, {"max_steps": 9}, {"rooms": 4}, {"terse": True}], ids=str)
+def test_groups_start_alike(change: dict[str, int]) -> None:
+    group = Group([play(task=2, attempt=0), play(task=2, attempt=1, actions=1)])
+    assert len(group) == 2
+    assert group.task_key == group.episodes[0].task_key
+    assert len(group.turns) == sum(len(episode.turns) for episode in group)
+    with pytest.raises(GroupMismatch, match="attempts 0 and 7 do not start alike"):
+        Group([play(task=2), play(**{"task": 2, "attempt": 7, **change})])  # type: ignore[arg-type]
+
+
+def test_an_empty_group_is_none() -> None:
+    with pytest.raises(GroupMismatch, match="at least one"):
+        Group([])
+
+
+def test_the_recorder_looks_through_wrappers() -> None:
+    shaped = gym.wrappers.TransformReward(CaveEnv(), lambda reward: reward + 100)
+    recorder = Recorder(shaped)
+    recorder.reset(seed=0)
+    assert recorder.step("left").reward == pytest.approx(-0.1)
+
+
+def test_the_recorder_needs_a_text_environment_and_a_reset() -> None:
+    with pytest.raises(TypeError, match="on a TextEnv, got CartPoleEnv"):
+        Recorder(gym.make("CartPole-v1"))
+    recorder = Recorder(CaveEnv())
+    assert not recorder.done
+    with pytest.raises(ResetNeeded):
+        recorder.step("left")
+
+
+def test_the_recorder_keeps_what_the_policy_adds() -> None:
+    recorder = Recorder(CaveEnv())
+    recorder.reset(seed=0)
+    turn = recorder.step(
+        "left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2, 3], logprobs=[0.0, -1]
+    )
+    assert (turn.completion, turn.prompt_ids, turn.completion_ids, turn.logprobs) == (
+        "<action>left</action>",
+        [1],
+        [2, 3],
+        [0.0, -1],
+    )

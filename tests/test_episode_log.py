@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode_log import MAX_DEPTH, LoggedEpisode, LogWriter, read_log, scan_log, write_log
+from agentgym_flow.errors import BadLog
+from agentgym_flow.testing.example import CaveEnv
+
+FIELDS = [
+    "schema",
+    "env_id",
+    "kwargs",
+    "data",
+    "split",
+    "task",
+    "task_key",
+    "seed",
+    "attempt",
+    "max_steps",
+    "actions",
+    "rewards",
+    "terminated",
+    "truncated",
+    "success",
+    "score",
+    "digests",
+    "digest",
+]
+
+
+def play(seed: int, *actions: str) -> Episode:
+    recorder = Recorder(CaveEnv())
+    episode = recorder.reset(seed=seed)
+    for action in actions:
+        recorder.step(action)
+    return episode
+
+
+def episodes() -> list[Episode]:
+    return [play(seed, "left", "√ \ud800", "right") for seed in range(5)]
+
+
+def edited(**changes: Any) -> str:
+    row = json.loads(LoggedEpisode.of(play(0, "left", "right")).line())
+    row.update(changes)
+    return json.dumps({name: value for name, value in row.items() if value is not ...})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "episodes.jsonl"
+
+
+def test_fields_come_in_the_order_of_the_format(path: Path) -> None:
+    plain, spoken = play(0, "left"), play(1, "left", "right")
+    spoken.turns[0].completion = ""
+    spoken.meta["policy"] = "x"
+    spoken.tape = {"answer": 1}
+    write_log(path, [plain, spoken])
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert list(first) == FIELDS
+    assert list(second) == [*FIELDS, "tape", "completions", "meta"]
+    assert second["completions"] == ["", "right"], "an empty completion is not the action"
+    assert second["tape"] == [{"answer": 1}, None, None]
+    assert [len(link) for link in first["digests"]] == [16, 16]
+    assert first["digest"].startswith(first["digests"][-1])
+
+
+@pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
+def test_a_log_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    written = [LoggedEpisode.of(episode) for episode in episodes()]
+    write_log(tmp_path / name, written)
+    assert list(read_log(tmp_path / name)) == written
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+
+
+def test_the_log_is_ascii_and_takes_any_text(path: Path) -> None:
+    strange = ["\ud800", "\n\r\u2028", "x" * (1 << 20), "\0", "√" * 1000]
+    write_log(path, [play(0, *strange)])
+    assert path.read_bytes().isascii()
+    assert path.read_bytes().count(b"\n") == 1
+    [logged] = read_log(path)
+    assert logged.actions == strange
+
+
+def test_equal_episodes_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        write_log(tmp_path / name, episodes())
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+    write_log(tmp_path / "a.jsonl", episodes())
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == (tmp_path / "a.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
+def test_every_cut_is_noticed(name: str, tmp_path: Path) -> None:
+    whole = tmp_path / name
+    write_log(whole, episodes()[:2])
+    content = whole.read_bytes()
+    line_ends = {i + 1 for i, byte in enumerate(content) if byte == 10} if name == "e.jsonl" else set()
+    for length in range(1, len(content), 7):
+        if length not in line_ends:
+            whole.write_bytes(content[:length])
+            with pytest.raises(BadLog, match=name):
+                list(read_log(whole))
+
+
+def test_a_bad_line_does_not_hide_the_next(path: Path) -> None:
+    write_log(path, episodes()[:3])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], "{", lines[2]]) + "\n")
+    found = list(scan_log(path))
+    assert [number for number, _ in found] == [1, 2, 3]
+    assert [isinstance(entry, BadLog) for _, entry in found] == [False, True, False]
+    with pytest.raises(BadLog, match=r"episodes\.jsonl line 2: not JSON"):
+        list(read_log(path))
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(BadLog, match="there is no log at"):
+        list(read_log(tmp_path / "missing.jsonl"))
+    with pytest.raises(BadLog, match="damaged"):
+        list(read_log(tmp_path))
+    (tmp_path / "x.jsonl.gz").write_bytes(b"plain text")
+    with pytest.raises(BadLog, match="damaged"):
+        list(read_log(tmp_path / "x.jsonl.gz"))
+    (tmp_path / "x.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(BadLog, match="not ASCII"):
+        list(read_log(tmp_path / "x.jsonl"))
+
+
+def test_a_small_archive_cannot_unpack_to_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.episode_log.MAX_LINE", 1000)
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b" " * 10_000_000))
+    found = list(scan_log(tmp_path / "bomb.jsonl.gz"))
+    assert len(found) == 1
+    assert "more than 1000 bytes" in str(found[0][1])
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("3", "an episode is a JSON object, found int"),
+        ("{}", "schema is None"),
+        (edited(schema="agentgym_flow.episode/2"), "schema is 'agentgym_flow.episode/2', this version reads"),
+        (edited(task=...), "field 'task' is missing"),
+        (edited(task="3"), "field 'task' must be int, found '3'"),
+        (edited(seed=True), "field 'seed' must be int"),
+        (edited(score=10**400), "field 'score' must be float"),
+        (edited(success=1), "field 'success' must be bool"),
+        (edited(actions="up"), "field 'actions' must be list"),
+        (edited(actions=["left"]), "rewards must be a list of 1 for 1 actions, found 2"),
+        (edited(actions=["left", None]), "every element of actions must be str"),
+        (edited(rewards=[0, "x"]), "every element of rewards must be float"),
+        (edited(digests=[1, 2, 3]), "every element of digests must be str"),
+        (edited(data={"boxoban": 3}), "data must map names to SHA-256"),
+        (edited(tape=[None]), "tape must be a list of 3"),
+        (edited(tape={}), "field 'tape' must be list"),
+        (edited(completions=["left"]), "completions must be a list of 2"),
+        (edited(completions=["left", 3]), "every element of completions must be str"),
+        (edited(meta=3), "field 'meta' must be dict"),
+        (edited(extra=1), "unknown field 'extra'"),
+        (edited().replace("-0.1", "NaN"), "NaN is no JSON number"),
+        (edited().replace("-0.1", "1e999"), "every element of rewards must be float"),
+        (edited()[:-1] + ', "seed": 3}', "occurs twice"),
+        (edited(kwargs=json.loads('{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1))), "nested more than"),
+    ],
+)
+def test_edited_lines_are_told_what_is_wrong(line: str, complaint: str) -> None:
+    with pytest.raises(BadLog, match=r"^here: ") as caught:
+        LoggedEpisode.parse(line, "here")
+    assert complaint in str(caught.value)
+
+
+def test_the_unedited_line_is_read() -> None:
+    assert LoggedEpisode.parse(edited()) == LoggedEpisode.of(play(0, "left", "right"))
+
+
+def test_whole_numbers_may_stand_for_floats() -> None:
+    assert LoggedEpisode.parse(edited(rewards=[1, 2], score=1)).rewards == [1.0, 2.0]
+
+
+class TestHalfWritten:
+    """Nothing half-written is left under any name, whatever goes wrong."""
+
+    @staticmethod
+    def test_an_error_leaves_nothing(path: Path) -> None:
+        with pytest.raises(RuntimeError, match="the policy broke"):
+            write_log(path, one_and_then(RuntimeError("the policy broke")))
+        assert list(path.parent.iterdir()) == []
+
+    @staticmethod
+    def test_an_older_log_survives_an_error(path: Path) -> None:
+        write_log(path, episodes())
+        before = path.read_bytes()
+        with pytest.raises(RuntimeError, match="the policy broke"):
+            write_log(path, one_and_then(RuntimeError("the policy broke")))
+        assert path.read_bytes() == before
+
+    @staticmethod
+    def test_the_log_appears_only_when_it_is_whole(path: Path) -> None:
+        with LogWriter(path) as writer:
+            writer.write(episodes()[0])
+            assert not path.exists()
+        assert path.exists()
+
+    @staticmethod
+    @pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
+    def test_ctrl_c_keeps_what_was_finished(name: str, tmp_path: Path) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            write_log(tmp_path / name, one_and_then(KeyboardInterrupt()))
+        assert len(list(read_log(tmp_path / name))) == 1
+
+    @staticmethod
+    @pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
+    @pytest.mark.parametrize("room", [0, 100, 1000])
+    def test_a_full_disk(name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Path, "open", small_disk(room, Path.open))
+        with pytest.raises(OSError, match="No space left"):
+            write_log(tmp_path / name, episodes() * 20)
+        assert list(tmp_path.iterdir()) == []
+
+    @staticmethod
+    def test_the_name_is_taken_by_a_folder(path: Path) -> None:
+        path.mkdir()
+        with pytest.raises(OSError):  # noqa: PT011 (its text differs between systems)
+            write_log(path, episodes())
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def one_and_then(error: BaseException) -> Iterator[Episode]:
+    yield episodes()[0]
+    raise error
+
+
+def small_disk(room: int, true_open: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `Path.open` whose files take `room` bytes and then fail as a full disk does."""
+
+    def opened(file: Path, *mode: str) -> Any:
+        stream = true_open(file, *mode, buffering=0)
+        written = 0
+        true_write = stream.write
+
+        class Limited:
+            closed = False
+            fileno = staticmethod(stream.fileno)
+            flush = staticmethod(stream.flush)
+            close = staticmethod(stream.close)
+
+            @staticmethod
+            def write(content: bytes) -> int:
+                nonlocal written
+                written += len(content)
+                if written > room:
+                    raise OSError(28, "No space left on device")
+                return int(true_write(content))
+
+        return Limited()
+
+    return opened
