@@ -1,0 +1,76 @@
+"""The program `agentgym-flow`: its commands, its options, and what becomes of an error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentgym_flow import __version__
+from agentgym_flow.cli import data, demo, doctor, evaluate, list_envs, play, verify, view
+from agentgym_flow.cli.console import printed, stderr
+from agentgym_flow.errors import AgentGymFlowError
+
+BAD_INPUT = 2
+"""The exit status after an error that the message explains; 1 means that a check said no, 130 is Ctrl-C."""
+
+
+class _Commands(TyperGroup):
+    """Turns the errors that this package raises on purpose, and those of the file system, into one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (AgentGymFlowError, OSError) as error:
+            if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
+                raise
+            stderr().print("[bold red]error:[/]", printed(str(error)), soft_wrap=True)
+            raise typer.Exit(BAD_INPUT) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="agentgym-flow",
+    help="Environments, dense rewards and verifiable episodes for LLM agents.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"agentgym_flow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="For developers: show where an error was raised.")
+    ] = False,
+) -> None:
+    """Take the options that stand before the command; both are read elsewhere."""
+
+
+app.command("list")(list_envs.list_envs)
+app.command("play")(play.play)
+app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
+app.command("verify")(verify.verify)
+app.command("view")(view.view)
+app.command("doctor")(doctor.doctor)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """Run the program on the arguments of the process, and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a board must not stop the program on a terminal that cannot show it
+            stream.reconfigure(errors="replace")
+    app(prog_name="agentgym-flow")

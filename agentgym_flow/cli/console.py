@@ -1,0 +1,56 @@
+"""Printing: text of others is made harmless for a terminal, boards get colours."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.text import Text
+
+from agentgym_flow.report.text import printable
+
+_QUIET = "#_."
+_COLOURS = ("green", "yellow", "bright_blue", "cyan", "red", "magenta")
+
+
+def stdout() -> Console:
+    """Return a console on the present standard output."""
+    return Console(highlight=False)
+
+
+def stderr() -> Console:
+    """Return a console on the present standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def interactive() -> bool:
+    """Return whether a person is at the terminal: both its input and its output are one."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def printed(text: str) -> Text:
+    """Return `text` without markup and without the control characters that would command a terminal."""
+    return Text(printable(text))
+
+
+def board(text: str) -> Text:
+    """Return an observation; on a board (one symbol a cell) every kind of symbol has a colour of its own.
+
+    The colour follows from the code of the symbol, so any environment with a board gets them.
+    """
+    shown = printed(text)
+    rows = shown.plain.split("\n")
+    if len(rows) < 2 or not all(len(row) == len(rows[0]) and set(row[1::2]) <= {" "} for row in rows):
+        return shown
+    for place, symbol in enumerate(shown.plain):
+        if symbol in _QUIET:
+            shown.stylize("dim", place, place + 1)
+        elif not symbol.isspace():
+            shown.stylize(f"bold {_COLOURS[ord(symbol) % len(_COLOURS)]}", place, place + 1)
+    return shown
+
+
+def share(value: float, interval: tuple[float, float] | None = None) -> str:
+    """Return a share as a percentage, with its interval where there is one."""
+    text = f"{value:.1%}"
+    return text if interval is None else f"{text} [{interval[0]:.1%}, {interval[1]:.1%}]"

@@ -1,0 +1,110 @@
+"""`agentgym-flow demo`: what dense rewards look like, in a few seconds and without training anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode_log import write_log
+from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
+from agentgym_flow.report import write_report
+from agentgym_flow.rewards import relabel
+from agentgym_flow.rollout import Start, rollout_groups
+
+ENV_ID = "agentgym_flow/Sokoban-v0"
+SEED = 30
+SKILLS = (0.0, 0.0, 0.3, 0.5, 0.6, 0.7, 0.85, 1.0)
+"""For each of the eight attempts, the probability that a step is the expert's and not a random one."""
+
+
+class MixedPolicy:
+    """Plays like the expert with a probability that depends on the attempt, and at random otherwise."""
+
+    name = "mixed"
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view."""
+        return [self._move(view) for view in views]
+
+    @staticmethod
+    def _move(view: View) -> Move:
+        wise = view.rng.uniform() < SKILLS[view.episode.attempt]
+        return (ExpertPolicy() if wise else RandomPolicy()).act([view])[0]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for demo.html and demo.jsonl.")] = Path(),
+) -> None:
+    """Play 8 attempts at one Sokoban level, print its potentials, write demo.html and demo.jsonl."""
+    group = rollout_groups(MixedPolicy(), lambda: make_text_env(ENV_ID), [Start(SEED)], len(SKILLS))[0]
+    metrics = relabel(group)
+    for episode, skill in zip(group, SKILLS, strict=True):
+        episode.meta["policy"] = f"expert in {skill:.0%} of the steps, else random"
+    console = stdout()
+    console.print(f"8 attempts at one level of {ENV_ID}, seed {SEED}:\n")
+    console.print(_attempts(group))
+    best = min((episode for episode in group if episode.success), key=lambda episode: len(episode.turns))
+    console.print(
+        f"\nTogether they saw {metrics.unique_states} states. A state's potential is 0.9 to the number of observed "
+        f"steps from it to success; its change is the dense reward of a step. Attempt {best.attempt}, step by step:\n",
+        soft_wrap=True,
+    )
+    console.print(_steps(best))
+    log, page = out / "demo.jsonl", out / "demo.html"
+    write_log(log, group)
+    write_report(
+        page,
+        title="Eight attempts at one Sokoban level",
+        summary={
+            "environment": f"{ENV_ID}, train task {best.task}, seed {SEED}",
+            "policies": "the expert in a share of the steps, random otherwise",
+            "successful": f"{sum(episode.success for episode in group)} of {len(group)}",
+            "states": str(metrics.unique_states),
+        },
+        groups=[group],
+    )
+    console.print(
+        printed(f"\nOpen {page} in a browser to see the graph and watch the attempts.\n")
+        .append(f"Check {log} with: agentgym-flow verify {log}")
+        .append("\nPlay yourself with: agentgym-flow play Sokoban-v0"),
+        soft_wrap=True,
+    )
+
+
+def _attempts(group: Group) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("attempt", "expert steps", "success", "steps", "return", "highest potential"):
+        table.add_column(name, justify="left" if name == "success" else "right")
+    for episode in group:
+        highest = max(max(turn.phi or 0.0, turn.phi_next or 0.0) for turn in episode.turns)
+        table.add_row(
+            str(episode.attempt),
+            f"{SKILLS[episode.attempt]:.0%}",
+            "[green]yes[/]" if episode.success else "[red]no[/]",
+            str(len(episode.turns)),
+            f"{episode.total_reward:.1f}",
+            f"{highest:.3f}",
+        )
+    return table
+
+
+def _steps(episode: Episode) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("step", "action", "native reward", "potential", "change", ""):
+        table.add_column(name, justify="left" if name in ("action", "") else "right")
+    first = episode.turns[0].phi or 0.0
+    table.add_row("0", "", "", f"{first:.3f}", "", "█" * round(24 * first))
+    for number, turn in enumerate(episode.turns, 1):
+        before, after = turn.phi or 0.0, turn.phi_next or 0.0
+        change = f"{after - before:+.3f}"
+        colour = "green" if after > before else "red" if after < before else "dim"
+        bar = f"[{colour}]{'█' * round(24 * after)}[/]"
+        table.add_row(str(number), turn.action, f"{turn.reward:+.1f}", f"{after:.3f}", f"[{colour}]{change}[/]", bar)
+    return table

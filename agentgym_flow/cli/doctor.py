@@ -1,0 +1,192 @@
+"""`agentgym-flow doctor`: what is installed, what is missing, and the exact command that mends it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from agentgym_flow import __version__
+from agentgym_flow import data as registry
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import AgentGymFlowError
+
+State = Literal["ok", "warning", "broken"]
+"""`warning`: optional, and missing or not in order; `broken`: the package cannot work so."""
+
+PACKAGE = "agentgym_flow"
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
+_COLLECTIVE = frozenset({"all", "dev"})  # extras that only gather others
+_STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding.
+
+    Attributes:
+        subject: what was looked at.
+        state: how it is.
+        detail: a version, a path, or what is wrong.
+        fix: the command that mends it, or empty.
+    """
+
+    subject: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def doctor(
+    deep: Annotated[bool, typer.Option("--deep", help="Also import torch and try its devices (slow).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check the installation; exit with 1 when something that every use needs is broken."""
+    checks = list(examine(deep))
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=1))
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for _ in range(3):
+            table.add_column(overflow="fold")
+        for check in checks:
+            table.add_row(Text(check.state, _STYLES[check.state]), printed(check.subject), printed(check.detail))
+        console = stdout()
+        console.print(table)
+        for check in checks:
+            if check.fix:
+                console.print(
+                    Text.assemble(("\nfix ", "dim"), printed(check.subject), f":\n  {check.fix}"), soft_wrap=True
+                )
+    if any(check.state == "broken" for check in checks):
+        raise typer.Exit(1)
+
+
+def examine(deep: bool = False) -> Iterator[Check]:
+    """Yield all findings, the basic ones first; `deep` also imports torch."""
+    system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield Check("python", "ok" if sys.version_info >= (3, 11) else "broken", system)
+    yield Check(PACKAGE, "ok", __version__)
+    yield from _requirements()
+    yield _torch(deep)
+    yield from _environments()
+    yield from _data()
+    yield _terminal()
+
+
+def _requirements() -> Iterator[Check]:
+    """Yield one finding per base dependency and one per extra."""
+    try:
+        requirements = importlib.metadata.requires(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        yield Check("installation", "broken", "the package is not installed, only on the path", "pip install -e .")
+        return
+    lacking: dict[str, list[str]] = {}
+    for requirement in requirements:
+        match = _REQUIREMENT.fullmatch(requirement)
+        name, wanted, extra = match.groups("") if match else (requirement, "", "")
+        found = _version(name)
+        good = found is not None and fulfils(found, wanted)
+        detail = f"{found or 'not installed'}{'' if good else f', needs {wanted}'}"
+        if not extra:
+            yield Check(
+                name, "ok" if good else "broken", detail, "" if good else f"pip install '{name}{wanted.strip()}'"
+            )
+        elif extra not in _COLLECTIVE and name != PACKAGE:
+            lacking.setdefault(extra, []).extend([] if good else [f"{name} ({detail})"])
+    for extra, missing in lacking.items():
+        if missing:
+            fix = f"pip install '{PACKAGE}[{extra}]'"
+            yield Check(f"extra {extra}", "warning", f"optional; lacks {', '.join(missing)}", fix)
+        else:
+            yield Check(f"extra {extra}", "ok", "complete")
+
+
+def fulfils(version: str, wanted: str) -> bool:
+    """Return whether `version` lies within bounds such as `>=2.10,<3`, comparing the numbers of releases."""
+    for bound in filter(None, (part.strip() for part in wanted.split(","))):
+        operator = bound.rstrip("0123456789.abcrdevpost* ")
+        have, limit = _numbers(version), _numbers(bound[len(operator) :])
+        length = max(len(have), len(limit))
+        have, limit = have + (0,) * (length - len(have)), limit + (0,) * (length - len(limit))
+        if not {">=": have >= limit, "<": have < limit, "<=": have <= limit, "==": have == limit}.get(operator, True):
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in match.group().split(".")) if match else (0,)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _torch(deep: bool) -> Check:
+    version = _version("torch")
+    if version is None:
+        return Check("torch", "warning", "optional; training needs it", f"pip install '{PACKAGE}[train]'")
+    if not deep:
+        return Check("torch", "ok", f"{version}; --deep looks for devices")
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", "broken", f"{version} cannot be imported: {error}", "pip install --force-reinstall torch")
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Check(
+        "torch", "ok", f"{version}, {', '.join(devices) if devices else 'no CUDA device: training uses the CPU'}"
+    )
+
+
+def _environments() -> Iterator[Check]:
+    for env_id in filter(environments.is_text, environments.registered_ids()):
+        try:
+            env = make_text_env(env_id)
+            env.reset(seed=0)
+            env.close()
+        except (AgentGymFlowError, ImportError) as error:
+            yield Check(env_id, "broken", str(error), f"pip install --force-reinstall {PACKAGE}")
+        else:
+            yield Check(env_id, "ok", "made and reset")
+
+
+def _data() -> Iterator[Check]:
+    try:
+        entries = registry.registered()
+    except AgentGymFlowError as error:
+        yield Check("data registry", "broken", str(error))
+        return
+    if not entries:
+        yield Check("official data", "warning", "optional; none registered (agentgym-flow data add NAME PATH)")
+    for entry in entries:
+        fix = f"agentgym-flow data add {entry.name} PATH"
+        try:
+            same = registry.content_digest(entry.path) == entry.sha256
+        except AgentGymFlowError as error:
+            yield Check(f"data {entry.name}", "warning", str(error), fix)
+        else:
+            detail = str(entry.path) if same else f"{entry.path} has changed since it was added"
+            yield Check(f"data {entry.name}", "ok" if same else "warning", detail, "" if same else fix)
+
+
+def _terminal() -> Check:
+    encoding = (sys.stdout.encoding or "ascii").lower()
+    console = stdout()
+    detail = f"{'a terminal' if console.is_terminal else 'not a terminal'}, {console.width} columns, {encoding}"
+    unicode = encoding.replace("-", "").startswith("utf")
+    return Check("output", "ok" if unicode else "warning", detail, "" if unicode else "export PYTHONIOENCODING=utf-8")

@@ -1,0 +1,80 @@
+"""Arguments that name an environment and its settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import gymnasium as gym
+import typer
+from gymnasium.envs.registration import load_env_creator
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import BadSetting, UnknownEnvironment
+
+NAMESPACE = "agentgym_flow"
+
+EnvName = Annotated[str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0; `agentgym-flow list` has them.")]
+EnvArgs = Annotated[
+    list[str] | None,
+    typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment, such as boxes=2. Repeatable."),
+]
+
+
+def is_text(env_id: str) -> bool:
+    """Return whether the registered `env_id` is a text environment."""
+    entry_point = gym.spec(env_id).entry_point
+    maker = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return isinstance(maker, type) and issubclass(maker, TextEnv)
+
+
+def registered_ids() -> list[str]:
+    """Return the ids of this package in order."""
+    return sorted(name for name, spec in gym.registry.items() if spec.namespace == NAMESPACE)
+
+
+def full_id(name: str) -> str:
+    """Return the registered id of a text environment for `name`; the namespace and the version may be left out.
+
+    Raises `UnknownEnvironment` with the closest id.
+    """
+    known = [env_id for env_id in registered_ids() if is_text(env_id)]
+    wanted = name.lower().removeprefix(f"{NAMESPACE}/")
+    for env_id in [*([name] if name in gym.registry and is_text(name) else []), *known]:
+        short = env_id.rpartition("/")[2].lower()
+        if name == env_id or wanted in (short, short.rpartition("-v")[0]):
+            return env_id
+    if any(wanted == env_id.rpartition("/")[2].lower() for env_id in registered_ids()):
+        raise UnknownEnvironment(f"{name} has numeric actions; the command line plays text environments only")
+    raise UnknownEnvironment.among(name, [env_id.rpartition("/")[2] for env_id in known])
+
+
+def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str, Any]:
+    """Return `KEY=VALUE` arguments as a mapping; a value that reads as JSON is taken so, any other is a string.
+
+    Raises `BadSetting` for an argument without `=` or a key given twice.
+    """
+    result: dict[str, Any] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise BadSetting(f"{option} takes KEY=VALUE, got {pair!r}")
+        if key in result:
+            raise BadSetting(f"{option} {key} is given twice")
+        try:
+            result[key] = json.loads(value)
+        except ValueError:
+            result[key] = value
+    return result
+
+
+def data_paths(pairs: Iterable[str] | None) -> dict[str, str]:
+    """Return `NAME=PATH` arguments as a mapping. Raises `BadSetting` for an argument without `=`."""
+    result: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise BadSetting(f"--data takes NAME=PATH, got {pair!r}")
+        result[name] = path
+    return result

@@ -1,0 +1,109 @@
+"""`agentgym-flow evaluate`: play a split with a policy, show the success as it grows, write the log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from agentgym_flow import evaluation
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import printed, share, stderr, stdout
+from agentgym_flow.episode import Episode
+from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.policies import make_policy
+
+
+def evaluate(
+    env: environments.EnvName,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL or module:callable.")
+    ] = "random",
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes; task i is played with seed SEED + i.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the first episode.")] = 0,
+    env_arg: environments.EnvArgs = None,
+    policy_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of an openai: policy, such as temperature=0.7. Repeatable."),
+    ] = None,
+    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at a time; changes nothing but time.")] = 64,
+    log: Annotated[Path | None, typer.Option(help="Write the episode log here (.jsonl or .jsonl.gz).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure a policy on a split: success with a 95 % interval, and a log that anyone can verify.
+
+    Ctrl-C keeps the episodes that have finished, sums them up and exits with status 130.
+    """
+    env_id = environments.full_id(env)
+    player = make_policy(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
+    finished: list[Episode] = []
+    successes, stopped = 0, False
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=stderr(),
+        transient=True,
+    ) as progress:
+        bar = progress.add_task("success", total=episodes)
+
+        def on_episode(episode: Episode) -> None:
+            finished.append(episode)
+            nonlocal successes
+            successes += episode.success
+            progress.update(bar, advance=1, description=f"success {successes / len(finished):6.1%}")
+
+        try:
+            result, _ = evaluation.evaluate(
+                player,
+                env_id,
+                split=split,
+                num_episodes=episodes,
+                seed=seed,
+                env_kwargs=environments.settings(env_arg),
+                num_envs=num_envs,
+                log=log,
+                on_episode=on_episode,
+            )
+        except KeyboardInterrupt:
+            if not finished:
+                raise
+            stopped, result = True, Evaluation.of(finished, player.name)
+    _show(result, log, as_json)
+    if stopped:
+        stderr().print(f"stopped after {len(finished)} of {episodes} episodes; these are the ones that finished first")
+        raise typer.Exit(130)
+
+
+def _show(result: Evaluation, log: Path | None, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), indent=1))
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim")
+    table.add_column()
+    rows = {
+        "environment": f"{result.env_id}, {result.split}",
+        "policy": result.policy,
+        "episodes": f"{result.episodes:,}",
+        "success": share(result.success, result.success_interval),
+        "score": share(result.score, result.score_interval),
+        "return": f"{result.mean_return:.2f}",
+        "steps": f"{result.mean_length:.1f}",
+        "invalid actions": share(result.invalid_rate),
+        "out of steps": share(result.truncated_rate),
+    }
+    troubles = {"errors": result.errors, "failed requests": result.failed_requests}
+    rows |= {name: str(count) for name, count in troubles.items() if count}
+    for name, value in rows.items():
+        table.add_row(name, printed(value))
+    console = stdout()
+    console.print(table)
+    if log is not None:
+        console.print(printed(f"\nThe log is {log}. Check it with: agentgym-flow verify {log}"), soft_wrap=True)

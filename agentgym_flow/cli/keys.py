@@ -1,0 +1,45 @@
+"""Single key presses from a terminal, without waiting for the Enter key."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterator
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows: lines are read instead of keys
+    termios = None  # type: ignore[assignment]
+
+AVAILABLE = termios is not None
+"""Whether this system can hand out single keys."""
+
+_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[None]:
+    """Make the terminal deliver keys at once and not show them; Ctrl-C still interrupts. Restores it at the end."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def read_key() -> str:
+    """Wait for a key and return it: a character, `up`, `down`, `left`, `right` for arrows, `""` at the end of input."""
+    descriptor = sys.stdin.fileno()
+    first = os.read(descriptor, 1)
+    if first != b"\x1b":
+        return first.decode("latin-1")
+    rest = ""
+    while len(rest) < 2 and select.select([descriptor], [], [], _REST_OF_SEQUENCE)[0]:
+        rest += os.read(descriptor, 1).decode("latin-1")
+    return _ARROWS.get(rest[1:], "\x1b") if rest[:1] in ("[", "O") else "\x1b"

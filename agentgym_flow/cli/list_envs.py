@@ -1,0 +1,52 @@
+"""`agentgym-flow list`: which environments there are and how many tasks each has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import gymnasium as gym
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import stdout
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs import make_text_env
+
+EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=gym-sokoban"}
+"""What needs an extra; the embedded default of every environment needs none."""
+
+
+def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the environments, the tasks of their splits, and what needs an extra."""
+    rows = [_row(env_id) for env_id in environments.registered_ids()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("id", no_wrap=True)
+    table.add_column("actions")
+    for split in SPLITS:
+        table.add_column(split, justify="right")
+    table.add_column("extra")
+    for row in rows:
+        sizes = [f"{row['tasks'][split]:,}" if row["tasks"] else "" for split in SPLITS]
+        table.add_row(row["id"], row["actions"], *sizes, row["extra"])
+    console = stdout()
+    console.print(table)
+    console.print('\nMake one with gymnasium.make("agentgym_flow/Sokoban-v0") after import agentgym_flow.', style="dim")
+
+
+def _row(env_id: str) -> dict[str, Any]:
+    if not environments.is_text(env_id):
+        numeric = gym.make(env_id)
+        numeric.close()
+        return {"id": env_id, "actions": str(numeric.action_space), "tasks": {}, "extra": ""}
+    tasks = {}
+    for split in SPLITS:
+        env = make_text_env(env_id, split=split)
+        tasks[split] = env.num_tasks
+        env.close()
+    return {"id": env_id, "actions": "text", "tasks": tasks, "extra": EXTRAS.get(env_id, "")}

@@ -1,0 +1,144 @@
+"""`agentgym-flow play`: a person plays in the terminal, by keys where a letter says it all, else by typing commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from agentgym_flow.cli import environments, keys
+from agentgym_flow.cli.console import board, interactive, printed, stdout
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Recorder, Turn
+from agentgym_flow.episode_log import write_log
+
+QUIT = "q"
+_CONTRACT = frozenset(
+    {
+        "task",
+        "task_key",
+        "goal",
+        "state_key",
+        "success",
+        "score",
+        "action_valid",
+        "admissible_actions",
+        "action_templates",
+    }
+)
+_LISTED = 30
+
+
+def play(
+    env: environments.EnvName,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    task: Annotated[int | None, typer.Option(min=0, help="The task; without it the seed draws one.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the episode.")] = 0,
+    env_arg: environments.EnvArgs = None,
+    log: Annotated[Path | None, typer.Option(help="Write the episode here when it is over, or left.")] = None,
+    commands: Annotated[bool, typer.Option("--commands", help="Type whole commands even where keys would do.")] = False,
+) -> None:
+    """Play one episode yourself: by arrow keys or first letters where the actions allow it, else by typing; q quits."""
+    made = make_text_env(environments.full_id(env), split=split, **environments.settings(env_arg))
+    recorder = Recorder(made)
+    episode = recorder.reset(seed=seed, task=task)
+    episode.meta["policy"] = "human"
+    console = stdout()
+    console.print(Text.assemble(("Task ", "dim"), str(episode.task), ("  goal ", "dim"), printed(episode.goal)))
+    bindings = key_bindings(recorder.info)
+    try:
+        if bindings and not commands and keys.AVAILABLE and interactive():
+            _play_by_keys(recorder, bindings, console)
+        else:
+            _play_by_lines(recorder, console)
+        console.print(_ending(recorder))
+    finally:
+        made.close()
+        if log is not None and episode.turns:
+            write_log(log, [episode])
+            console.print(printed(f"The episode is in {log}"), soft_wrap=True)
+
+
+def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
+    """Return key -> action for a closed language whose actions have different first letters; empty for any other.
+
+    Arrow keys are there where the actions are called so.
+    """
+    actions = info["admissible_actions"]
+    letters = [action[:1].lower() for action in actions]
+    if not actions or info["action_templates"] or len(set(letters)) < len(letters) or QUIT in letters:
+        return {}
+    arrows = {action: action for action in actions if action in ("up", "down", "left", "right")}
+    return dict(zip(letters, actions, strict=True)) | arrows
+
+
+def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Console) -> None:
+    letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
+    help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
+    last: Turn | None = None
+    with keys.single_keys(), Live(console=console, auto_refresh=False) as live:
+        while not recorder.done:
+            live.update(Group(_scene(recorder, last), Text(help_line, "dim")), refresh=True)
+            key = keys.read_key()
+            if key in (QUIT, ""):
+                break
+            action = bindings.get(key) or bindings.get(key.lower())
+            if action is not None:
+                last = recorder.step(action)
+        live.update(_scene(recorder, last), refresh=True)
+
+
+def _play_by_lines(recorder: Recorder, console: Console) -> None:
+    last: Turn | None = None
+    while not recorder.done:
+        console.print(_scene(recorder, last))
+        console.print(_choices(recorder.info))
+        try:
+            line = console.input("> ").strip()
+        except EOFError:
+            break
+        if line == QUIT:
+            break
+        if line:
+            last = recorder.step(line)
+    else:
+        console.print(_scene(recorder, last))
+
+
+def _choices(info: Mapping[str, Any]) -> Text:
+    actions = [*info["action_templates"], *info["admissible_actions"]]
+    more = f" ... ({len(actions) - _LISTED} more)" if len(actions) > _LISTED else ""
+    return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
+
+
+def _scene(recorder: Recorder, last: Turn | None) -> RenderableType:
+    """Return what the player sees: the observation, the last step, and what the environment says beside it."""
+    env: TextEnv = recorder.env
+    assert recorder.episode is not None  # reset() comes before
+    facts = {
+        "step": f"{env.steps} of {env.max_steps}",
+        "return": f"{recorder.episode.total_reward:.1f}",
+        "state": recorder.info["state_key"],
+    }
+    facts |= {key: str(value) for key, value in recorder.info.items() if key not in _CONTRACT}
+    if last is not None:
+        facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
+    line = Text("  ").join(Text.assemble((f"{name} ", "dim"), printed(value)) for name, value in facts.items())
+    return Group(Text(), board(recorder.observation), Text(), line)
+
+
+def _ending(recorder: Recorder) -> Text:
+    episode = recorder.episode
+    assert episode is not None  # reset() comes before
+    steps = f"{len(episode.turns)} steps, return {episode.total_reward:.1f}, score {episode.score:g}"
+    if episode.success:
+        return Text.assemble(("Success", "bold green"), f": {steps}")
+    if episode.terminated:
+        return Text.assemble(("Failed", "bold red"), f": {steps}")
+    return Text.assemble(("Out of steps" if episode.truncated else "Left", "bold yellow"), f": {steps}")

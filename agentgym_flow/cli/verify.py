@@ -1,0 +1,53 @@
+"""`agentgym-flow verify`: step every episode of a log again and say where it first differs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_flow import replay
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import printed, stderr, stdout
+from agentgym_flow.episode import Episode
+
+_SHOWN = 20
+
+LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="An episode log, .jsonl or .jsonl.gz.")]
+DataPaths = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME=PATH", help="Where official data is, if not registered. Repeatable."),
+]
+
+
+def verify(
+    log: LogPath,
+    data: DataPaths = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+) -> None:
+    """Step every episode of a log again; exit with 0 when all are as logged, with 1 when any differs.
+
+    Needs no model and no GPU: the environment alone decides. It does not prove who chose the actions.
+    """
+    paths = environments.data_paths(data)
+    with stderr().status("stepping") as status:
+
+        def on_episode(number: int, _: Episode | None) -> None:
+            status.update(f"stepping: {number} episodes")
+
+        verdict = replay.verify_log(log, paths, on_episode)
+    if as_json:
+        typer.echo(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=1))
+    else:
+        console = stdout()
+        problems = verdict.problems()
+        for problem in problems[:_SHOWN]:
+            console.print("[red]differs[/]", printed(problem), soft_wrap=True)
+        if len(problems) > _SHOWN:
+            console.print(f"... and {len(problems) - _SHOWN} more; --json has them all")
+        console.print("[green]verified:[/]" if verdict.ok else "[bold red]not verified:[/]", printed(str(verdict)))
+    if not verdict.ok:
+        raise typer.Exit(1)

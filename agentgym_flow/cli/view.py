@@ -1,0 +1,99 @@
+"""`agentgym-flow view`: turn a log into a page on which its episodes can be watched."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import printed, share, stderr, stdout
+from agentgym_flow.cli.verify import DataPaths, LogPath
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode_log import LoggedEpisode, scan_log
+from agentgym_flow.errors import BadLog
+from agentgym_flow.replay import Verdict, verify_log
+from agentgym_flow.report import write_report
+
+_MOST_GRAPHS = 12
+
+
+def view(
+    log: LogPath,
+    out: Annotated[Path | None, typer.Option(help="The page to write; by default beside the log.")] = None,
+    data: DataPaths = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many episodes, the first of the log.")] = 1000,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Step a log again and write a self-contained page with its state graphs and an episode player.
+
+    Attempts at one task from one start become a group with a state graph.
+    """
+    replayed: dict[int, Episode] = {}
+    with stderr().status("stepping"):
+
+        def on_episode(number: int, episode: Episode | None) -> None:
+            if episode is not None and len(replayed) < limit:
+                replayed[number] = episode
+
+        verdict = verify_log(log, environments.data_paths(data), on_episode)
+    if not replayed:
+        raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
+    _add_remarks(log, replayed, verdict)
+    page = write_report(
+        out or _page_beside(log),
+        title=f"Episodes of {log.name}",
+        summary=_summary(verdict, replayed),
+        groups=groups_of(list(replayed.values()))[:_MOST_GRAPHS],
+        episodes=list(replayed.values()),
+    )
+    stdout().print(printed(str(page)), soft_wrap=True)
+    if open_page and not webbrowser.open(page.resolve().as_uri()):
+        stderr().print("no browser can be opened from here")
+
+
+def groups_of(episodes: list[Episode]) -> list[Group]:
+    """Return a group for every start with several attempts; those with both successes and failures come first."""
+    by_start: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        by_start.setdefault(episode.start_digest, []).append(episode)
+    groups = [Group(members) for members in by_start.values() if len(members) > 1]
+    return sorted(groups, key=lambda group: len({episode.success for episode in group}), reverse=True)
+
+
+def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: Verdict) -> None:
+    """Copy onto the replayed episodes what only the log knows, and what verification found."""
+    diverged = dict(verdict.divergences)
+    for number, logged in scan_log(log):
+        episode = replayed.get(number)
+        if episode is None or not isinstance(logged, LoggedEpisode):
+            continue
+        for turn, completion in zip(episode.turns, logged.completions or (), strict=False):
+            turn.completion = completion
+        episode.meta.update(logged.meta or {})
+        if number in diverged:
+            episode.meta["differs from the log"] = str(diverged[number])
+
+
+def _summary(verdict: Verdict, replayed: dict[int, Episode]) -> dict[str, str]:
+    kinds = sorted({f"{episode.env_id}, {episode.split}" for episode in replayed.values()})
+    count = len(groups_of(list(replayed.values())))
+    rows = {
+        "environment": "; ".join(kinds),
+        "episodes": f"{verdict.episodes:,}",
+        "success": share(verdict.success),
+        "mean score": f"{verdict.score:.3f}",
+        "verified": "every episode came out as logged" if verdict.ok else "; ".join(verdict.problems()[:5]),
+    }
+    if len(replayed) < verdict.episodes:
+        rows["shown"] = f"{len(replayed):,} of {verdict.episodes:,} episodes"
+    if count > _MOST_GRAPHS:
+        rows["state graphs"] = f"{_MOST_GRAPHS} of {count} groups"
+    return rows
+
+
+def _page_beside(log: Path) -> Path:
+    name = log.name.removesuffix(".gz").removesuffix(".jsonl")
+    return log.with_name(f"{name}.html")
