@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from agentgym_flow.envs.sokoban.bitboard import Regions, cells_of, mask_of, moves_of, pulls, steps
 from agentgym_flow.envs.sokoban.level import BOX, MAX_CELLS, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.solver import solve
+from agentgym_flow.envs.sokoban.solver import MAX_COMPARED, solve
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.seeding import Stream
 
@@ -135,12 +135,15 @@ def _walk_tables(height: int, width: int) -> tuple[list[int], list[list[int]], l
 def build_room(height: int, width: int, stream: Stream) -> int:
     """Return the mask of the floor of a random room: connected, and nowhere on the border."""
     interior, ahead, stamps = _walk_tables(height, width)
-    below = stream.below
     cell = stream.choice(interior)
-    heading = below(4)
+    heading = stream.below(4)
+    outcomes = 80 * len(stamps)
+    length = 17 * (height + width) // 10
+    whole_walk = stream.below(outcomes**length)  # one draw for all steps is several times faster than one for each
     floor = 0
-    for _ in range(17 * (height + width) // 10):
-        turn, stamp = divmod(below(80 * len(stamps)), len(stamps))
+    for _ in range(length):
+        whole_walk, outcome = divmod(whole_walk, outcomes)
+        turn, stamp = divmod(outcome, len(stamps))
         if turn < _TURNS:
             heading = turn % 4
         cell = ahead[heading][cell]
@@ -154,7 +157,9 @@ def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
     for shift in (1, width):
         pullable |= (floor >> shift & floor >> 2 * shift) | (floor << shift & floor << 2 * shift)
     cells = list(cells_of(floor & pullable))
-    return mask_of(stream.sample(cells, count)) if len(cells) >= count else 0
+    if len(cells) < count:
+        return 0
+    return mask_of(cells.pop(stream.below(len(cells))) for _ in range(count))
 
 
 def search_by_pulls(floor: int, targets: int, width: int) -> tuple[list[list[State]], dict[State, State | None]]:
@@ -172,7 +177,10 @@ def search_by_pulls(floor: int, targets: int, width: int) -> tuple[list[list[Sta
     """
     regions = Regions(floor, width)
     free = floor & ~targets
-    solved: list[State] = sorted({(targets, regions.around(1 << cell, targets)) for cell in cells_of(free)})
+    solved: list[State] = []
+    while free:
+        solved.append((targets, regions.around(free & -free, targets)))
+        free ^= solved[-1][1]
     parents: dict[State, State | None] = dict.fromkeys(solved)
     layers = [solved]
     while layers[-1] and len(parents) < MAX_STATES:
@@ -198,16 +206,16 @@ class _Room:
         self._refused: set[int] = set()
         height, width = settings.size
         bits = format(floor, f"0{height * width}b")[::-1].encode()
-        self._walls = bits.translate(_FLOOR_BITS_TO_CODES)
+        self._empty = bytearray(bits.translate(_FLOOR_BITS_TO_CODES))
+        for cell in cells_of(targets):
+            self._empty[cell] = TARGET
 
     def level(self, state: State, depth: int, stream: Stream, accept: Callable[[bytes], bool] | None) -> Level | None:
         """Return the level that starts in `state`, `depth` pushes from solved, or None if it will not do."""
         boxes, region = state
         if boxes & self._targets or boxes in self._refused:
             return None
-        cells = bytearray(self._walls)
-        for cell in cells_of(self._targets):
-            cells[cell] = TARGET
+        cells = self._empty.copy()
         for cell in cells_of(boxes):
             cells[cell] = BOX
         if accept is not None and not accept(bytes(cells)):
@@ -224,8 +232,8 @@ class _Room:
         if depth * (longest_walk + 1) <= limit:
             return True
         if self._settings.boxes > 1:
-            plan = solve(level)
-            return plan is not None and len(plan) <= limit
+            # The expert's plan is never longer than the first push-optimal one.
+            return any(len(solve(level, max_compared=compared) or ()) <= limit for compared in (0, MAX_COMPARED))
         placements = []
         following: State | None = state
         while following is not None:

@@ -34,7 +34,7 @@ MAX_EXPANSIONS = 200_000
 """States expanded before the search gives up; boards of ten by ten with four boxes stay far below."""
 
 MAX_COMPARED = 10_000
-"""States visited to find the plan with the fewest moves among those with the fewest pushes."""
+"""States visited for the fewest moves among the plans with the fewest pushes; no limit with one box."""
 
 State = tuple[int, int]
 """(mask of boxes, mask of the region the player can walk in)."""
@@ -204,11 +204,11 @@ class _Search:
                     heapq.heappush(frontier, (done + bound, bound, -len(reached), after))
         return None
 
-    def fewest_moves(self, start: Board, count: int) -> list[int] | None:
+    def fewest_moves(self, start: Board, count: int, max_compared: int) -> list[int] | None:
         """Return the placements along a solution of `count` pushes, the optimum, that has the fewest moves.
 
         A dynamic program over (boxes, player's cell), push by push. Returns None when it would visit more than
-        `MAX_COMPARED` states of a level with several boxes.
+        `max_compared` states of a level with several boxes.
         """
         width, floor = self._tables.width, self._tables.floor
         layers: list[dict[Board, tuple[int, Board | None]]] = [{start: (0, None)}]
@@ -216,7 +216,7 @@ class _Search:
         for done in range(1, count + 1):
             layer: dict[Board, tuple[int, Board | None]] = {}
             visited += len(layers[-1])
-            if visited > MAX_COMPARED and start[0].bit_count() > 1:
+            if visited > max_compared and start[0].bit_count() > 1:
                 return None
             for before, (moves, _) in layers[-1].items():
                 boxes, player = before
@@ -271,6 +271,7 @@ def solve(
     player: int | None = None,
     boxes: Iterable[int] | None = None,
     max_expansions: int = MAX_EXPANSIONS,
+    max_compared: int = MAX_COMPARED,
 ) -> list[str] | None:
     """Return a plan with the fewest pushes that solves the level from any state, as words of `bitboard.WORDS`.
 
@@ -282,6 +283,7 @@ def solve(
         player: flat index of the player, a cell that the level's player could walk to; None for the level's own.
         boxes: flat indices of the boxes, as many as targets; None for the level's own.
         max_expansions: states the search may expand.
+        max_compared: states that may be compared for fewer moves; 0 takes the first push-optimal plan found.
 
     Returns:
         The plan, `[]` when every box is on a target, None when the state cannot be solved.
@@ -296,7 +298,8 @@ def solve(
     placements = search.fewest_pushes(start)
     if placements is None:
         return None
-    placements = search.fewest_moves(start, len(placements) - 1) or placements
+    if max_compared:
+        placements = search.fewest_moves(start, len(placements) - 1, max_compared) or placements
     return moves_of(placements, start_cell, tables.floor, tables.width)
 
 
