@@ -70,7 +70,7 @@ class TextEnv(gym.Env[str, str]):
     reset_options: ClassVar[tuple[str, ...]] = ("task",)
     """The keys that `reset(options=...)` understands."""
     presentation_settings: ClassVar[frozenset[str]] = frozenset()
-    """Settings that change the text but not the decision problem: left out of `task_key`."""
+    """Settings that change the text but not the decision problem; they are left out of `task_key`."""
 
     def __init__(
         self,
