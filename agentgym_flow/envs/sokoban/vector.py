@@ -1,0 +1,374 @@
+"""Thousands of Sokoban boards in one step: the batch behind `gym.make_vec("agentgym_flow/SokobanGrid-v0", ...)`.
+
+All boards lie in one flat array of cell codes, so a neighbour is an addition and a `take`. Walls surround every player,
+so nothing checks for edges; the cell beyond a box is read only for the few boards whose player stands beside one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from agentgym_flow.core import check_options, check_positive, check_task
+from agentgym_flow.envs.sokoban.bitboard import mask_of
+from agentgym_flow.envs.sokoban.codes import (
+    BOX_SWAP,
+    CODE_BOX,
+    CODE_BOX_ON_TARGET,
+    CODE_FLOOR,
+    CODE_TARGET,
+    PLAYER_SHIFT,
+    board_text,
+)
+from agentgym_flow.envs.sokoban.game import boxes_key, state_key
+from agentgym_flow.envs.sokoban.grid import RESET_OPTIONS, SokobanGridEnv, check_info_keys, single_spaces
+from agentgym_flow.envs.sokoban.pool import Draws, Ints, LevelPool, draw_tasks
+from agentgym_flow.envs.sokoban.render import rgb_frame
+from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
+from agentgym_flow.envs.sokoban.solver import deadlocks
+from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
+from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption
+
+Grids = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+FAST_INFO_KEYS = ("task", "success", "score", "action_valid", "boxes_on_target", "action_mask")
+"""What the batch delivers in `info` unless told otherwise: everything that costs no Python per board."""
+
+
+_REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
+"""Indexed by the change in boxes on targets: 0, 1, or -1, which is the last element."""
+
+
+class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
+    """A batch of `agentgym_flow/SokobanGrid-v0`, equal to `SyncVectorEnv` over it under equal seeds and much faster.
+
+    ## Description
+    Equal means equal: observations, rewards, flags and infos, in all three autoreset modes.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> envs = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=3)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> observations.shape, infos["action_mask"].shape
+    ((3, 6, 6), (3, 4))
+    >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+
+    ```
+
+    ## Resets
+    With `autoreset_mode` `NEXT_STEP` the step after an end ignores that board's action and returns its new start; with
+    `SAME_STEP` the start comes at once, and the end is in `infos["final_obs"]` and `infos["final_info"]`; with
+    `DISABLED` the caller resets by `reset(options={"reset_mask": mask})`, a boolean array with at least one True.
+    `options={"task": k}` fixes the level for all boards, a sequence of `num_envs` numbers for each.
+
+    ## Information
+    The keys of the single environment, each with its `_key` mask. The default is `FAST_INFO_KEYS`; the others
+    (`task_key`, `state_key`, `deadlock`) take time for each board and come when `info_keys` names them.
+
+    ## Arguments
+    `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), and those of `agentgym_flow/SokobanGrid-v0` except
+    `backend`. Each board is truncated by its own count of `max_steps`.
+
+    Raises:
+        BadSetting, BadLevel, UnknownSplit, UnknownData, BadData, UnknownOption: as the single environment.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 (as VectorEnv declares it)
+        **SokobanGridEnv.metadata,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        size: int | Sequence[int] = DEFAULT_SIZE,
+        boxes: int = DEFAULT_BOXES,
+        min_pushes: int = DEFAULT_MIN_PUSHES,
+        level: str | None = None,
+        data: str | os.PathLike[str] | None = None,
+        split: str = "train",
+        max_steps: int | None = None,
+        info_keys: Sequence[str] | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        self.num_envs = n = check_positive("num_envs", num_envs)
+        self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
+        self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
+        self._info_keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys)
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: ansi, rgb_array")
+        self.render_mode = render_mode
+        self._mode = _autoreset_mode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self._mode}
+        self.single_observation_space, self.single_action_space = single_spaces(self._source)
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+
+        self._pool = LevelPool(self._source)
+        self._draws = Draws(n)
+        height, width = self._source.shape
+        self._cells = height * width
+        self._offset = np.array((-width, width, -1, 1))
+        self._shape = (n, height, width)
+        self._base = np.arange(n) * self._cells
+        self._boards = np.arange(n)
+        self._codes = np.zeros(n * self._cells, np.uint8)
+        self._slot, self._player, self._steps, self._boxes_on_target, self._targets = np.zeros((5, n), np.int64)
+        self._effective = np.zeros((len(ACTIONS), n), np.bool_)  # the action first: long rows add up fastest
+        self._deadlock = np.zeros(n, np.bool_)
+        self._task = np.full(n, -1, np.int64)
+        self._ended = np.zeros(n, np.bool_)
+        self._started = False
+
+    # ---------------------------------------------------------------- Gymnasium
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Grids, dict[str, Any]]:
+        """Start episodes on all boards, or on those of `options["reset_mask"]`; return the grids and infos.
+
+        A seed of s seeds board i with s + i; a sequence gives each its own.
+
+        Raises:
+            UnknownOption: a key of `options` other than `"task"` and `"reset_mask"`.
+            UnknownTask: a task is not an integer in the range of the split.
+            BadSetting: `reset_mask` or the number of seeds or tasks does not fit.
+        """
+        chosen = check_options(options, (*RESET_OPTIONS, "reset_mask"))
+        seeds = self._seeds(seed)
+        chosen_boards = self._reset_mask(chosen)
+        boards = np.flatnonzero(chosen_boards)
+        tasks = self._fixed_tasks(chosen.get("task"))
+        self._draws.seed(seeds, boards)
+        if tasks is None:
+            self._begin(boards, self._drawn_tasks(boards))
+        else:
+            self._draws.take(boards[[seeds[board] is not None for board in boards.tolist()]])
+            self._begin(boards, tasks[boards])
+        self._started = bool((self._task >= 0).all())
+        self._find_moves()
+        return self._grids(), self._infos(chosen_boards)
+
+    def step(self, actions: Ints) -> tuple[Grids, Floats, Bools, Bools, dict[str, Any]]:
+        """Play one action on every board; return grids, rewards, terminations, truncations and infos, all fresh.
+
+        Raises:
+            BadAction: an action is not an integer from 0 to 3, or there are not `num_envs` of them.
+            ResetNeeded: before the first reset; with `DISABLED` also when a board has ended.
+        """
+        actions = self._check_actions(actions)
+        restart = self._restart()
+        rewards, terminations = self._move(actions, restart)
+        self._steps += 1
+        truncations = (self._steps >= self.max_steps) & ~terminations
+        if restart.size:
+            rewards[restart] = 0.0
+            truncations[restart] = False
+            self._begin(restart, self._drawn_tasks(restart))
+        self._find_moves()
+        self._ended = ended = terminations | truncations
+        infos: dict[str, Any] = {}
+        if self._mode is AutoresetMode.SAME_STEP and ended.any():
+            infos = self._finals(ended)
+            restart = np.flatnonzero(ended)
+            self._begin(restart, self._drawn_tasks(restart))
+            self._find_moves(restart)
+        infos.update(self._infos(np.ones(self.num_envs, np.bool_)))
+        return self._grids(), rewards, terminations, truncations, infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return one picture (`"rgb_array"`) or text (`"ansi"`) a board, as the single environment gives."""
+        if self.render_mode == "rgb_array":
+            return tuple(rgb_frame(self._grids()))
+        if self.render_mode == "ansi":
+            return tuple(board_text(grid.ravel().tolist(), grid.shape[1]) for grid in self._grids())
+        return None
+
+    # ---------------------------------------------------------------- the rules, on all boards at once
+    def _move(self, actions: Ints, restart: Ints) -> tuple[Floats, Bools]:
+        """Play `actions` except on the boards `restart`; return rewards and which boards are solved by it."""
+        rewards = np.full(self.num_envs, STEP_REWARD)
+        solved = np.zeros(self.num_envs, np.bool_)
+        effective = self._effective.take(actions * self.num_envs + self._boards)
+        effective[restart] = False
+        movers = np.flatnonzero(effective)
+        codes, offset = self._codes, self._offset.take(actions.take(movers))
+        left = self._player.take(movers)
+        entered = left + offset
+        codes[left] -= PLAYER_SHIFT
+        found = codes.take(entered)
+        pushing = np.flatnonzero(found > CODE_TARGET)
+        if pushing.size:
+            pushers, pushed_from = movers[pushing], entered[pushing]
+            pushed_to = pushed_from + offset[pushing]
+            there = codes[pushed_to]
+            codes[pushed_to] = BOX_SWAP - there
+            codes[pushed_from] = BOX_SWAP - found[pushing]
+            gained = (there == CODE_TARGET).astype(np.int64) - (found[pushing] == CODE_BOX_ON_TARGET)
+            self._boxes_on_target[pushers] += gained
+            done = self._boxes_on_target[pushers] == self._targets[pushers]
+            rewards[pushers] = np.where(done, SOLVED_REWARD, _REWARD_OF_GAIN[gained])
+            solved[pushers] = done
+        codes[entered] += PLAYER_SHIFT
+        self._player[movers] = entered
+        if pushing.size and "deadlock" in self._info_keys:
+            self._look_for_deadlocks(pushers)
+        return rewards, solved
+
+    def _find_moves(self, boards: Ints | slice = slice(None)) -> None:
+        """Note for every action whether it would change each of `boards`."""
+        players = self._player[boards]
+        near = (players + self._offset[:, None]).ravel()
+        seen = self._codes.take(near)
+        effective = _is_free(seen)
+        beside = np.flatnonzero(_is_box(seen))
+        far = near.take(beside) + self._offset.take(beside // len(players))
+        effective[beside] = _is_free(self._codes.take(far))
+        self._effective[:, boards] = effective.reshape(len(ACTIONS), len(players))
+
+    def _begin(self, boards: Ints, tasks: Ints) -> None:
+        """Lay the levels of `tasks` onto `boards`."""
+        pool, slots = self._pool, self._pool.slots(tasks)
+        self._codes.reshape(self.num_envs, self._cells)[boards] = pool.codes[slots]
+        self._player[boards] = self._base[boards] + pool.player[slots]
+        self._boxes_on_target[boards] = pool.boxes_on_target[slots]
+        self._targets[boards] = pool.targets[slots]
+        self._steps[boards] = 0
+        self._slot[boards] = slots
+        self._task[boards] = tasks
+        self._ended[boards] = False
+        if "deadlock" in self._info_keys:
+            self._look_for_deadlocks(boards)
+
+    # ---------------------------------------------------------------- what is told
+    def _grids(self) -> Grids:
+        return self._codes.copy().reshape(self._shape)
+
+    def _infos(self, boards: Bools) -> dict[str, Any]:
+        """Return fresh arrays of the info of `boards` (zero or None on the others), each key with its mask."""
+        infos: dict[str, Any] = {}
+        partial = not boards.all()
+        for key in self._info_keys:
+            values = _INFO[key](self)
+            if partial:
+                values[~boards] = None if values.dtype == object else 0
+            infos[key] = values
+            infos[f"_{key}"] = boards.copy()
+        return infos
+
+    def _finals(self, ended: Bools) -> dict[str, Any]:
+        """Return the last observation and info of the boards that `ended`, as `SAME_STEP` delivers them."""
+        observations = np.full(self.num_envs, None, dtype=object)
+        grids = self._codes.reshape(self._shape)
+        for board in np.flatnonzero(ended).tolist():
+            observations[board] = grids[board].copy()
+        infos = self._infos(ended)
+        return {"final_obs": observations, "_final_obs": ended.copy(), "final_info": infos, "_final_info": ended.copy()}
+
+    def _state_keys(self) -> npt.NDArray[np.object_]:
+        boards = self._codes.reshape(self.num_envs, self._cells)
+        solved = self._boxes_on_target == self._targets
+        keys = np.full(self.num_envs, None, dtype=object)
+        for board, player in enumerate((self._player - self._base).tolist()):
+            keys[board] = state_key(boxes_key(_boxes(boards[board])), player, bool(solved[board]))
+        return keys
+
+    def _task_keys(self) -> npt.NDArray[np.object_]:
+        return np.array([self._pool.task_keys[slot] for slot in self._slot.tolist()], dtype=object)
+
+    def _look_for_deadlocks(self, boards: Ints) -> None:
+        for board in boards.tolist():
+            start = board * self._cells
+            boxes = mask_of(_boxes(self._codes[start : start + self._cells]))
+            self._deadlock[board] = deadlocks(self._pool.levels[self._slot[board]]).is_dead_mask(boxes)
+
+    # ---------------------------------------------------------------- arguments
+    def _drawn_tasks(self, boards: Ints) -> Ints:
+        return draw_tasks(self._draws.take(boards), self._source.num_tasks)
+
+    def _restart(self) -> Ints:
+        """Return the boards that this step starts anew instead of playing on them."""
+        if not self._started:
+            raise ResetNeeded("call reset() for every board before the first step()")
+        restart = np.flatnonzero(self._ended)
+        if restart.size and self._mode is AutoresetMode.DISABLED:
+            how = "reset(options={'reset_mask': mask})"
+            raise ResetNeeded(f"boards {restart.tolist()} have ended: call {how} before the next step()")
+        return restart
+
+    def _check_actions(self, actions: Any) -> Ints:
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
+            raise BadAction(f"expected {self.num_envs} integer actions, got {actions.dtype}{list(actions.shape)}")
+        if (actions.astype(np.uint64) >= len(ACTIONS)).any():  # a negative number is a huge one here
+            raise BadAction(f"an action is outside 0 to {len(ACTIONS) - 1}, which are: {', '.join(ACTIONS)}")
+        return np.asarray(actions, np.int64)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if isinstance(seed, int):
+            return range(seed, seed + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise BadSetting(f"there are {self.num_envs} boards but {len(seed)} seeds")
+        return seed
+
+    def _reset_mask(self, options: Mapping[str, Any]) -> Bools:
+        mask: Bools = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
+        fits = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
+        if not fits or not mask.any():
+            needed = f"a boolean array of {self.num_envs} with at least one True"
+            raise BadSetting(f"reset_mask must be {needed}, got {mask!r}")
+        return mask
+
+    def _fixed_tasks(self, tasks: Any) -> Ints | None:
+        if tasks is None:
+            return None
+        each = list(tasks) if isinstance(tasks, (Sequence, np.ndarray)) else [tasks] * self.num_envs
+        if len(each) != self.num_envs:
+            raise BadSetting(f"there are {self.num_envs} boards but {len(each)} tasks")
+        return np.array([check_task(task, self._source.num_tasks, self._source.split) for task in each], np.int64)
+
+
+_INFO: dict[str, Callable[[SokobanVectorEnv], npt.NDArray[Any]]] = {
+    "task": lambda envs: envs._task.copy(),
+    "task_key": SokobanVectorEnv._task_keys,
+    "state_key": SokobanVectorEnv._state_keys,
+    "success": lambda envs: envs._boxes_on_target == envs._targets,
+    "score": lambda envs: (envs._boxes_on_target == envs._targets).astype(np.float64),
+    "action_valid": lambda envs: np.ones(envs.num_envs, np.bool_),
+    "deadlock": lambda envs: envs._deadlock.copy(),
+    "boxes_on_target": lambda envs: envs._boxes_on_target.copy(),
+    "action_mask": lambda envs: envs._effective.T.astype(np.int8),
+}
+
+
+def _is_free(codes: Grids) -> Bools:
+    """Return where the player or a box can go: floor and target, for 0 - 1 is 255 in a byte."""
+    return codes - np.uint8(CODE_FLOOR) <= CODE_TARGET - CODE_FLOOR
+
+
+def _is_box(codes: Grids) -> Bools:
+    return codes - np.uint8(CODE_BOX_ON_TARGET) <= CODE_BOX - CODE_BOX_ON_TARGET
+
+
+def _boxes(codes: Grids) -> list[int]:
+    """Return the indices of the boxes on one board."""
+    return [int(cell) for cell in np.flatnonzero(_is_box(codes))]
+
+
+def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise UnknownOption.among(mode, [known.value for known in AutoresetMode]) from None
