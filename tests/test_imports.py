@@ -51,7 +51,7 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert not ours & {"rewards", "training", "dataflow", "report", "cli", "leaderboard"}
     if room(name) == "rewards":
         assert ours <= CORE | {"rewards"}
-    if room(name) not in TORCH_ROOMS:
+    if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to
         assert not others & HEAVY
     if room(name) not in {*TORCH_ROOMS, "cli"}:
         assert not ours & TORCH_ROOMS

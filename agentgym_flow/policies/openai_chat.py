@@ -76,7 +76,7 @@ class OpenAIPolicy:
 
         try:
             completion = self._complete(view)
-        except (openai.OpenAIError, ValueError) as error:
+        except (openai.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: the body is not JSON
             failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
             failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
             return Move(NO_ANSWER, completion=NO_ANSWER)
@@ -87,13 +87,20 @@ class OpenAIPolicy:
             model=self.model,
             messages=cast("Any", self.profile.messages(view)),
             temperature=self.temperature,
-            max_completion_tokens=self.max_tokens,
+            max_tokens=self.max_tokens,  # the older name, which every compatible server reads
         )
         # A server may send well-formed JSON that is no chat completion; the client does not check it.
-        choices = getattr(answer, "choices", None)
-        if not choices:
-            raise ValueError("no choices")
-        return getattr(getattr(choices[0], "message", None), "content", None) or ""
+        try:
+            content: object = answer.choices[0].message.content
+        except (AttributeError, IndexError, TypeError):
+            raise MalformedAnswer from None
+        if not isinstance(content, str | None):
+            raise MalformedAnswer
+        return content or ""
+
+
+class MalformedAnswer(Exception):
+    """The server's answer is no chat completion."""
 
 
 def _client(url: str, timeout: float, max_retries: int) -> openai.OpenAI:

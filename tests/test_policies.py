@@ -1,0 +1,454 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.episode import Recorder
+from agentgym_flow.errors import (
+    BadPolicy,
+    BadSetting,
+    MissingExtra,
+    UnknownEnvironment,
+    UnknownPolicy,
+    UnknownProfile,
+)
+from agentgym_flow.policies import (
+    ExpertPolicy,
+    FunctionPolicy,
+    Move,
+    OpenAIPolicy,
+    Policy,
+    RandomPolicy,
+    View,
+    ask,
+    load_policy,
+    make_policy,
+)
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.seeding import Stream
+from agentgym_flow.testing.example import CaveEnv
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+CAVE = "example/Cave-v0"
+
+
+def view(seed: int = 0, *actions: str) -> View:
+    recorder = Recorder(CaveEnv())
+    episode = recorder.reset(seed=seed)
+    for action in actions:
+        recorder.step(action)
+    return View(recorder.env, recorder.observation, recorder.info, episode, Stream("policy", seed, 0, episode.task))
+
+
+class TestAsking:
+    @staticmethod
+    def test_moves_and_plain_strings_are_answers() -> None:
+        policy = FunctionPolicy("mixed", lambda views: ["left", Move("right", completion="go right")])
+        assert ask(policy, [view(), view()]) == [Move("left"), Move("right", completion="go right")]
+
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("answer", "complaint"),
+        [
+            ([], "asked for 1 moves and returned 0"),
+            (["left", "left"], "asked for 1 moves and returned 2"),
+            ("left", "must return a list of moves, got 'left'"),
+            (None, "must return a list of moves, got None"),
+            ([3], "must answer with Move\\(action\\) or a string, got 3"),
+            ([Move(None)], "must answer with Move"),  # type: ignore[arg-type]
+        ],
+    )
+    def test_anything_else_is_refused(answer: Any, complaint: str) -> None:
+        with pytest.raises(BadPolicy, match=f"policy 'odd' .*{complaint}"):
+            ask(FunctionPolicy("odd", lambda views: answer), [view()])
+
+
+class TestRandomAndExpert:
+    @staticmethod
+    def test_random_play_is_valid_and_is_drawn_from_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+        first, second = ask(RandomPolicy(), [view(3), view(4)])
+        assert ask(RandomPolicy(), [view(4), view(3)]) == [second, first]
+        [episode] = rollout(RandomPolicy(), CaveEnv, [Start(5)])
+        assert all(turn.action_valid for turn in episode.turns)
+
+    @staticmethod
+    def test_the_expert_wins_every_task() -> None:
+        episodes = rollout(ExpertPolicy(), CaveEnv, [Start(0, task) for task in range(48)])
+        assert all(episode.success for episode in episodes)
+
+    @staticmethod
+    def test_a_lost_expert_plays_the_first_admissible_action(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CaveEnv, "expert_action", lambda self: None)
+        assert ask(ExpertPolicy(), [view()]) == [Move("left")]
+        monkeypatch.setattr(CaveEnv, "admissible_actions", lambda self: [])
+        monkeypatch.setattr(CaveEnv, "sample_action", lambda self, rng: f"drawn from {rng!r}")
+        assert ask(ExpertPolicy(), [view()])[0].action.startswith("drawn from Stream('policy', 0, 0")
+
+
+class TestScripted:
+    @staticmethod
+    def test_sokoban_is_solved_well_above_chance_from_the_text_alone() -> None:
+        from agentgym_flow.envs import make_text_env
+
+        def make() -> Any:
+            return make_text_env(SOKOBAN, split="test")
+
+        starts = [Start(0, task) for task in range(40)]
+        solved = [
+            sum(episode.success for episode in rollout(make_policy(name, SOKOBAN), make, starts))
+            for name in ("random", "scripted", "expert")
+        ]
+        assert solved[0] < 20 < 35 < solved[1] <= solved[2] == 40
+
+    @staticmethod
+    def test_the_script_reads_observations_only(monkeypatch: pytest.MonkeyPatch) -> None:
+        from agentgym_flow.envs import make_text_env
+
+        recorder = Recorder(make_text_env(SOKOBAN, level="#######\n#@ $ .#\n#######"))
+        episode = recorder.reset(seed=0)
+        policy = make_policy("scripted", SOKOBAN)
+        while not recorder.done:
+            blind = View(None, recorder.observation, {}, episode, None)  # type: ignore[arg-type]
+            recorder.step(ask(policy, [blind])[0].action)
+        assert [turn.action for turn in episode.turns] == ["right", "right", "right"]
+        assert episode.success
+
+    @staticmethod
+    def test_the_script_does_not_undo_its_push_and_survives_being_stuck() -> None:
+        from agentgym_flow.envs import make_text_env
+
+        level = "######\n#    #\n# @$ #\n#   .#\n######"
+        [episode] = rollout(
+            make_policy("scripted", SOKOBAN), lambda: make_text_env(SOKOBAN, level=level, max_steps=30), [Start(0)]
+        )
+        boards = [turn.next_observation for turn in episode.turns]
+        assert episode.success
+        assert len(set(boards)) == len(boards), "no board comes twice"
+        stuck = "#####\n#$ .#\n#@  #\n#####"
+        [episode] = rollout(
+            make_policy("scripted", SOKOBAN), lambda: make_text_env(SOKOBAN, level=stuck, max_steps=5), [Start(0)]
+        )
+        assert episode.truncated
+
+    @staticmethod
+    def test_not_every_environment_has_a_script() -> None:
+        with pytest.raises(UnknownEnvironment, match="Only these have a scripted policy"):
+            make_policy("scripted", CAVE)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A user's module `my_policies` in the current directory."""
+    (tmp_path / "my_policies.py").write_text(
+        """
+from agentgym_flow.policies import Move, RandomPolicy
+
+class Walker:
+    name = "walker"
+    def act(self, views):
+        return [Move("left") for _ in views]
+
+class Sized(Walker):
+    def __init__(self, size):
+        self.size = size
+
+ready = Walker()
+number = 3
+
+def factory():
+    return Walker()
+
+def go_left(views):
+    return ["left"] * len(views)
+
+def two(first, second): ...
+def nothing(): ...
+"""
+    )
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "my_policies"
+    sys.modules.pop("my_policies", None)
+
+
+class TestModuleCallable:
+    @staticmethod
+    @pytest.mark.parametrize("name", ["Walker", "factory", "go_left"])
+    def test_classes_factories_and_functions(module: str, name: str) -> None:
+        policy = make_policy(f"{module}:{name}", CAVE)
+        assert isinstance(policy, Policy)
+        assert policy.name == ("my_policies:go_left" if name == "go_left" else "walker")
+        assert ask(policy, [view(), view()]) == [Move("left")] * 2
+
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("name", "kind", "complaint"),
+        [
+            ("my_policies:Walkr", UnknownPolicy, "Unknown policy 'Walkr'. Did you mean 'Walker'"),
+            ("my_polices:Walker", UnknownPolicy, "no module 'my_polices' on the path or in the current directory"),
+            ("json.nothing:x", UnknownPolicy, "no module 'json.nothing'"),
+            ("broken:x", ModuleNotFoundError, "no_such_module_anywhere"),
+            ("my_policies:number", BadPolicy, "is a int"),
+            ("my_policies:nothing", BadPolicy, "returned a NoneType, which has no `name`"),
+            ("my_policies:Sized", BadPolicy, "needs the arguments size"),
+            ("my_policies:two", BadPolicy, "needs the arguments first, second"),
+        ],
+    )
+    def test_what_is_wrong_is_named(module: str, name: str, kind: type[Exception], complaint: str) -> None:
+        with pytest.raises(kind) as caught:
+            make_policy(name, CAVE)
+        assert complaint in str(caught.value)
+
+    @staticmethod
+    def test_the_path_is_left_alone_for_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.chdir(tmp_path)
+        load_policy("agentgym_flow.policies:RandomPolicy")
+        assert str(tmp_path) not in sys.path
+
+
+class TestDescriptions:
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("description", "complaint"),
+        [
+            ("expret", "Unknown policy 'expret'. Did you mean 'expert'"),
+            ("", "Known: random, expert, scripted, openai:MODEL@URL, module:callable"),
+            (":x", "Unknown policy"),
+            ("x:", "Unknown policy"),
+            ("openai", "Did you mean"),
+            ("openai:gpt", "needs a model and a URL"),
+            ("openai:@http://x", "needs a model and a URL"),
+        ],
+    )
+    def test_unknown_ones(description: str, complaint: str) -> None:
+        with pytest.raises(UnknownPolicy) as caught:
+            make_policy(description, CAVE)
+        assert complaint in str(caught.value)
+
+    @staticmethod
+    def test_settings_belong_to_chat_models() -> None:
+        with pytest.raises(BadSetting, match="policy 'random' takes no settings, got: temperature"):
+            make_policy("random", CAVE, temperature=1.0)
+
+
+class ChatServer:
+    """A chat-completions server on the loopback: `answer(request)` returns (status, body), or raises to hang up."""
+
+    def __init__(self, answer: Callable[[dict[str, Any]], tuple[int, bytes]]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.at_once = self.most_at_once = 0
+        lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    server.requests.append({"path": self.path, **body})
+                    server.keys.append(self.headers["Authorization"])
+                    server.at_once += 1
+                    server.most_at_once = max(server.most_at_once, server.at_once)
+                try:
+                    status, content = answer(body)
+                except ConnectionError:
+                    self.close_connection = True
+                    return
+                finally:
+                    with lock:
+                        server.at_once -= 1
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Length", str(len(content)))
+                    self.send_header("retry-after-ms", "1")
+                    self.end_headers()
+                    self.wfile.write(content)
+                except OSError:
+                    self.close_connection = True  # the client gave up waiting
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> ChatServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def completion(text: object) -> tuple[int, bytes]:
+    message = {"role": "assistant", "content": text}
+    body = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    return 200, json.dumps(body).encode()
+
+
+def chat_policy(server: ChatServer, env_id: str = CAVE, **settings: Any) -> Policy:
+    return make_policy(f"openai:my/model@{server.url}", env_id, **settings)
+
+
+class TestOpenAI:
+    """Against a real server that speaks the protocol."""
+
+    @staticmethod
+    def test_a_model_plays_a_whole_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+        with ChatServer(lambda request: completion("<think>hm</think><action>left</action>")) as server:
+            policy = chat_policy(server, temperature=0.7, max_tokens=33)
+            episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [Start(0), Start(1)])
+        assert policy.name == "openai:my/model"
+        assert [[turn.action for turn in episode.turns] for episode in episodes] == [["left"] * 3] * 2
+        assert episodes[0].turns[0].completion == "<think>hm</think><action>left</action>"
+        assert len(server.requests) == 6
+        assert set(server.keys) == {"Bearer secret-key"}
+        request = server.requests[0]
+        assert (request["path"], request["model"]) == ("/v1/chat/completions", "my/model")
+        assert (request["temperature"], request["max_tokens"]) == (0.7, 33)
+        assert "Open the door of the cave." in request["messages"][0]["content"]
+        assert all(episode.meta == {} for episode in episodes)
+
+    @staticmethod
+    def test_the_answer_belongs_to_its_view_and_requests_overlap() -> None:
+        views = [view(seed) for seed in range(12)]
+        for number, each in enumerate(views):
+            each.observation = f"number {number}"
+        barrier = threading.Barrier(4)
+
+        def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+            barrier.wait(timeout=30)  # passes only with four requests under way at a time
+            number = request["messages"][0]["content"].partition("number ")[2].split()[0]
+            return completion(f"<action>{number}</action>")
+
+        with ChatServer(answer) as server:
+            moves = ask(chat_policy(server, concurrency=4), views)
+        assert [move.action for move in moves] == [str(number) for number in range(12)]
+        assert server.most_at_once == 4
+
+    @staticmethod
+    def test_passing_failures_are_tried_again() -> None:
+        answers = iter([(500, b"{}"), (429, b"{}"), completion("<action>left</action>")])
+        with ChatServer(lambda request: next(answers)) as server:
+            one = view()
+            assert ask(chat_policy(server, max_retries=2), [one])[0].action == "left"
+        assert len(server.requests) == 3
+        assert one.episode.meta == {}
+
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("answer", "failure", "requests"),
+        [
+            ((500, b'{"error": {"message": "out of memory on host.internal"}}'), "InternalServerError (HTTP 500)", 2),
+            ((429, b"{}"), "RateLimitError (HTTP 429)", 2),
+            ((400, b'{"error": "prompt too long"}'), "BadRequestError (HTTP 400)", 1),
+            ((401, b"no"), "AuthenticationError (HTTP 401)", 1),
+            ((200, b"{not json"), "JSONDecodeError", 1),
+            ((200, b'"text"'), "MalformedAnswer", 1),
+            ((200, b"{}"), "MalformedAnswer", 1),
+            ((200, b'{"choices": []}'), "MalformedAnswer", 1),
+            ((200, b'{"choices": 3}'), "MalformedAnswer", 1),
+            (completion(3), "MalformedAnswer", 1),
+            (ConnectionError, "APIConnectionError", 2),
+        ],
+        ids=str,
+    )
+    def test_a_failed_request_is_data(answer: Any, failure: str, requests: int) -> None:
+        def reply(request: dict[str, Any]) -> tuple[int, bytes]:
+            if answer is ConnectionError:
+                raise ConnectionError
+            return answer
+
+        with ChatServer(reply) as server:
+            [episode] = rollout(chat_policy(server, max_retries=1), lambda: CaveEnv(max_steps=1), [Start(0)])
+        assert len(server.requests) == requests
+        assert episode.meta == {"failed_requests": [{"turn": 0, "failure": failure}]}
+        assert [(turn.action, turn.completion, turn.action_valid) for turn in episode.turns] == [("", "", False)]
+
+    @staticmethod
+    def test_a_slow_server_is_given_up() -> None:
+        released = threading.Event()
+
+        def hang(request: dict[str, Any]) -> tuple[int, bytes]:
+            released.wait(30)
+            return completion("left")
+
+        with ChatServer(hang) as server:
+            one = view(0, "left")
+            started = time.monotonic()
+            [move] = ask(chat_policy(server, timeout=0.2, max_retries=0), [one])
+            waited = time.monotonic() - started
+            released.set()
+        assert move.action == ""
+        assert waited < 25, "the answer came only with the server's release"
+        assert one.episode.meta["failed_requests"] == [{"turn": 1, "failure": "APITimeoutError"}]
+
+    @staticmethod
+    def test_nobody_there() -> None:
+        one = view()
+        policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", CAVE, max_retries=0)
+        assert ask(policy, [one])[0].action == ""
+        assert one.episode.meta["failed_requests"][0]["failure"] == "APIConnectionError"
+
+    @staticmethod
+    @pytest.mark.parametrize("text", [None, "", "left", "<action>left", "\ud83d"])
+    def test_answers_without_an_action_are_no_failures(text: str | None) -> None:
+        with ChatServer(lambda request: completion(text)) as server:
+            one = view()
+            [move] = ask(chat_policy(server), [one])
+        assert move.completion == (text or "")
+        assert one.episode.meta == {}
+        assert one.env.step(move.action)[4]["action_valid"] is False
+
+    @staticmethod
+    def test_no_views_no_requests() -> None:
+        with ChatServer(lambda request: completion("")) as server:
+            assert ask(chat_policy(server), []) == []
+        assert server.requests == []
+
+    @staticmethod
+    def test_bad_settings() -> None:
+        for settings in (
+            {"temperature": -1},
+            {"timeout": 0},
+            {"max_retries": -1},
+            {"max_tokens": 0},
+            {"concurrency": 0},
+        ):
+            with pytest.raises(BadSetting, match=next(iter(settings))):
+                OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, **settings)  # type: ignore[arg-type]
+        with pytest.raises(UnknownProfile, match="txt"):
+            OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, profile="txt")
+        with pytest.raises(UnknownEnvironment):
+            OpenAIPolicy("m", "http://127.0.0.1:9", "agentgym_flow/Nothing-v0")
+
+    @staticmethod
+    def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "openai", None)
+        with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
+            make_policy("openai:m@http://127.0.0.1:9", CAVE)
