@@ -37,10 +37,10 @@ TupleField = type(namedtuple("Example", "field").field)
 ENVIRONMENTS = Path(__file__).parent / "environments" / "generated"
 
 
-def environment_class(spec: EnvSpec) -> type[gym.Env]:
-    """Return the class that `spec` names as its entry point."""
-    module, _, name = str(spec.entry_point).partition(":")
-    return getattr(importlib.import_module(module), name)
+def manual_of(entry_point: object) -> str:
+    """Return the docstring, which is Markdown, of the class that an entry point names."""
+    module, _, name = str(entry_point).partition(":")
+    return inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
 
 
 def environment_page(spec: EnvSpec) -> str:
@@ -48,16 +48,19 @@ def environment_page(spec: EnvSpec) -> str:
     env = gym.make(spec.id)
     facts = {
         "Id": f"`{spec.id}`",
-        "Import": f'`import agentgym_flow` `gymnasium.make("{spec.id}")`',
+        "Make one": f'`import agentgym_flow` and `gymnasium.make("{spec.id}")`',
+        "Make many": f"`gymnasium.make_vec` gives `{spec.vector_entry_point or 'gymnasium.vector:SyncVectorEnv'}`",
         "Action space": f"`{env.action_space}`",
         "Observation space": f"`{env.observation_space}`",
         "Class": f"`{spec.entry_point}`",
-        "Vectorised": f"`{spec.vector_entry_point}`" if spec.vector_entry_point else "`gymnasium.make_vec`, `sync`",
         "Render modes": ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"]),
     }
     env.close()
     table = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
-    manual = inspect.getdoc(environment_class(spec)) or ""
+    manual = manual_of(spec.entry_point)
+    if spec.vector_entry_point:
+        batch = re.sub(r"^(#+ [A-Z])", r"#\1", manual_of(spec.vector_entry_point), flags=re.M)
+        manual += f"\n\n## As a batch\n{batch}"
     return f"# {spec.name}-v{spec.version}\n\n| | |\n|---|---|\n{table}\n{manual}\n"
 
 
@@ -76,13 +79,17 @@ def write_environment_pages(app: object) -> None:
 
 def point_to_manual(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Replace the Markdown manual of an environment class in the API reference by a pointer to its page."""
-    if inspect.isclass(obj) and issubclass(obj, gym.Env) and any(line.startswith("## ") for line in lines):
+    if (
+        inspect.isclass(obj)
+        and issubclass(obj, gym.Env | gym.vector.VectorEnv)
+        and any(line.startswith("## ") for line in lines)
+    ):
         lines[:] = [lines[0], "", "The manual is the environment's own page."]
 
 
 def mark_code(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Turn the single backticks that our docstrings put around code into reStructuredText's double ones."""
-    lines[:] = [re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", line) for line in lines]
+    lines[:] = re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines)).split("\n")
 
 
 def skip_tuple_fields(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:

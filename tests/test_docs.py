@@ -26,8 +26,6 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(
     r"^(?:<!-- (?P<mark>needs|not run): (?P<why>[^\n]+) -->\n)?```(?P<kind>python|console)\n(?P<code>.*?)^```$",
     re.M | re.S,
@@ -85,20 +83,20 @@ def play(python: Path, page: str, blocks: list[Block], folder: Path) -> None:
     assert not finished.returncode, f"an example of {page} fails\n{finished.stdout}{finished.stderr}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_examples_run_on_the_base_install(name: str, base_python: Path, tmp_path: Path) -> None:
-    blocks = [block for block in blocks_of((ROOT / name).read_text(encoding="utf-8")) if not block.needs]
-    if not blocks:
-        pytest.skip("no examples")
-    play(base_python, name, blocks, tmp_path)
+PAGES = {
+    page.relative_to(ROOT).as_posix(): blocks_of(page.read_text(encoding="utf-8"))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_examples_that_need_an_extra_run_with_it(name: str, tmp_path: Path) -> None:
-    blocks = blocks_of((ROOT / name).read_text(encoding="utf-8"))
-    if not any(block.needs for block in blocks):
-        pytest.skip("no example needs an extra")
-    play(Path(sys.executable), name, blocks, tmp_path)
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if any(not block.needs for block in blocks)])
+def test_examples_run_on_the_base_install(page: str, base_python: Path, tmp_path: Path) -> None:
+    play(base_python, page, [block for block in PAGES[page] if not block.needs], tmp_path)
+
+
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if any(block.needs for block in blocks)])
+def test_examples_that_need_an_extra_run_with_it(page: str, tmp_path: Path) -> None:
+    play(Path(sys.executable), page, PAGES[page], tmp_path)
 
 
 def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
