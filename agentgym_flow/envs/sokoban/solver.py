@@ -10,8 +10,9 @@ fewest pushes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import Any
 
 from agentgym_flow.envs.sokoban.bitboard import (
     WORDS,
@@ -34,10 +35,13 @@ MAX_EXPANSIONS = 200_000
 """States expanded before the search gives up; boards of ten by ten with four boxes stay far below."""
 
 MAX_COMPARED = 10_000
-"""States visited for the fewest moves among the plans with the fewest pushes; no limit with one box."""
+"""Placements visited for the fewest moves among the plans with the fewest pushes; no limit with one box."""
 
 State = tuple[int, int]
 """(mask of boxes, mask of the region the player can walk in)."""
+
+Arrivals = dict[int, tuple[int, int]]
+"""Mask of the player's cell -> (fewest moves to get there, the placement before the last push)."""
 
 
 class Deadlocks:
@@ -67,6 +71,9 @@ class Deadlocks:
         self.dead_squares = dead
         self._dead_beside = dead << 1 & dead >> 1
         self._dead_above_and_below = dead << width & dead >> width
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Deadlocks:
+        return self  # never changed after construction, so clones of an environment share it
 
     def _pull_distances(self, target: int) -> dict[int, int]:
         """Return cell -> fewest pushes of a lone box from there to `target`, by pulling it backwards."""
@@ -204,56 +211,84 @@ class _Search:
                     heapq.heappush(frontier, (done + bound, bound, -len(reached), after))
         return None
 
+    def _useful_pushes(self, boxes: int, left: int) -> list[tuple[int, Board]]:
+        """Return (mask of where the player stands, board after) of the pushes after which `left` more may suffice."""
+        width = self._tables.width
+        free = self._tables.floor & ~boxes
+        useful = []
+        for after in pushes(boxes, free, free, width):
+            if self.bound(after[0]) <= left:
+                box, moved = after[1], after[0] & ~boxes
+                useful.append((box * box // moved, after))  # the stand mirrors the box's new cell: indices add up
+        return useful
+
     def fewest_moves(self, start: Board, count: int, max_compared: int) -> list[int] | None:
         """Return the placements along a solution of `count` pushes, the optimum, that has the fewest moves.
 
-        A dynamic program over (boxes, player's cell), push by push. Returns None when it would visit more than
-        `max_compared` states of a level with several boxes.
+        A dynamic program, push by push: for every placement, the fewest moves that bring the player to each cell where
+        a push can leave it. Returns None when it would visit more than `max_compared` placements of several boxes.
         """
         width, floor = self._tables.width, self._tables.floor
-        layers: list[dict[Board, tuple[int, Board | None]]] = [{start: (0, None)}]
+        layers: list[dict[int, Arrivals]] = [{start[0]: {start[1]: (0, 0)}}]
         visited = 0
         for done in range(1, count + 1):
-            layer: dict[Board, tuple[int, Board | None]] = {}
             visited += len(layers[-1])
             if visited > max_compared and start[0].bit_count() > 1:
                 return None
-            for before, (moves, _) in layers[-1].items():
-                boxes, player = before
-                free = floor & ~boxes
-                for walked, cells in _walks_to_boxes(player, boxes, free, width):
-                    for after in pushes(boxes, cells, free, width):
-                        if done + self.bound(after[0]) > count:
-                            continue
-                        known = layer.get(after)
-                        if known is None or moves + walked + 1 < known[0]:
-                            layer[after] = (moves + walked + 1, before)
+            layer: dict[int, Arrivals] = {}
+            for boxes, players in layers[-1].items():
+                options = self._useful_pushes(boxes, count - done)
+                stands = 0
+                for stand, _ in options:
+                    stands |= stand
+                for moves, cells in _wave(players, stands, floor & ~boxes, width):
+                    for stand, (after, player) in options:
+                        if stand & cells:
+                            arrivals = layer.setdefault(after, {})
+                            if player not in arrivals or moves + 1 < arrivals[player][0]:
+                                arrivals[player] = (moves + 1, boxes)
             layers.append(layer)
-        last = layers[-1]
-        board: Board | None = min(last, key=lambda end: last[end][0])
-        placements = []
-        for layer in reversed(layers):
-            assert board is not None
-            placements.append(board[0])
-            board = layer[board][1]
+        return self._backtrack(layers)
+
+    def _backtrack(self, layers: list[dict[int, Arrivals]]) -> list[int]:
+        """Return the placements along the way that `fewest_moves` found."""
+        width, floor = self._tables.width, self._tables.floor
+        ((boxes, players),) = layers[-1].items()
+        player = min(players, key=lambda cell: players[cell][0])
+        placements = [boxes]
+        for layer, before in zip(layers[:0:-1], layers[-2::-1], strict=True):
+            moves, boxes = layer[boxes][player]
+            stand = player * player // (placements[-1] & ~boxes)
+            for player, (earlier, _) in before[boxes].items():
+                arrival = next(iter(_wave({player: (earlier, 0)}, stand, floor & ~boxes, width)), None)
+                if arrival is not None and arrival[0] + 1 == moves:
+                    break
+            placements.append(boxes)
         return placements[::-1]
 
 
-def _walks_to_boxes(player: int, boxes: int, free: int, width: int) -> list[tuple[int, int]]:
-    """Return (moves, mask of the cells beside boxes that are so many moves away), nearest first."""
-    beside = (boxes << 1 | boxes >> 1 | boxes << width | boxes >> width) & free
-    found = []
-    reached = front = player
-    moves = 0
-    while front and beside:
-        if front & beside:
-            found.append((moves, front & beside))
-            beside &= ~front
-        grown = (reached | reached << 1 | reached >> 1 | reached << width | reached >> width) & free
-        front = grown & ~reached
-        reached = grown
+def _wave(starts: Arrivals, goals: int, free: int, width: int) -> Iterator[tuple[int, int]]:
+    """Yield (fewest moves to get there, mask of cells) for the cells of `goals`, nearest first.
+
+    Args:
+        starts: where the player may be, and after how many moves.
+        goals: mask of the cells of interest.
+        free: mask of the cells the player can walk on.
+        width: columns of the board.
+    """
+    waiting = sorted(((moves, player) for player, (moves, _) in starts.items()), reverse=True)
+    reached = front = moves = 0
+    while goals and (front or waiting):
+        if not front:
+            moves = waiting[-1][0]
+        while waiting and waiting[-1][0] <= moves:
+            front |= waiting.pop()[1]
+        reached |= front
+        if front & goals:
+            yield moves, front & goals
+            goals &= ~front
+        front = (front << 1 | front >> 1 | front << width | front >> width) & free & ~reached
         moves += 1
-    return found
 
 
 def _placements(reached: Mapping[State, tuple[int, State | None]], end: State) -> list[int]:
@@ -276,14 +311,14 @@ def solve(
     """Return a plan with the fewest pushes that solves the level from any state, as words of `bitboard.WORDS`.
 
     Among push-optimal plans it has the fewest moves: always with one box, and with more unless that means comparing
-    more than `MAX_COMPARED` states. Equal input gives the equal plan.
+    more than `max_compared` placements. Equal input gives the equal plan.
 
     Args:
         level: the walls and targets, and where the start is not given, the start.
         player: flat index of the player, a cell that the level's player could walk to; None for the level's own.
         boxes: flat indices of the boxes, as many as targets; None for the level's own.
         max_expansions: states the search may expand.
-        max_compared: states that may be compared for fewer moves; 0 takes the first push-optimal plan found.
+        max_compared: placements that may be compared for fewer moves; 0 takes the first push-optimal plan found.
 
     Returns:
         The plan, `[]` when every box is on a target, None when the state cannot be solved.
