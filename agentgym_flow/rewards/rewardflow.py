@@ -95,7 +95,7 @@ class RewardFlow(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     @scale.setter
     def scale(self, value: float) -> None:
-        self._shaping.scale = float(value)
+        self._shaping.scale = value
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; `info` has the potential of the first state."""

@@ -48,9 +48,7 @@ class Shaping:
             raise UnknownOption.among(update, get_args(UpdateTime))
         if not 0.0 <= gamma <= 1.0:
             raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")
-        if not np.isfinite(scale):
-            raise BadSetting(f"scale must be a finite number, got {scale!r}")
-        self.scale = float(scale)
+        self.scale = scale
         self.invariant = shaping == "invariant"
         # The published form has no discount: its sum over an episode is the difference of the end potentials.
         self.discount = float(gamma) if self.invariant else 1.0
@@ -58,6 +56,17 @@ class Shaping:
         self.success_fn = success_fn
         self.graphs = GraphStore() if graphs is None else graphs
         self.update = update
+
+    @property
+    def scale(self) -> float:
+        """The weight of the shaping; a finite number, or `BadSetting` is raised."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        if not np.isfinite(value):
+            raise BadSetting(f"scale must be a finite number, got {value!r}")
+        self._scale = float(value)
 
     def state_key(self, observation: Any, info: Mapping[str, Any]) -> str:
         """Return the key of the present state. Raises `BadSetting` when there is none, or it is of another type."""
@@ -122,7 +131,8 @@ class EpisodeShaper:
         node = outcome_node(key, terminated=terminated, success=success)
         if info.get("action_valid", True):  # an invalid action is no step of the task, and its text may be anything
             self._observe(action, node, success)
-        potential = 0.0 if terminated and not success else self._potential_of(node)
+        # The flag says what a success and a failed ending are worth, also where the graph may not learn or is full.
+        potential = 1.0 if success else 0.0 if terminated else self._potential_of(node)
         ended = terminated or truncated
         # An end has potential 0, the time limit's too: else the return keeps a term that depends on the policy.
         counted = 0.0 if ended and self._shaping.invariant else potential

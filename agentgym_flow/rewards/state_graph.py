@@ -265,14 +265,16 @@ class StateGraph:
             )
             for key in data["keys"]:
                 graph._intern(str(key))
-            for tail, action, head, visits in data["steps"]:
-                graph._count(tail, action, head, visits)
+            places = range(len(graph))
+            for src, action, dst, visits in data["steps"]:
+                tail, head = places.index(src), places.index(dst)  # ValueError for a state that is not there
+                graph._count(tail, str(action), head, int(visits))
                 if tail != head:
                     graph._behind[head].add(tail)
                     if graph.edge_mode == "symmetric":
                         graph._behind[tail].add(head)
             for node in data["successes"]:
-                graph._distances[node] = 0
+                graph._distances[places.index(node)] = 0
             graph.refused = int(data["refused"])
         except (KeyError, TypeError, IndexError, ValueError) as error:
             if isinstance(error, BadData):

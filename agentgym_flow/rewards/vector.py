@@ -84,7 +84,7 @@ class VectorRewardFlow(VectorWrapper[Any, Any, Any, Any, Any]):
 
     @scale.setter
     def scale(self, value: float) -> None:
-        self._shaping.scale = float(value)
+        self._shaping.scale = value
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

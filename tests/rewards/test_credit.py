@@ -1,0 +1,360 @@
+"""Golden numbers of the worked example, published and recommended, and what must hold for every batch."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+from agentgym_flow.rewards import group_graph, relabel
+from agentgym_flow.rewards.credit import CREDIT, Norm, gigpo, graphgpo, grpo, rewardflow, rloo
+
+EVERY = sorted(CREDIT)
+
+
+def close(actual, expected, tolerance=5e-5):
+    assert [len(row) for row in actual] == [len(row) for row in expected]
+    for row, of_row in zip(actual, expected, strict=True):
+        assert row == pytest.approx(of_row, abs=tolerance)
+
+
+# ---------------------------------------------------------------- the worked example, as the released code computes it
+def test_published_rewardflow(worked_example):
+    expected = [
+        [6.9143, 6.3143, 5.7143],
+        [-3.0857, -4.5857, -3.0857, -4.5857],
+        [6.9143, 7.8143, 5.7143],
+        [-11.1857, -4.2857, -4.2857, -4.2857],
+    ]
+    close(rewardflow([worked_example], compat=True)[0], expected)
+
+
+def test_published_rewardflow_with_symmetric_edges(worked_example):
+    """Only V(X) changes, to 7.29: the first step of the last attempt is -0.81, and the mean at S (-0.81 + 0.9) / 6."""
+    at_s = (-0.81 + 0.9) / 6
+    won, lost = 10 - 60 / 14, -60 / 14
+    expected = [
+        [won - at_s, won + 0.9 - 0.3, won],
+        [lost - at_s, lost - 0.3, lost - at_s, lost - 0.3],
+        [won - at_s, won + 0.9 - at_s, won],
+        [lost - 0.81 - at_s, lost, lost, lost],
+    ]
+    close(rewardflow([worked_example], compat=True, edges="symmetric")[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("norm", "expected"),
+    [
+        (
+            "mean",
+            [
+                [9.6143, 11.7143, 5.7143],
+                [-8.4857, -7.2857, -8.4857, -7.2857],
+                [9.6143, 10.5143, 5.7143],
+                [-8.4857, -4.2857, -4.2857, -4.2857],
+            ],
+        ),
+        (
+            "std",
+            [
+                [1.9582, 2.2674, 1.1127],
+                [-1.7451, -1.4119, -1.7451, -1.4119],
+                [1.9582, 2.1533, 1.1127],
+                [-1.7451, -0.8345, -0.8345, -0.8345],
+            ],
+        ),
+    ],
+)
+def test_published_gigpo(worked_example, norm, expected):
+    close(gigpo([worked_example], gamma=0.9, norm=norm, compat=True)[0], expected)
+
+
+@pytest.mark.parametrize(("credit", "won", "lost"), [(grpo, 1.1127, -0.8345), (rloo, 6.1538, -4.6154)])
+def test_published_baselines(worked_example, credit, won, lost):
+    expected = [[won] * 3, [lost] * 4, [won] * 3, [lost] * 4]
+    close(credit([worked_example], compat=True)[0], expected)
+
+
+# ---------------------------------------------------------------- the worked example, as it should be
+def test_recommended_rewardflow(worked_example):
+    expected = [
+        [0.62, 0.83, 0.50],
+        [-0.38, -0.26, -0.38, -1.07],
+        [0.62, 0.71, 0.50],
+        [-1.19, -0.50, -0.50, -0.50],
+    ]
+    close(rewardflow([worked_example])[0], expected, 1e-12)
+
+
+def test_recommended_gigpo(worked_example):
+    expected = [
+        [0.89, 1.10, 0.50],
+        [-0.92, -0.80, -0.92, -0.80],
+        [0.89, 0.98, 0.50],
+        [-0.92, -0.50, -0.50, -0.50],
+    ]
+    close(gigpo([worked_example], gamma=0.9)[0], expected, 1e-12)
+
+
+def test_recommended_baselines(worked_example):
+    z, others = 0.5 / (math.sqrt(1 / 3) + 1e-6), 4 / 3 * 0.5
+    close(grpo([worked_example])[0], [[z] * 3, [-z] * 4, [z] * 3, [-z] * 4], 1e-12)
+    assert z == pytest.approx(0.8660, abs=5e-5)
+    close(rloo([worked_example])[0], [[others] * 3, [-others] * 4, [others] * 3, [-others] * 4], 1e-12)
+    close(grpo([worked_example], norm="mean")[0], [[0.5] * 3, [-0.5] * 4, [0.5] * 3, [-0.5] * 4], 1e-12)
+
+
+def test_a_good_move_of_a_lost_attempt_is_credited(worked_example):
+    """S -> A in the second attempt leads where success is known: above the mean for RewardFlow, below it for GiGPO."""
+    of_episode = grpo([worked_example], norm="mean")[0][1][0]
+    assert rewardflow([worked_example])[0][1][0] - of_episode == pytest.approx(0.12)
+    assert gigpo([worked_example], gamma=0.9)[0][1][0] - of_episode == pytest.approx(-0.42)
+
+
+def test_rewardflow_with_standard_deviations_is_graphgpo(worked_example):
+    """GraphGPO from its definition: r * gamma ** (distance after + 1), standardised among steps from one state."""
+    graph = group_graph(worked_example)
+    score = {"S": 3, "A": 3, "B": 2, "X": None, "W": 1}
+    assert {k: None if v is None else v - 1 for k, v in score.items() if k != "W"} == {
+        k: graph.distance(k) for k in "SABX"
+    }
+    steps = [(e, t, turn) for e, episode in enumerate(worked_example) for t, turn in enumerate(episode.turns)]
+    expected = [[0.0] * len(e.turns) for e in worked_example]
+    outcomes = grpo([worked_example], norm="std")[0]
+    for e, t, turn in steps:
+        peers = [0.0 if score[p.next_state_key] is None else 10 * 0.9 ** score[p.next_state_key]
+                 for _, _, p in steps if p.state_key == turn.state_key]  # fmt: skip
+        own = 0.0 if score[turn.next_state_key] is None else 10 * 0.9 ** score[turn.next_state_key]
+        mean = sum(peers) / len(peers)
+        spread = math.sqrt(sum((p - mean) ** 2 for p in peers) / max(1, len(peers) - 1))
+        expected[e][t] = outcomes[e][t] + (0.0 if spread < 1e-12 else (own - mean) / spread)
+    close(graphgpo([worked_example])[0], expected, 2e-4)
+    assert graphgpo([worked_example]) == rewardflow([worked_example], norm="std")
+
+
+# ---------------------------------------------------------------- edge cases
+def test_published_success_on_the_last_turn_is_lost(make_episode):
+    """Nobody else succeeded, so the published graph has no value; the last step gets the raw 10."""
+    group = Group([make_episode("sabW", "success"), make_episode("sac", "cut")])
+    compat = rewardflow([group], compat=True, weight=1.0)[0]
+    baseline = 10 * 3 / 5
+    assert compat[0] == pytest.approx([10 - baseline] * 3)  # b is a singleton: even the 10 is lost there
+    both = Group([make_episode("sabW", "success"), make_episode("sabb", "cut")])
+    compat = rewardflow([both], compat=True)[0]
+    assert compat[0] == pytest.approx([5.0, 5.0, 10.0])
+    assert compat[1] == pytest.approx([-5.0, -5.0, -10.0])
+    assert rewardflow([both])[0][0] == pytest.approx([0.5, 0.5, 0.5 + (1 - 0.9) / 2])
+
+
+def test_published_loop_runs_as_long_as_the_longest_episode_of_the_batch(make_episode, worked_example):
+    longer = Group([make_episode("sabcde", "cut", task_key="maze:2")])
+    alone, together = (rewardflow(batch, compat=True)[0] for batch in ([worked_example], [worked_example, longer]))
+    assert alone[1][3] != together[1][3]  # the last A -> X is seen now: -8.1 from 8.1 to 0
+    assert together[1][3] == pytest.approx(-60 / 14 - 8.1 - (0.9 - 8.1) / 3)
+
+
+def test_all_succeed_and_short_routes_still_win(make_episode):
+    group = Group([make_episode("sW", "success"), make_episode("saW", "success")])
+    short, long = rewardflow([group])[0]
+    assert short[0] == pytest.approx(0.05)
+    assert long == pytest.approx([-0.05, 0.0])
+
+
+def test_no_success_leaves_no_signal(make_episode):
+    group = Group([make_episode("sab", "cut"), make_episode("sac", "fail")])
+    for name in EVERY:
+        assert CREDIT[name]([group]) == [[[0.0, 0.0], [0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_an_episode_alone_gets_nothing_but_in_compat_its_raw_outcome(name, make_episode):
+    group = Group([make_episode("sW", "success")])
+    assert CREDIT[name]([group]) == [[[0.0]]]
+    assert CREDIT[name]([group], compat=True)[0][0][0] == pytest.approx(10.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_zero_variance_gives_exactly_zero(name, make_episode):
+    group = Group([make_episode("sab", "cut", rewards=[0.1, 0.2], attempt=i) for i in range(3)])
+    for outcome in ("success", "return"):
+        assert CREDIT[name]([group], outcome=outcome) == [[[0.0, 0.0]] * 3]
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("compat", [False, True])
+def test_episodes_without_turns_and_empty_batches(name, compat, make_episode):
+    assert CREDIT[name]([], compat=compat) == []
+    empty = Group([make_episode("s"), make_episode("s")])
+    assert CREDIT[name]([empty], compat=compat) == [[[], []]]
+    mixed = CREDIT[name]([Group([make_episode("s"), make_episode("sW", "success")])], compat=compat)
+    assert [len(row) for row in mixed[0]] == [0, 1]
+    assert mixed[0][1][0] > 0  # an attempt that never moved has failed
+
+
+def test_statistics_per_turn_let_long_attempts_weigh_more(make_episode):
+    group = Group([make_episode("sW", "success"), make_episode("sabc", "cut")])
+    assert grpo([group], norm="mean")[0] == [[0.5], [-0.5] * 3]
+    assert grpo([group], norm="mean", statistics="turn")[0] == [[0.75], [-0.25] * 3]
+    assert grpo([group], norm="mean", statistics="episode", compat=True)[0] == [[5.0], [-5.0] * 3]
+
+
+def test_scopes(make_episode):
+    def group(task_key, source, *ends):
+        return Group([make_episode("sW", end, task_key=task_key, source=source) for end in ends])
+
+    batch = [group("1", "math", "success", "fail"), group("2", "math", "fail", "fail"), group("3", "code", "success")]
+
+    def first_turns(scope):
+        return [[row[0] for row in rows] for rows in grpo(batch, norm="mean", scope=scope)]
+
+    assert first_turns("group") == [[0.5, -0.5], [0.0, 0.0], [0.0]]
+    assert first_turns("source") == [[0.75, -0.25], [-0.25, -0.25], [0.0]]
+    assert first_turns("batch") == [pytest.approx([0.6, -0.4]), pytest.approx([-0.4, -0.4]), pytest.approx([0.6])]
+
+
+def test_turns_are_compared_within_their_own_group_only(make_episode):
+    group = Group([make_episode("sW", "success"), make_episode("sX", "fail")])
+    once = rewardflow([group])
+    assert rewardflow([group, Group([make_episode("sX", "fail", task_key="other")])])[0] == once[0]
+    assert gigpo([group, group])[0] == gigpo([group])[0]
+
+
+def test_returns_as_outcome(make_episode):
+    group = Group([make_episode("sab", "cut", rewards=[-0.1, 1.0]), make_episode("sac", "cut", rewards=[-0.1, -0.1])])
+    assert grpo([group], norm="mean", outcome="return")[0] == [pytest.approx([0.55] * 2), pytest.approx([-0.55] * 2)]
+    of_turns = gigpo([group], outcome="return", gamma=0.5)[0]
+    assert of_turns[0] == pytest.approx([0.55 + 0.275, 0.55 + 0.55])
+    assert grpo([group], norm="mean", outcome="return", compat=True) == grpo([group], norm="mean", outcome="return")
+
+
+def test_weight_zero_leaves_the_episode(worked_example):
+    for credit in (gigpo, rewardflow):
+        assert credit([worked_example], weight=0.0) == grpo([worked_example], norm="mean")
+    half, whole = (rewardflow([worked_example], weight=w)[0][1][3] for w in (0.5, 1.0))
+    assert half - -0.5 == pytest.approx((whole - -0.5) / 2)
+
+
+def test_bridged_turns_are_compared_in_the_state_before(make_episode):
+    tried = make_episode("sNaW", "success", invalid=[0])
+    group = Group([tried, make_episode("sX", "fail")])
+    plain, bridged = rewardflow([group])[0], rewardflow([group], bridge_noops=True)[0]
+    assert plain[0][1] == pytest.approx(0.5)  # alone in "Nothing happens."
+    assert bridged[0][:2] == pytest.approx([0.5 + 0.81 - 0.57, 0.5 + 0.9 - 0.57])  # 0.57 = (0.81 + 0.9 + 0) / 3
+
+
+# ---------------------------------------------------------------- errors
+@pytest.mark.parametrize("setting", ["outcome", "scope", "statistics", "norm"])
+def test_unknown_words_are_refused(setting, worked_example):
+    for name in EVERY:
+        if setting in inspect.signature(CREDIT[name]).parameters:
+            with pytest.raises(UnknownOption, match="Known:"):
+                CREDIT[name]([worked_example], **{setting: "groups"})
+
+
+def test_numbers_that_cannot_work_are_refused(worked_example, make_episode):
+    with pytest.raises(BadSetting, match="gamma"):
+        gigpo([worked_example], gamma=1.5)
+    with pytest.raises(BadSetting, match="gamma"):
+        rewardflow([worked_example], gamma=0.0)
+    with pytest.raises(BadSetting, match="weight"):
+        rewardflow([worked_example], weight=math.nan)
+    spoilt = Group([make_episode("sa", rewards=[math.nan])])
+    for name in EVERY:
+        with pytest.raises(BadData, match="not finite"):
+            CREDIT[name]([spoilt], outcome="return")
+
+
+# ---------------------------------------------------------------- what holds for every batch
+@st.composite
+def groups(draw, make_episode):
+    walks = draw(
+        st.lists(
+            st.tuples(st.text("abc", max_size=6), st.sampled_from(["success", "fail", "cut"])), min_size=1, max_size=5
+        )
+    )
+    attempts = []
+    for i, (path, end) in enumerate(walks):
+        rewards = draw(st.lists(st.integers(-4, 4), min_size=len(path), max_size=len(path)))
+        attempts.append(make_episode("s" + path, end, attempt=i, rewards=[r / 4 for r in rewards]))
+    return Group(attempts)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(data=st.data())
+def test_advantages_are_finite_and_have_the_shape_of_the_batch(name, make_episode, data):
+    batch = data.draw(st.lists(groups(make_episode), max_size=3))
+    for outcome in ("success", "return"):
+        for compat in (False, True):
+            found = CREDIT[name](batch, outcome=outcome, compat=compat)
+            assert [[len(row) for row in rows] for rows in found] == [[len(e.turns) for e in g] for g in batch]
+            assert all(math.isfinite(a) for rows in found for row in rows for a in row)
+
+
+@given(data=st.data(), outcome=st.sampled_from(["success", "return"]), norm=st.sampled_from(get_args(Norm)))
+def test_means_are_zero(make_episode, data, outcome, norm):
+    group = data.draw(groups(make_episode))
+    played = [e for e in range(len(group)) if group.episodes[e].turns]
+    of_episodes = grpo([group], outcome=outcome, norm=norm)[0]
+    if len(played) == len(group):
+        assert sum(of_episodes[e][0] for e in played) == pytest.approx(0.0, abs=1e-9)
+    per_turn = grpo([group], outcome=outcome, norm=norm, statistics="turn")[0]
+    assert sum(a for row in per_turn for a in row) == pytest.approx(0.0, abs=1e-9)
+    for credit in (gigpo, rewardflow):
+        whole = credit([group], outcome=outcome, norm=norm)[0]
+        sums: dict[str, float] = {}
+        for e, episode in enumerate(group):
+            for t, turn in enumerate(episode.turns):
+                sums[turn.state_key] = sums.get(turn.state_key, 0.0) + whole[e][t] - of_episodes[e][t]
+        assert list(sums.values()) == pytest.approx([0.0] * len(sums), abs=1e-9)
+
+
+@given(data=st.data(), shift=st.integers(-3, 3), factor=st.sampled_from([0.5, 2.0, 8.0]))
+def test_shifting_and_scaling_rewards(make_episode, data, shift, factor):
+    """Powers of two and quarters are exact in floats, so equality is too where nothing is divided by a deviation."""
+    paths, quarters = st.text("abc", min_size=3, max_size=3), st.lists(st.integers(-4, 4), min_size=3, max_size=3)
+    walks = data.draw(st.lists(st.tuples(paths, quarters), min_size=2, max_size=5))
+
+    def batch(scale, offset):
+        return [Group([make_episode("s" + p, rewards=[scale * (r / 4 + offset) for r in rs]) for p, rs in walks])]
+
+    for credit, keywords in ((grpo, {"norm": "mean"}), (rloo, {}), (gigpo, {"gamma": 0.5})):
+        base = credit(batch(1.0, 0.0), outcome="return", **keywords)[0]
+        moved = credit(batch(factor, 0.0), outcome="return", **keywords)[0]
+        close([[factor * a for a in row] for row in base], moved, 1e-9)
+        if credit is not gigpo:
+            close(base, credit(batch(1.0, shift), outcome="return", **keywords)[0], 1e-9)
+    for credit in (grpo, graphgpo):
+        standard = credit(batch(1.0, 0.0), outcome="return")[0]
+        close(standard, credit(batch(factor, shift), outcome="return")[0], 1e-4)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_the_order_of_attempts_does_not_matter(name, make_episode, data, seed):
+    group = data.draw(groups(make_episode))
+    order = list(range(len(group)))
+    random.Random(seed).shuffle(order)
+    other = Group([group.episodes[i] for i in order])
+    for outcome in ("success", "return"):
+        straight, shuffled = CREDIT[name]([group], outcome=outcome)[0], CREDIT[name]([other], outcome=outcome)[0]
+        assert shuffled == [straight[i] for i in order]  # exactly: sums do not depend on order
+
+
+@given(data=st.data())
+def test_rewardflow_is_the_difference_of_potentials_among_turns_in_one_state(make_episode, data):
+    """Subtracting the potential of the state left changes nothing, as all turns compared left the same state."""
+    group = data.draw(groups(make_episode))
+    relabel(group)
+    found, of_episodes = rewardflow([group])[0], grpo([group], norm="mean")[0]
+    for e, episode in enumerate(group):
+        for t, turn in enumerate(episode.turns):
+            peers = [p.phi_next - p.phi for p in group.turns if p.anchor == turn.anchor]
+            expected = turn.phi_next - turn.phi - sum(peers) / len(peers)
+            assert found[e][t] - of_episodes[e][t] == pytest.approx(expected, abs=1e-9)
