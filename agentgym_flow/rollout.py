@@ -7,6 +7,7 @@ which slots become free. So the same starts give the same episodes at any batch 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from agentgym_flow.core import TextEnv, check_positive
@@ -124,10 +125,16 @@ class _Slot:
             )
         except Exception as error:
             view.episode.meta[ERROR] = {"class": type(error).__name__, "message": str(error)}
-            self._recorder = None  # its state is anyone's guess: the next start gets a fresh environment
+            self._discard()
             return True
         view.observation, view.info = recorder.observation, recorder.info
         return turn.terminated or turn.truncated or (stop is not None and stop(view))
+
+    def _discard(self) -> None:
+        # Its state is anyone's guess, so the next start gets a fresh one; closing it may fail for the same reason.
+        with suppress(Exception):
+            self.close()
+        self._recorder = None
 
     def close(self) -> None:
         """Close the environment, if one was made."""

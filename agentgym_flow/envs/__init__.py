@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import UnknownEnvironment
@@ -31,7 +32,8 @@ def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
         raise UnknownEnvironment.among(
             env_id, sorted(name for name in gym.registry if name.startswith("agentgym_flow/"))
         )
-    env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
-    if not isinstance(env, TextEnv):
-        raise UnknownEnvironment(f"{env_id} is no text environment: {type(env).__name__} is not a TextEnv")
-    return env
+    creator = gym.registry[env_id].entry_point
+    kind = load_env_creator(creator) if isinstance(creator, str) else creator
+    if not (isinstance(kind, type) and issubclass(kind, TextEnv)):
+        raise UnknownEnvironment(f"{env_id} is no text environment: its entry point is not a subclass of TextEnv")
+    return cast("TextEnv", gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped)

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.episode import Episode
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownSplit
+from agentgym_flow.evaluation import Evaluation, bootstrap, evaluate, paired_difference, wilson
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
+from agentgym_flow.replay import verify_log
+
+CAVE = "example/Cave-v0"
+
+
+def clumsy(name: str, act: Callable[[View], str]) -> FunctionPolicy:
+    return FunctionPolicy(name, lambda views: [Move(act(view)) for view in views])
+
+
+class TestIntervals:
+    @staticmethod
+    @pytest.mark.parametrize(
+        ("successes", "count", "expected"),
+        # Worked by hand from Wilson's formula with z = 1.95996; the third is the example of Newcombe (1998), 81 of 263.
+        [(0, 10, (0.0, 0.2775)), (10, 10, (0.7225, 1.0)), (81, 263, (0.2553, 0.3662)), (350, 500, (0.6584, 0.7385))],
+    )
+    def test_wilson(successes: int, count: int, expected: tuple[float, float]) -> None:
+        assert wilson(successes, count) == pytest.approx(expected, abs=5e-5)
+
+    @staticmethod
+    @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+    def test_wilson_holds_the_share_and_is_symmetric(case: tuple[int, int]) -> None:
+        successes, count = case
+        low, high = wilson(successes, count)
+        assert 0 <= low <= successes / count <= high <= 1
+        assert wilson(count - successes, count) == pytest.approx((1 - high, 1 - low))
+
+    @staticmethod
+    def test_bootstrap_is_pinned() -> None:
+        values = [1.0] * 30 + [0.0] * 70
+        assert bootstrap(values) == (0.21, 0.39)
+        assert bootstrap([0.1 * i for i in range(17)]) == pytest.approx(
+            (0.5705882352941176, 1.035294117647059), abs=1e-12
+        )
+
+    @staticmethod
+    def test_bootstrap_agrees_with_the_normal_theory() -> None:
+        values = [math.sin(i) for i in range(1000)]
+        low, high = bootstrap(values)
+        error = np.std(values) / math.sqrt(len(values))
+        assert low == pytest.approx(np.mean(values) - 1.96 * error, abs=0.1 * error)
+        assert high == pytest.approx(np.mean(values) + 1.96 * error, abs=0.1 * error)
+
+    @staticmethod
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+    def test_bootstrap_stays_within_the_values(values: list[float]) -> None:
+        low, high = bootstrap(values)
+        assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+
+
+class TestSummary:
+    @staticmethod
+    def test_figures_are_those_of_the_episodes() -> None:
+        result, episodes = evaluate(RandomPolicy(), CAVE, split="train", num_episodes=40)
+        assert (result.policy, result.env_id, result.split, result.episodes) == ("random", CAVE, "train", 40)
+        assert result.success == sum(e.success for e in episodes) / 40 == result.score
+        assert 0 < result.success < 1
+        assert result.mean_return == pytest.approx(sum(e.total_reward for e in episodes) / 40)
+        assert result.mean_length == sum(len(e.turns) for e in episodes) / 40
+        assert result.truncated_rate == sum(e.truncated for e in episodes) / 40
+        assert result.success_interval == wilson(round(result.success * 40), 40)
+        assert (result.invalid_rate, result.errors, result.failed_requests) == (0, 0, 0)
+
+    @staticmethod
+    def test_troubles_are_counted() -> None:
+        _, episodes = evaluate(clumsy("mute", lambda view: ""), CAVE, num_episodes=4)
+        episodes[0].meta["error"] = {"class": "OSError", "message": ""}
+        episodes[1].meta["failed_requests"] = [{"turn": 0, "failure": "x"}, {"turn": 1, "failure": "x"}]
+        result = Evaluation.of(episodes, "mute")
+        assert (result.errors, result.failed_requests, result.invalid_rate) == (1, 2, 1.0)
+        assert str(result) == (
+            "mute on example/Cave-v0 test: success 0.0% [0.0%, 49.0%], score 0.000, return -2.00, 20.0 steps, "
+            "4 episodes, 1 errors, 2 failed requests"
+        )
+
+    @staticmethod
+    def test_it_is_plain_data() -> None:
+        result, _ = evaluate(ExpertPolicy(), CAVE, num_episodes=3)
+        row = json.loads(json.dumps(result.as_dict()))
+        assert row["success"] == 1.0
+        assert row["success_interval"] == [pytest.approx(0.4385, abs=1e-4), 1.0]
+
+    @staticmethod
+    def test_an_evaluation_is_of_one_thing() -> None:
+        _, test = evaluate(ExpertPolicy(), CAVE, num_episodes=1)
+        _, train = evaluate(ExpertPolicy(), CAVE, split="train", num_episodes=1)
+        for mixed in ([], test + train):
+            with pytest.raises(BadSetting, match="one environment and split"):
+                Evaluation.of(mixed, "x")
+
+
+class TestTasks:
+    @staticmethod
+    def test_episode_i_is_task_i_and_tasks_come_again_as_the_next_attempt() -> None:
+        _, episodes = evaluate(RandomPolicy(), CAVE, num_episodes=20, seed=100)
+        assert [(e.task, e.seed, e.attempt) for e in episodes] == [(i % 8, 100 + i, i // 8) for i in range(20)]
+
+    @staticmethod
+    def test_the_batch_changes_nothing() -> None:
+        one = evaluate(RandomPolicy(), CAVE, num_episodes=20, num_envs=1)
+        assert evaluate(RandomPolicy(), CAVE, num_episodes=20, num_envs=7) == one
+
+    @staticmethod
+    def test_arguments_of_the_environment() -> None:
+        _, episodes = evaluate(RandomPolicy(), CAVE, num_episodes=2, env_kwargs={"rooms": 3, "max_steps": 4})
+        assert all((e.kwargs["rooms"], e.max_steps) == (3, 4) for e in episodes)
+
+    @staticmethod
+    def test_what_does_not_exist() -> None:
+        with pytest.raises(UnknownEnvironment, match="Did you mean 'agentgym_flow/Sokoban-v0'"):
+            evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v1")
+        with pytest.raises(UnknownEnvironment, match="no text environment"):
+            evaluate(RandomPolicy(), "CartPole-v1", env_kwargs={})
+        with pytest.raises(UnknownSplit, match="Did you mean 'valid'"):
+            evaluate(RandomPolicy(), CAVE, split="vald")
+        with pytest.raises(UnknownData):
+            evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v0", env_kwargs={"data": "no-such-data"})
+        for settings in ({"num_episodes": 0}, {"seed": -1}, {"num_envs": 0}):
+            with pytest.raises(BadSetting, match=next(iter(settings))):
+                evaluate(RandomPolicy(), CAVE, **settings)  # type: ignore[arg-type]
+
+    @staticmethod
+    def test_official_data(sample_data: Path, tmp_path: Path) -> None:
+        levels = sample_data / "boxoban" / "unfiltered-valid.txt"
+        log = tmp_path / "log.jsonl.gz"
+        result, episodes = evaluate(
+            ExpertPolicy(), "agentgym_flow/Sokoban-v0", num_episodes=3, env_kwargs={"data": levels}, log=log
+        )
+        assert result.success == 1.0
+        assert list(episodes[0].data) == ["unfiltered-valid"]
+        assert str(sample_data) not in json.dumps([logged.line() for logged in read_log(log)])
+        elsewhere = tmp_path / "renamed.txt"
+        elsewhere.write_bytes(levels.read_bytes())
+        assert verify_log(log, {"unfiltered-valid": elsewhere}).ok
+
+
+class TestLog:
+    @staticmethod
+    def test_the_log_is_in_the_order_of_tasks_whatever_the_batch(tmp_path: Path) -> None:
+        for num_envs in (1, 5, 64):
+            evaluate(RandomPolicy(), CAVE, num_episodes=30, num_envs=num_envs, log=tmp_path / f"{num_envs}.jsonl.gz")
+        assert [logged.seed for logged in read_log(tmp_path / "5.jsonl.gz")] == list(range(30))
+        assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
+        assert {logged.meta["policy"] for logged in read_log(tmp_path / "5.jsonl.gz") if logged.meta} == {"random"}
+
+    @staticmethod
+    def test_ctrl_c_keeps_every_finished_episode(tmp_path: Path) -> None:
+        finished: list[int] = []
+
+        def act(view: View) -> str:
+            if len(finished) == 9:
+                raise KeyboardInterrupt
+            # The first task never ends, so all others wait for it.
+            return "left" if view.episode.seed == 0 else view.env.expert_action() or "left"
+
+        def count(episode: Episode) -> None:
+            finished.append(episode.seed)
+
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(
+                clumsy("stopped", act),
+                CAVE,
+                num_episodes=30,
+                num_envs=3,
+                env_kwargs={"max_steps": 1000},
+                log=tmp_path / "log.jsonl",
+                on_episode=count,
+            )
+        assert [logged.seed for logged in read_log(tmp_path / "log.jsonl")] == sorted(finished)
+        assert len(finished) == 9
+        assert verify_log(tmp_path / "log.jsonl").ok
+
+    @staticmethod
+    def test_an_error_leaves_no_log(tmp_path: Path) -> None:
+        with pytest.raises(ZeroDivisionError):
+            evaluate(clumsy("broken", lambda view: str(1 / 0)), CAVE, num_episodes=3, log=tmp_path / "log.jsonl")
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestPairedDifference:
+    @staticmethod
+    def played(policy: Any, **settings: Any) -> Sequence[Episode]:
+        return evaluate(policy, CAVE, split="train", num_episodes=40, **settings)[1]
+
+    def test_a_clear_difference_is_beyond_noise(self) -> None:
+        random, expert = self.played(RandomPolicy()), self.played(ExpertPolicy())
+        better = paired_difference(random, expert)
+        assert better.mean == pytest.approx(1 - sum(e.success for e in random) / 40)
+        assert 0 < better.low < better.mean < better.high <= 1
+        worse = paired_difference(expert, random)
+        assert worse.mean == -better.mean
+        assert worse.high < 0
+
+    def test_no_difference_is_none(self) -> None:
+        assert paired_difference(self.played(ExpertPolicy()), self.played(ExpertPolicy())) == (0, 0, 0)
+
+    def test_order_does_not_matter_and_pairing_does(self) -> None:
+        random, expert = self.played(RandomPolicy()), self.played(ExpertPolicy())
+        assert paired_difference(random[::-1], expert) == paired_difference(random, expert)
+        returns = paired_difference(random, expert, "total_reward")
+        assert returns.mean == pytest.approx(
+            sum(e.total_reward for e in expert) / 40 - sum(e.total_reward for e in random) / 40
+        )
+
+    def test_what_cannot_be_compared(self) -> None:
+        expert = self.played(ExpertPolicy())
+        with pytest.raises(BadSetting, match="80 are only on one"):
+            paired_difference(expert, self.played(ExpertPolicy(), seed=1))
+        with pytest.raises(BadSetting, match="once on each side"):
+            paired_difference([*expert, expert[0]], expert)
+        with pytest.raises(BadSetting, match="metric must be"):
+            paired_difference(expert, expert, "sucess")
+        with pytest.raises(BadSetting, match="same tasks"):
+            paired_difference([], [])

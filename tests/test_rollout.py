@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentgym_flow.core import Transition
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
+from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.seeding import Stream
+from agentgym_flow.testing.example import CaveEnv
+
+STARTS = [Start(seed, seed % 7, seed % 2) for seed in range(25)]
+
+
+class Counted:
+    """Makes caves and counts how many were made, closed and are busy."""
+
+    def __init__(self, make: Callable[[], CaveEnv] = CaveEnv) -> None:
+        self.made = self.closed = 0
+        self._make = make
+
+    def __call__(self) -> CaveEnv:
+        self.made += 1
+        env = self._make()
+
+        def close() -> None:
+            self.closed += 1
+
+        env.close = close  # type: ignore[method-assign]
+        return env
+
+
+class BrittleEnv(CaveEnv):
+    """A cave that raises when it is told to break."""
+
+    def _apply(self, action: str) -> Transition:
+        if action == "break":
+            self.room = 10**6
+            raise RuntimeError("a pipe burst")
+        return super()._apply(action)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 40))
+def test_episodes_do_not_depend_on_the_batch(num_envs: int) -> None:
+    assert rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=num_envs) == rollout(
+        RandomPolicy(), CaveEnv, STARTS, num_envs=1
+    )
+
+
+def test_results_come_in_the_order_of_starts() -> None:
+    finished: list[Episode] = []
+    episodes = rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=6, on_episode=finished.append)
+    assert [(e.seed, e.task, e.attempt) for e in episodes] == [(s.seed, s.task, s.attempt) for s in STARTS]
+    assert sorted(map(id, finished)) == sorted(map(id, episodes))
+    assert finished != episodes, "short episodes finish first"
+    assert all(episode.terminated or episode.truncated for episode in episodes)
+
+
+@pytest.mark.parametrize(("num_envs", "made"), [(1, 1), (6, 6), (100, 25)])
+def test_the_pool_is_bounded_used_again_and_closed(num_envs: int, made: int) -> None:
+    make, sizes = Counted(), []
+
+    def act(views: Sequence[View]) -> list[Move]:
+        sizes.append(len(views))
+        return RandomPolicy().act(views)
+
+    rollout(FunctionPolicy("watching", act), make, STARTS, num_envs=num_envs)
+    assert (make.made, make.closed) == (made, made)
+    assert max(sizes) == made
+    busy = sizes[: next((i for i, size in enumerate(sizes) if size < made), len(sizes))]
+    assert sum(sizes) == sum(len(e.turns) for e in rollout(RandomPolicy(), CaveEnv, STARTS))
+    assert num_envs != 6 or len(busy) > 20, "a finished slot takes the next start at once"
+
+
+def test_the_seed_draws_the_task_when_none_is_given() -> None:
+    [episode] = rollout(RandomPolicy(), CaveEnv, [Start(9)])
+    assert episode.task == CaveEnv().reset(seed=9)[1]["task"]
+
+
+def test_the_policy_stream_is_that_of_the_episode() -> None:
+    seen: list[Stream] = []
+
+    def act(views: Sequence[View]) -> list[str]:
+        seen.extend(view.rng for view in views if not view.episode.turns)
+        return ["left"] * len(views)
+
+    rollout(FunctionPolicy("keys", act), CaveEnv, [Start(5, 3, 2), Start(5, 3, 1)])  # type: ignore[arg-type]
+    assert [stream.key for stream in seen] == [("policy", 5, 2, 3), ("policy", 5, 1, 3)]
+
+
+def test_views_follow_their_episode() -> None:
+    def act(views: Sequence[View]) -> list[Move]:
+        for view in views:
+            last = view.episode.turns[-1] if view.episode.turns else None
+            assert view.observation == (last.next_observation if last else view.episode.observation)
+            assert view.info["state_key"] == (last.next_state_key if last else view.episode.state_key)
+            assert view.env.state_key() == view.info["state_key"]
+        return RandomPolicy().act(views)
+
+    rollout(FunctionPolicy("checking", act), CaveEnv, STARTS, num_envs=4)
+
+
+def test_what_the_policy_says_is_recorded() -> None:
+    move = Move("left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2], logprobs=[-0.5])
+    policy = FunctionPolicy("speaking", lambda views: [move] * len(views))
+    [episode] = rollout(policy, lambda: CaveEnv(max_steps=2), [Start(0)])
+    assert [(t.completion, t.prompt_ids, t.completion_ids, t.logprobs) for t in episode.turns] == [
+        ("<action>left</action>", [1], [2], [-0.5])
+    ] * 2
+
+
+def test_an_environment_that_raises_marks_its_episode_only() -> None:
+    def act(views: Sequence[View]) -> list[str]:
+        return ["break" if v.episode.seed % 3 == 1 and len(v.episode.turns) == 2 else "left" for v in views]
+
+    make = Counted(lambda: BrittleEnv(max_steps=5))
+    starts = [Start(seed, 0) for seed in range(9)]
+    episodes = rollout(FunctionPolicy("clumsy", act), make, starts, num_envs=2)  # type: ignore[arg-type]
+    for episode in episodes:
+        if episode.seed % 3 == 1:
+            assert episode.meta == {"error": {"class": "RuntimeError", "message": "a pipe burst"}}
+            assert (len(episode.turns), episode.terminated, episode.truncated, episode.score) == (2, False, False, 0.0)
+        else:
+            assert (episode.meta, episode.truncated) == ({}, True)
+    # Three of the first two environments and their successors broke, the last of them when no start was waiting.
+    assert make.made == make.closed == 4
+
+
+def test_what_closing_a_broken_environment_raises_is_ignored() -> None:
+    class Wreck(BrittleEnv):
+        def close(self) -> None:
+            raise OSError("already gone")
+
+    policy = FunctionPolicy("breaking", lambda views: ["break"] * len(views))  # type: ignore[arg-type, misc]
+    [episode] = rollout(policy, Wreck, [Start(0)])
+    assert episode.meta["error"]["class"] == "RuntimeError"
+
+
+def test_policies_and_resets_that_raise_end_the_rollout() -> None:
+    make = Counted()
+    with pytest.raises(ZeroDivisionError):
+        rollout(FunctionPolicy("broken", lambda views: [1 / 0]), make, STARTS, num_envs=3)  # type: ignore[list-item]
+    assert (make.made, make.closed) == (3, 3)
+    with pytest.raises(BadPolicy):
+        rollout(FunctionPolicy("short", lambda views: []), CaveEnv, STARTS)
+    with pytest.raises(UnknownTask):
+        rollout(RandomPolicy(), CaveEnv, [Start(0, 48)])
+
+
+def test_stop_cuts_an_episode_short() -> None:
+    episodes = rollout(
+        RandomPolicy(),
+        CaveEnv,
+        STARTS,
+        num_envs=5,
+        stop=lambda view: view.info["wrong_words"] > 0 or len(view.episode.turns) == 4,
+    )
+    whole = rollout(RandomPolicy(), CaveEnv, STARTS)
+    assert {len(episode.turns) for episode in episodes} >= {4}
+    for short, full in zip(episodes, whole, strict=True):
+        assert len(short.turns) <= 4
+        assert short.turns == full.turns[: len(short.turns)]
+        if len(short.turns) < len(full.turns):
+            assert (short.terminated, short.truncated) == (False, False)
+
+
+def test_stop_is_not_asked_after_the_end() -> None:
+    asked: list[bool] = []
+
+    def stop(view: View) -> bool:
+        asked.append(view.episode.terminated or view.episode.truncated)
+        return False
+
+    rollout(ExpertPolicy(), CaveEnv, STARTS, stop=stop)
+    assert asked
+    assert not any(asked)
+
+
+def test_ctrl_c_comes_after_the_callbacks_of_what_had_finished() -> None:
+    finished: list[Episode] = []
+    rounds = 0
+
+    def act(views: Sequence[View]) -> list[Move]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 12:
+            raise KeyboardInterrupt
+        return ExpertPolicy().act(views)
+
+    make = Counted()
+    with pytest.raises(KeyboardInterrupt):
+        rollout(FunctionPolicy("interrupted", act), make, STARTS, num_envs=4, on_episode=finished.append)
+    assert len(finished) >= 4
+    assert all(episode.terminated for episode in finished)
+    assert make.made == make.closed
+
+
+def test_nothing_to_do() -> None:
+    make = Counted()
+    assert rollout(RandomPolicy(), make, []) == rollout_groups(RandomPolicy(), make, [], 4) == []
+    assert make.made == 0
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, True])
+def test_numbers_are_checked(number: int) -> None:
+    with pytest.raises(BadSetting, match="num_envs"):
+        rollout(RandomPolicy(), CaveEnv, STARTS, num_envs=number)
+    with pytest.raises(BadSetting, match="group_size"):
+        rollout_groups(RandomPolicy(), CaveEnv, STARTS, number)
+
+
+def test_groups_share_the_start_and_differ_in_the_attempt() -> None:
+    tasks = [Start(0, 3), Start(1, 3), Start(2), Start(0, 3, attempt=4)]
+    groups = rollout_groups(RandomPolicy(), CaveEnv, tasks, 4, num_envs=5)
+    assert [len(group) for group in groups] == [4] * 4
+    assert [episode.attempt for episode in groups[0]] == [0, 1, 2, 3]
+    assert [episode.attempt for episode in groups[3]] == [4, 5, 6, 7]
+    assert len({tuple(turn.action for turn in episode.turns) for episode in groups[0]}) > 1
+    for group, task in zip(groups, tasks, strict=True):
+        assert {episode.seed for episode in group} == {task.seed}
+        assert len({episode.start_digest for episode in group}) == 1
+
+
+def test_a_group_that_does_not_start_alike_is_noticed() -> None:
+    made = 0
+
+    class DriftingEnv(CaveEnv):
+        def _begin(self, task: int, noise: Stream, options: object) -> str:
+            nonlocal made
+            made += 1
+            return super()._begin(task, noise, {}) + "!" * made
+
+    with pytest.raises(GroupMismatch):
+        rollout_groups(RandomPolicy(), DriftingEnv, [Start(0)], 2)
