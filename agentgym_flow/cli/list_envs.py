@@ -33,10 +33,10 @@ def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     table.add_column("extra")
     for row in rows:
         sizes = [f"{row['tasks'][split]:,}" if row["tasks"] else "" for split in SPLITS]
-        table.add_row(row["id"], row["actions"], *sizes, row["extra"])
+        table.add_row(row["id"].rpartition("/")[2], row["actions"], *sizes, row["extra"])
     console = stdout()
     console.print(table)
-    console.print('\nMake one with gymnasium.make("agentgym_flow/Sokoban-v0") after import agentgym_flow.', style="dim")
+    console.print('\nIn a program: import agentgym_flow; gymnasium.make("agentgym_flow/Sokoban-v0")', style="dim")
 
 
 def _row(env_id: str) -> dict[str, Any]:

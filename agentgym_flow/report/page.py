@@ -87,8 +87,7 @@ def render_report(
             graphs=[
                 (player.task_name(group.episodes[0]), state_graph.picture(group, graph)) for group, graph in valued
             ],
-            episodes=shown,
-            episode_title=player.title,
+            episodes=list(zip(player.titles(shown), shown, strict=True)),
             number=chart_curves.number,
             payload=Markup(script_json(player.payload(shown, _potentials(valued)))),
         )

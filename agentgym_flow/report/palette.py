@@ -10,7 +10,7 @@ import math
 
 _DARK = (0.36, 0.13, 300.0)  # lightness, chroma, hue in degrees
 _LIGHT = (0.91, 0.16, 112.0)
-_INK_SWITCH = 0.62
+_INK_SWITCH = 0.56  # where white and near-black read equally well
 
 
 def ramp(value: float) -> str:

@@ -78,6 +78,12 @@ def task_name(episode: Episode) -> str:
     return f"{episode.env_id.rpartition('/')[2]} {episode.split} task {episode.task}, seed {episode.seed}"
 
 
-def title(episode: Episode) -> str:
-    """Return a short name of `episode`, unique within a log."""
-    return f"{task_name(episode)}, attempt {episode.attempt}"
+def titles(episodes: Sequence[Episode]) -> list[str]:
+    """Return a short name for each episode; what all share (environment and split) is said only where they differ."""
+    alike = len({(episode.env_id, episode.split) for episode in episodes}) == 1
+    return [
+        f"task {episode.task}, seed {episode.seed}, attempt {episode.attempt}"
+        if alike
+        else f"{task_name(episode)}, attempt {episode.attempt}"
+        for episode in episodes
+    ]

@@ -13,6 +13,7 @@ function isBoard(text) {
 /* Show `text` in `element`; on a board each symbol gets one of six colours by its code, walls and floor are dimmed. */
 function showText(element, text) {
   element.replaceChildren();
+  element.classList.toggle("board", isBoard(text));
   if (!isBoard(text)) {
     element.textContent = text;
     return;
