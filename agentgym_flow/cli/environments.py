@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -11,7 +12,7 @@ import typer
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.errors import BadSetting, UnknownEnvironment
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
 NAMESPACE = "agentgym_flow"
 
@@ -24,9 +25,16 @@ EnvArgs = Annotated[
 
 def is_text(env_id: str) -> bool:
     """Return whether the registered `env_id` is a text environment."""
-    entry_point = gym.spec(env_id).entry_point
-    maker = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    maker = _class_of(env_id)
     return isinstance(maker, type) and issubclass(maker, TextEnv)
+
+
+def _class_of(env_id: str) -> Callable[..., Any]:
+    entry_point = gym.spec(env_id).entry_point
+    if isinstance(entry_point, str):
+        return load_env_creator(entry_point)
+    assert entry_point is not None  # only ids with a vector entry point alone have none, and we register no such
+    return entry_point
 
 
 def registered_ids() -> list[str]:
@@ -66,6 +74,19 @@ def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str
             result[key] = json.loads(value)
         except ValueError:
             result[key] = value
+    return result
+
+
+def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
+    """Return the `--env-arg` arguments for the constructor of `env_id`.
+
+    Raises `UnknownOption` for an argument that the environment does not take, with the closest one.
+    """
+    result = settings(pairs)
+    known = [name for name in inspect.signature(_class_of(env_id)).parameters if name not in ("split", "render_mode")]
+    for name in result:
+        if name not in known:
+            raise UnknownOption.among(name, known)
     return result
 
 

@@ -41,15 +41,18 @@ def evaluate(
     """
     env_id = environments.full_id(env)
     player = make_policy(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
+    env_kwargs = environments.env_settings(env_id, env_arg)
     finished: list[Episode] = []
     successes, stopped = 0, False
+    console = stderr()
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=stderr(),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         bar = progress.add_task("success", total=episodes)
 
@@ -66,7 +69,7 @@ def evaluate(
                 split=split,
                 num_episodes=episodes,
                 seed=seed,
-                env_kwargs=environments.settings(env_arg),
+                env_kwargs=env_kwargs,
                 num_envs=num_envs,
                 log=log,
                 on_episode=on_episode,

@@ -45,7 +45,8 @@ def play(
     commands: Annotated[bool, typer.Option("--commands", help="Type whole commands even where keys would do.")] = False,
 ) -> None:
     """Play one episode yourself: by arrow keys or first letters where the actions allow it, else by typing; q quits."""
-    made = make_text_env(environments.full_id(env), split=split, **environments.settings(env_arg))
+    env_id = environments.full_id(env)
+    made = make_text_env(env_id, split=split, **environments.env_settings(env_id, env_arg))
     recorder = Recorder(made)
     episode = recorder.reset(seed=seed, task=task)
     episode.meta["policy"] = "human"

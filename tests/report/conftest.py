@@ -1,4 +1,4 @@
-"""A small walking world and groups of attempts in it, so that reports are tested without any environment of the package."""
+"""A small walking world and groups of attempts in it: reports are tested without an environment of the package."""
 
 from __future__ import annotations
 

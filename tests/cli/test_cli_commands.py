@@ -1,0 +1,346 @@
+"""Every command on real input, and what it says when the input is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow import __version__
+from agentgym_flow.cli import app, doctor, evaluate
+from agentgym_flow.cli.console import board, printed
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadLog
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Run the program in an empty folder with a registry of its own; return exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*arguments: object, **more: object):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], **more)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+# ---------------------------------------------------------------- the program
+def test_version_and_help(run):
+    assert run("--version").stdout == f"agentgym_flow {__version__}\n"
+    listing = run("--help").stdout
+    for command in ("list", "play", "demo", "evaluate", "verify", "view", "doctor", "data"):
+        assert re.search(rf"\b{command}\b", listing)
+        assert run(command, "--help").exit_code == 0
+
+
+def test_help_loads_neither_torch_nor_an_environment():
+    code = "import sys; sys.argv = ['agentgym-flow', '--help']\nfrom agentgym_flow.cli import main\n"
+    code += "try: main()\nexcept SystemExit: print(*sys.modules, file=sys.stderr)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
+    assert "agentgym_flow.cli.app" in loaded
+    assert not {"torch", "openai", "matplotlib", "agentgym_flow.envs.sokoban.env"} & set(loaded)
+
+
+def test_an_error_of_ours_is_one_line_and_status_2(run):
+    result = run("evaluate", "Sokobn-v0")
+    assert result.exit_code == 2
+    assert result.stderr == "error: Unknown environment 'Sokobn-v0'. Did you mean 'Sokoban-v0'? Known: Sokoban-v0.\n"
+    assert result.stdout == ""
+
+
+def test_traceback_shows_where_the_error_was_raised(run):
+    with pytest.raises(BadLog):
+        run("--traceback", "verify", "nothing.jsonl")
+
+
+def test_a_bug_is_not_hidden(run, monkeypatch):
+    monkeypatch.setattr(evaluate.evaluation, "evaluate", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("evaluate", "Sokoban-v0")
+
+
+# ---------------------------------------------------------------- list
+def test_list_names_every_id_and_its_tasks(run):
+    rows = {row["id"]: row for row in json.loads(run("list", "--json").stdout)}
+    assert rows["agentgym_flow/Sokoban-v0"]["tasks"] == {"train": 10000, "valid": 500, "test": 500}
+    assert rows["agentgym_flow/SokobanGrid-v0"]["actions"] == "Discrete(4)"
+    table = run("list").stdout
+    assert "Sokoban-v0" in table
+    assert "10,000" in table
+
+
+# ---------------------------------------------------------------- demo, verify, view
+def test_demo_prints_potentials_and_writes_a_page_and_a_log_that_verifies(run, tmp_path):
+    result = run("demo")
+    assert result.exit_code == 0
+    changes = [float(text) for text in re.findall(r"([+-]\d\.\d{3}) ", result.stdout)]
+    assert changes
+    assert sum(changes) > 0
+    assert "1.000" in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.html", "demo.jsonl"]
+    assert "<svg" in (tmp_path / "demo.html").read_text("utf-8")
+    assert len(list(read_log("demo.jsonl"))) == 8
+    verified = run("verify", "demo.jsonl")
+    assert verified.exit_code == 0
+    assert "8 of 8 episodes match" in verified.stdout
+
+
+def test_demo_into_a_folder(run, tmp_path):
+    assert run("demo", "--out", "deep/down").exit_code == 0
+    assert (tmp_path / "deep" / "down" / "demo.html").exists()
+
+
+def test_verify_names_line_and_step_of_the_first_divergence(run):
+    run("demo")
+    lines = Path("demo.jsonl").read_text().splitlines()
+    row = json.loads(lines[2])
+    row["rewards"][4] += 1.0
+    lines[2] = json.dumps(row)
+    lines[5] = lines[5][: len(lines[5]) // 2]
+    Path("edited.jsonl").write_text("\n".join(lines) + "\n")
+    result = run("verify", "edited.jsonl")
+    assert result.exit_code == 1
+    assert "line 3, step 5: reward" in result.stdout
+    assert "line 6" in result.stdout
+    assert "not verified: 6 of 8 episodes match" in result.stdout
+    verdict = json.loads(run("verify", "edited.jsonl", "--json").stdout)
+    assert verdict["ok"] is False
+    assert verdict["divergences"][0][0] == 3
+
+
+@pytest.mark.parametrize("content", ["", "not a log\n", "\x1b[2J\n"])
+def test_verify_of_something_else_says_no(run, content):
+    Path("other.jsonl").write_text(content)
+    result = run("verify", "other.jsonl")
+    assert result.exit_code == 1
+    assert "\x1b" not in result.stdout
+
+
+def test_verify_without_a_file_is_bad_input(run):
+    result = run("verify", "missing.jsonl")
+    assert (result.exit_code, result.stderr) == (2, "error: there is no log at missing.jsonl\n")
+
+
+def test_verify_refuses_a_data_argument_without_a_name(run):
+    result = run("verify", "missing.jsonl", "--data", "levels.txt")
+    assert (result.exit_code, result.stderr) == (2, "error: --data takes NAME=PATH, got 'levels.txt'\n")
+
+
+def test_view_groups_attempts_and_shows_what_only_the_log_knows(run):
+    run("demo")
+    result = run("view", "demo.jsonl")
+    assert result.stdout == "demo.html\n"
+    page = Path("demo.html").read_text("utf-8")
+    assert "8 attempts, 4 successful" in page
+    assert "every episode came out as logged" in page
+    assert "expert in 30% of the steps, else random" in page
+
+
+def test_view_marks_a_log_that_differs(run):
+    run("demo")
+    lines = Path("demo.jsonl").read_text().splitlines()
+    row = json.loads(lines[0])
+    row["rewards"][0] = 5.0
+    Path("edited.jsonl").write_text("\n".join([json.dumps(row), *lines[1:], "broken"]) + "\n")
+    run("view", "edited.jsonl", "--out", "page.html", "--limit", "3")
+    page = Path("page.html").read_text("utf-8")
+    assert "line 1, step 1: reward" in page
+    assert "differs from the log" in page
+    assert "3 of 9 episodes" in page
+
+
+def test_view_of_hostile_remarks_escapes_them(run):
+    run("demo")
+    row = json.loads(Path("demo.jsonl").read_text().splitlines()[0])
+    row["meta"] = {"policy": "</script><img src=x onerror=alert(1)>"}
+    row["completions"] = ["</script><script>alert(1)</script>"] * len(row["actions"])
+    Path("hostile.jsonl").write_text(json.dumps(row) + "\n")
+    run("view", "hostile.jsonl")
+    page = Path("hostile.html").read_text("utf-8")
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+
+
+def test_view_of_an_unreadable_log_is_bad_input_and_writes_nothing(run):
+    Path("broken.jsonl").write_text("{}\n")
+    result = run("view", "broken.jsonl")
+    assert result.exit_code == 2
+    assert "no episode of this log can be shown" in result.stderr
+    assert not Path("broken.html").exists()
+
+
+def test_view_open_calls_the_browser(run, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    run("demo")
+    run("view", "demo.jsonl", "--open")
+    assert opened == [Path("demo.html").resolve().as_uri()]
+
+
+# ---------------------------------------------------------------- evaluate
+def test_evaluate_measures_logs_and_verifies(run):
+    result = run("evaluate", "sokoban", "-p", "expert", "--episodes", 12, "--split", "valid", "--log", "run.jsonl.gz")
+    assert result.exit_code == 0
+    assert re.search(r"success\s+100\.0% \[75\.\d%, 100\.0%\]", result.stdout)
+    with gzip.open("run.jsonl.gz", "rt") as lines:
+        assert len(lines.readlines()) == 12
+    assert run("verify", "run.jsonl.gz").exit_code == 0
+
+
+def test_evaluate_passes_settings_on_and_prints_json(run):
+    arguments = [
+        "evaluate",
+        "Sokoban-v0",
+        "--episodes",
+        3,
+        "--env-arg",
+        "max_steps=2",
+        "--env-arg",
+        "boxes=2",
+        "--json",
+    ]
+    result = json.loads(run(*arguments, "--log", "run.jsonl").stdout)
+    assert (result["episodes"], result["mean_length"]) == (3, 2.0)
+    assert {(logged.max_steps, logged.kwargs["boxes"]) for logged in read_log("run.jsonl")} == {(2, 2)}
+
+
+def test_evaluate_does_not_depend_on_num_envs(run):
+    for number in (1, 5):
+        run("evaluate", "Sokoban-v0", "--episodes", 6, "--num-envs", number, "--log", f"{number}.jsonl")
+    assert Path("1.jsonl").read_bytes() == Path("5.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policy", "expart"], "Did you mean 'expert'?"),
+        (["--policy", "expert", "--policy-arg", "temperature=1"], "takes no settings"),
+        (["--split", "tset"], "Did you mean 'test'?"),
+        (["--env-arg", "boxes"], "--env-arg takes KEY=VALUE, got 'boxes'"),
+        (["--env-arg", "boxes=1", "--env-arg", "boxes=2"], "--env-arg boxes is given twice"),
+        (["--env-arg", "boxes=0"], "boxes"),
+        (["--env-arg", "boxen=2"], "Did you mean 'boxes'?"),
+        (["--log", "/dev/null/run.jsonl"], "/dev/null"),
+    ],
+)
+def test_evaluate_says_what_is_wrong(run, arguments, message):
+    result = run("evaluate", "Sokoban-v0", "--episodes", 2, *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+
+
+def test_numeric_environments_are_refused_by_name(run):
+    result = run("evaluate", "SokobanGrid-v0")
+    assert result.exit_code == 2
+    assert "numeric actions" in result.stderr
+
+
+def test_ctrl_c_keeps_finished_episodes_and_exits_with_130(run, tmp_path):
+    policy = tmp_path / "tired.py"
+    policy.write_text(
+        "calls = 0\n"
+        "def act(views):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls > 30: raise KeyboardInterrupt\n"
+        "    return [view.env.expert_action() for view in views]\n"
+    )
+    arguments = ["Sokoban-v0", "--policy", "tired:act", "--episodes", 50, "--num-envs", 4, "--log", "run.jsonl"]
+    result = run("evaluate", *arguments)
+    assert result.exit_code == 130
+    logged = list(read_log("run.jsonl"))
+    assert 0 < len(logged) < 50
+    assert re.search(rf"episodes\s+{len(logged)}\b", result.stdout)
+    assert f"stopped after {len(logged)} of 50 episodes" in result.stderr
+    assert run("verify", "run.jsonl").exit_code == 0
+
+
+# ---------------------------------------------------------------- data
+def test_data_is_registered_listed_and_a_change_is_found(run, tmp_path):
+    assert "No data is registered" in run("data", "list").stdout
+    levels = tmp_path / "levels.txt"
+    levels.write_text("; 0\n#####\n#@$.#\n#####\n")
+    assert "SHA-256" in run("data", "add", "mine", levels).stdout
+    assert "mine" in run("data", "list").stdout
+    fine = {check.subject: check.state for check in doctor.examine()}
+    assert fine["data mine"] == "ok"
+    levels.write_text("changed")
+    [check] = [check for check in doctor.examine() if check.subject == "data mine"]
+    assert (check.state, check.fix) == ("warning", "agentgym-flow data add mine PATH")
+    assert "has changed" in check.detail
+
+
+def test_data_add_of_nothing_is_bad_input(run):
+    result = run("data", "add", "mine", "nowhere")
+    assert (result.exit_code, result.stderr) == (2, "error: there is no file or folder at nowhere\n")
+
+
+# ---------------------------------------------------------------- doctor
+def test_doctor_finds_this_installation_sound(run):
+    result = run("doctor", "--json")
+    assert result.exit_code == 0
+    checks = {check["subject"]: check for check in json.loads(result.stdout)}
+    assert checks["agentgym_flow/Sokoban-v0"]["state"] == "ok"
+    assert {checks[name]["state"] for name in ("python", "agentgym_flow", "gymnasium", "numpy", "jinja2")} == {"ok"}
+    assert run("doctor").exit_code == 0
+
+
+def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_requirement(run, monkeypatch):
+    real = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("trl", "torch") else real(name))
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "pip install 'agentgym_flow[train]'" in result.stdout
+    monkeypatch.setattr(doctor, "_version", lambda name: "0.26.3" if name == "gymnasium" else real(name))
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "0.26.3, needs >=1.4" in result.stdout
+    assert "pip install 'gymnasium>=1.4'" in result.stdout
+
+
+def test_doctor_reports_a_damaged_registry(run, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "data.json").write_text("[")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "delete it and add the data again" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "good"),
+    [
+        ("1.4.0", ">=1.4", True),
+        ("1.10", ">=1.9", True),
+        ("1.3.9", ">=1.4", False),
+        ("80.9.0", "<81", True),
+        ("81", "<81", False),
+        ("2.13.0+cpu", ">=2.10,<3", True),
+        ("3.0rc1", ">=2.10,<3", False),
+        ("5", "", True),
+    ],
+)
+def test_versions_are_compared_by_number(version, wanted, good):
+    assert doctor.fulfils(version, wanted) is good
+
+
+# ---------------------------------------------------------------- printing
+def test_text_of_others_cannot_command_the_terminal():
+    assert printed("a\x1b]0;x\x07[red]b\x9b2J").plain == "a\ufffd]0;x\ufffd[red]b\ufffd2J"
+
+
+def test_boards_are_coloured_by_symbol_and_other_text_is_left_alone():
+    spans = board("# X\nO _").spans
+    assert len({str(span.style) for span in spans}) == 3
+    assert board("You see a desk.\nAnd more.").spans == []

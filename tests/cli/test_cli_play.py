@@ -1,0 +1,141 @@
+"""`play` by typed lines and, in a real pseudo-terminal, by keys."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.cli.play import key_bindings
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.replay import verify
+
+LEVEL = "#######\n#@ $ .#\n#######"  # three times right wins
+
+
+def play(*arguments: str, lines: str = ""):
+    return CliRunner().invoke(app, ["play", "Sokoban-v0", "--env-arg", f"level={LEVEL}", *arguments], input=lines)
+
+
+def test_typed_commands_win_and_the_log_verifies(tmp_path):
+    log = tmp_path / "mine.jsonl"
+    result = play("--log", str(log), lines="sing\n\nright\nright\nright\n")
+    assert result.exit_code == 0, result.output
+    assert "Success: 4 steps" in result.stdout
+    assert "sing (-0.1, invalid)" in result.stdout
+    assert "up | down | left | right | q quits" in result.stdout
+    [logged] = read_log(log)
+    assert logged.actions == ["sing", "right", "right", "right"]
+    assert logged.meta == {"policy": "human"}
+    assert verify(logged) is None
+
+
+@pytest.mark.parametrize("lines", ["right\nq\n", "right\n"])
+def test_leaving_keeps_what_was_played(tmp_path, lines):
+    log = tmp_path / "mine.jsonl"
+    result = play("--log", str(log), lines=lines)
+    assert "Left: 1 steps" in result.stdout
+    assert next(read_log(log)).actions == ["right"]
+
+
+def test_leaving_before_the_first_step_writes_no_log(tmp_path):
+    play("--log", str(tmp_path / "mine.jsonl"), lines="q\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_can_be_chosen_and_a_wrong_one_is_refused():
+    runner = CliRunner()
+    assert "Task 17 " in runner.invoke(app, ["play", "Sokoban-v0", "--task", "17"], input="q\n").stdout
+    result = runner.invoke(app, ["play", "Sokoban-v0", "--split", "test", "--task", "500"], input="q\n")
+    assert result.exit_code == 2
+    assert "500 does not exist" in result.stderr
+
+
+def test_hostile_lines_are_shown_harmlessly():
+    result = play(lines="\x1b[2J[red]\x07\nq\n")
+    assert "\x1b" not in result.stdout
+    assert "[red]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("actions", "templates", "expected"),
+    [
+        (["up", "down"], [], {"u": "up", "d": "down", "up": "up", "down": "down"}),
+        (["fold", "raise"], [], {"f": "fold", "r": "raise"}),
+        (["go north", "go south"], [], {}),  # one letter, two actions
+        (["quit", "stay"], [], {}),  # q leaves the game
+        (["back"], ["search[{query}]"], {}),
+        ([], [], {}),
+    ],
+)
+def test_keys_are_offered_where_a_letter_says_it_all(actions, templates, expected):
+    assert key_bindings({"admissible_actions": actions, "action_templates": templates}) == expected
+
+
+class Terminal:
+    """The program in a pseudo-terminal, seen from the keyboard."""
+
+    def __init__(self, *arguments: str) -> None:
+        pty = pytest.importorskip("pty")
+        self._master, slave = pty.openpty()
+        command = [sys.executable, "-c", "from agentgym_flow.cli import main; main()", *arguments]
+        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+        )
+        os.close(slave)
+        self.seen = ""
+
+    def wait_for(self, text: str, count: int = 1) -> None:
+        deadline = time.monotonic() + 60
+        while self.seen.count(text) < count:
+            assert time.monotonic() < deadline, f"{text!r} did not come: {self.seen!r}"
+            if select.select([self._master], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self._master, 65536).decode("utf-8", "replace")
+                except OSError:  # Linux: the other side has gone
+                    break
+        assert self.seen.count(text) >= count, self.seen
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def close(self) -> int:
+        status = self.process.wait(60)
+        os.close(self._master)
+        return status
+
+
+def test_keys_in_a_real_terminal_win_a_level(tmp_path: Path):
+    log = tmp_path / "mine.jsonl"
+    terminal = Terminal("play", "Sokoban-v0", "--env-arg", f"level={LEVEL}", "--log", str(log))
+    terminal.wait_for("arrow keys or u up")
+    terminal.press(b"x")  # means nothing
+    terminal.press(b"\x1b[C")  # arrow right
+    terminal.wait_for("right (-0.1)")
+    terminal.press(b"\x1bOC")  # arrow right of a keypad in application mode
+    terminal.press(b"R")
+    terminal.wait_for("Success")
+    terminal.wait_for("The episode is in")
+    assert terminal.close() == 0
+    assert "\x1b[1;34m" in terminal.seen or "\x1b[1;94m" in terminal.seen  # the player's colour
+    assert next(read_log(log)).actions == ["right"] * 3
+
+
+def test_ctrl_c_in_a_real_terminal_restores_it_keeps_the_log_and_exits_with_130(tmp_path: Path):
+    log = tmp_path / "mine.jsonl"
+    terminal = Terminal("play", "Sokoban-v0", "--env-arg", f"level={LEVEL}", "--log", str(log))
+    terminal.wait_for("q quits")
+    terminal.press(b"l")
+    terminal.wait_for("left (-0.1)")
+    terminal.process.send_signal(2)
+    terminal.wait_for("The episode is in")
+    assert terminal.close() == 130
+    assert next(read_log(log)).actions == ["left"]

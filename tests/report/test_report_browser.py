@@ -1,0 +1,224 @@
+"""The report page in a real Chromium: the player plays, keys work, the policy holds, hostile text runs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.report import Curve, write_report
+
+pytestmark = pytest.mark.heavy
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element reference in the WebDriver protocol
+KEYS = {"right": "\ue014", "left": "\ue012", "up": "\ue013", "down": "\ue015", "home": "\ue011", "end": "\ue010"}
+OWN = "document.title='owned'"
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+class Browser:
+    """Just enough of the WebDriver protocol, spoken to a chromedriver on the loopback interface."""
+
+    def __init__(self, port: int, chromium: str) -> None:
+        self._base = f"http://127.0.0.1:{port}/session"
+        arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        options = {"binary": chromium, "args": [*arguments, "--window-size=1200,900"]}
+        capabilities = {"alwaysMatch": {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}
+        self._base += "/" + self._ask("POST", "", {"capabilities": capabilities})["sessionId"]
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._base + path, data, {"Content-Type": "application/json"}, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(json.load(error)["value"]["message"]) from None
+
+    def open(self, page: Path) -> None:
+        self._ask("POST", "/url", {"url": page.as_uri()})
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def text(self, selector: str) -> str:
+        return self.run("return document.querySelector(arguments[0]).innerText", selector)
+
+    def _element(self, selector: str) -> str:
+        return self._ask("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
+
+    def click(self, selector: str) -> None:
+        self._ask("POST", f"/element/{self._element(selector)}/click", {})
+
+    def press(self, *names: str) -> None:
+        """Press keys where the focus is."""
+        strokes = [stroke for name in names for stroke in ({"type": "keyDown"}, {"type": "keyUp"})]
+        values = [KEYS.get(name, name) for name in names for _ in range(2)]
+        actions = [{**stroke, "value": value} for stroke, value in zip(strokes, values, strict=True)]
+        self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+
+    def close(self) -> None:
+        self._ask("DELETE", "")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)")
+    process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        port = next(int(m[1]) for line in process.stdout if (m := re.search(r"successfully on port (\d+)", line)))
+        opened = Browser(port, chromium)
+        yield opened
+        opened.close()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def page(browser, make_group, make_episode, tmp_path):
+    """A page with a group of eight attempts (some fail) and one hostile episode, opened."""
+    group = make_group(size=4, attempts=8, skill=0.4)
+    hostile = make_episode(["right", HOSTILE], goal=HOSTILE, completion=HOSTILE)
+    hostile.meta["policy"] = HOSTILE
+    hostile.observation = hostile.turns[0].observation = HOSTILE
+    path = write_report(
+        tmp_path / "page.html",
+        title="Browser test",
+        curves=[Curve(HOSTILE, [0, 1], [0.2, 0.8], [0.1, 0.7], [0.3, 0.9])],
+        groups=[group],
+        episodes=[hostile],
+    )
+    browser.complaints()
+    browser.open(path)
+    return group, hostile
+
+
+def test_scripts_run_under_the_policy_and_nothing_else_does(browser, page):
+    assert browser.run("return document.getElementById('player').hidden") is False
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    browser.run(
+        "const s = document.createElement('script'); s.textContent = arguments[0]; document.body.append(s)", OWN
+    )
+    assert browser.run("return document.title") == "Browser test"
+    refused = browser.complaints()
+    assert len(refused) == 1
+    assert "Content Security Policy" in refused[0]
+
+
+def test_the_player_shows_every_frame_of_an_episode(browser, page):
+    group, _ = page
+    shown = next(episode for episode in group if not episode.success)
+    assert browser.text("#observation") == shown.observation
+    for turn in shown.turns:
+        browser.click("[data-go=next]")
+        assert browser.text("#observation") == turn.next_observation
+    assert browser.text("#counter") == f"step {len(shown.turns)} of {len(shown.turns)}"
+    browser.click("[data-go=next]")
+    assert browser.text("#counter").startswith(f"step {len(shown.turns)} ")
+    browser.click("[data-go=first]")
+    assert browser.text("#facts tr:last-child td") == "start"
+
+
+def test_keys_step_and_change_the_episode(browser, page):
+    group, _ = page
+    shown = next(episode for episode in group if not episode.success)
+    browser.run("document.getElementById('observation').focus()")
+    browser.press("right", "right", "left")
+    assert browser.text("#counter") == f"step 1 of {len(shown.turns)}"
+    assert browser.text("#facts td") == shown.turns[0].action
+    browser.press("end")
+    assert browser.text("#counter") == f"step {len(shown.turns)} of {len(shown.turns)}"
+    browser.press("home")
+    assert browser.text("#counter") == f"step 0 of {len(shown.turns)}"
+    title = browser.text("#player-title")
+    browser.run("document.querySelector('[data-go=next]').focus()")
+    browser.press("down")
+    assert browser.text("#player-title") != title
+    browser.press("up")
+    assert browser.text("#player-title") == title
+
+
+def test_play_runs_to_the_end_and_pauses(browser, page):
+    browser.click("[data-go=play]")
+    assert browser.text("[data-go=play]") == "Pause"
+    browser.click("[data-go=play]")
+    assert browser.text("[data-go=play]") == "Play"
+    browser.run("document.getElementById('slider').value = 1e6")
+    browser.run("document.getElementById('slider').dispatchEvent(new Event('input'))")
+    last = browser.text("#counter")
+    assert last.split()[1] == last.split()[3]
+    browser.click("[data-go=play]")  # at the end: starts again
+    assert browser.text("#counter").startswith("step 0 ")
+
+
+def test_the_filter_leaves_failures_or_successes(browser, page):
+    group, _ = page
+    wins = sum(episode.success for episode in group)
+    visible = "return [...document.querySelectorAll('tr[data-episode]')].filter(r => !r.hidden).length"
+    browser.click("[value=success]")
+    assert browser.run(visible) == wins
+    assert browser.text("#shown") == f"{wins} of 9 episodes"
+    browser.click("[value=failure]")
+    assert browser.run(visible) == 9 - wins
+    browser.click("[value=all]")
+    assert browser.run(visible) == 9
+
+
+def test_hostile_text_is_shown_as_text(browser, page):
+    _, hostile = page
+    number = browser.run(
+        "return [...document.querySelectorAll('tr[data-episode]')].findIndex(r => r.cells[4].innerText === '2')"
+    )
+    browser.click(f"tr[data-episode='{number}'] button")
+    assert browser.text("#player-goal") == hostile.goal
+    assert browser.text("#observation") == HOSTILE
+    browser.click("[data-go=last]")
+    assert HOSTILE in browser.text("#facts")
+    assert HOSTILE in browser.text("#steps")
+    assert browser.run("return document.getElementById('meta').textContent.includes(arguments[0])", HOSTILE)
+    assert browser.run("return document.title") == "Browser test"
+
+
+def test_the_graph_shows_the_state_pointed_at_and_moves_by_arrow_keys(browser, page):
+    group, _ = page
+    assert group.episodes[0].state_key in browser.text(".state")
+    browser.run("document.querySelector('.at[tabindex=\"0\"]').focus()")
+    browser.press("right")
+    key = browser.run("return document.activeElement.dataset.key")
+    assert key in ("0-1", "1-0")
+    assert browser.text(".state").startswith(key)
+    assert browser.run("return document.querySelectorAll('.at[tabindex=\"0\"]').length") == 1
+    width = float(browser.run("return document.querySelector('.state-graph').getAttribute('width')"))
+    browser.click("[data-zoom=in]")
+    assert float(browser.run("return document.querySelector('.state-graph').getAttribute('width')")) > width
+    browser.click("[data-zoom=reset]")
+    assert float(browser.run("return document.querySelector('.state-graph').getAttribute('width')")) == width
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+def test_nothing_sticks_out_of_the_window(browser, page, width):
+    browser._ask("POST", "/window/rect", {"width": width, "height": 800})
+    try:
+        inner, needed = browser.run("return [window.innerWidth, document.documentElement.scrollWidth]")
+        assert needed <= inner
+    finally:
+        browser._ask("POST", "/window/rect", {"width": 1200, "height": 900})
