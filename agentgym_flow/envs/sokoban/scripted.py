@@ -1,7 +1,7 @@
 """A short script that plays Sokoban from the text alone: an honest baseline between random play and the expert.
 
 It pushes greedily and does not search, so it solves most boards of one box and few of several; it recognises no
-deadlock but a corner. `docs/benchmarks.md` has its figures.
+deadlock but a corner. `docs/policies.md` has its figures.
 """
 
 from __future__ import annotations

@@ -1,0 +1,96 @@
+"""What recording costs: microseconds per step above those of the environment itself, and episodes verified per second.
+
+    python benchmarks/rollout.py
+
+Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `Recorder` (which
+writes every turn down), and through `rollout` (which also keeps 64 episodes in lock step and asks a policy). Then
+writes the episodes to a log and steps it again with `verify_log`. Times are the best of seven runs on one core,
+taken in turns so that a busy machine hurts all rows alike; trust the differences and ratios, not the microseconds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Recorder
+from agentgym_flow.episode_log import write_log
+from agentgym_flow.policies import FunctionPolicy, Move, RandomPolicy, View
+from agentgym_flow.replay import verify_log
+from agentgym_flow.rollout import Start, rollout
+
+EPISODES = 400
+RUNS = 7
+
+
+def make() -> TextEnv:
+    """Make the environment that is measured."""
+    return make_text_env("agentgym_flow/Sokoban-v0", split="train")
+
+
+def main() -> None:
+    """Measure and print one Markdown table."""
+    starts = [Start(seed, seed) for seed in range(EPISODES)]
+    episodes = rollout(RandomPolicy(), make, starts)  # also fills the cache of levels
+    scripts = {episode.seed: [turn.action for turn in episode.turns] for episode in episodes}
+    steps = sum(map(len, scripts.values()))
+
+    def follow(views: Sequence[View]) -> list[Move]:
+        return [Move(scripts[view.episode.seed][len(view.episode.turns)]) for view in views]
+
+    def env_alone() -> None:
+        env = make()
+        for start in starts:
+            env.reset(seed=start.seed, options={"task": start.task})
+            for action in scripts[start.seed]:
+                env.step(action)
+
+    def recorded() -> None:
+        recorder = Recorder(make())
+        for start in starts:
+            recorder.reset(seed=start.seed, task=start.task)
+            for action in scripts[start.seed]:
+                recorder.step(action)
+
+    def rolled_out() -> None:
+        rollout(FunctionPolicy("follow", follow), make, starts)
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.jsonl.gz"
+
+        def written() -> None:
+            write_log(log, episodes)
+
+        def verified() -> None:
+            assert verify_log(log).ok
+
+        ways = {"env.step": env_alone, "Recorder.step": recorded, "rollout": rolled_out}
+        ways |= {"write_log": written, "verify_log": verified}
+        best = fastest(ways)
+        size = log.stat().st_size
+    print(f"{EPISODES} episodes, {steps} steps\n")
+    print("| | microseconds per step | above env.step | episodes per second |\n|---|---|---|---|")
+    for name, seconds in best.items():
+        each = seconds / steps * 1e6
+        above = f"{each - best['env.step'] / steps * 1e6:+.1f}" if name in ("Recorder.step", "rollout") else ""
+        print(f"| `{name}` | {each:.1f} | {above} | {EPISODES / seconds:,.0f} |")
+    print(f"\nThe compressed log takes {size / EPISODES:.0f} bytes per episode.")
+
+
+def fastest(ways: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Return the shortest wall time of each of `ways`, in seconds."""
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(RUNS):
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way()
+            best[name] = min(best[name], time.perf_counter() - started)
+    return best
+
+
+if __name__ == "__main__":
+    main()
