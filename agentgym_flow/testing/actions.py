@@ -33,7 +33,7 @@ class ActionChecks(TextSuite):
 
     def test_invalid_actions_change_nothing(self, variant: Variant) -> None:
         """Nonsense is refused: same key, score and admissible actions, one step spent, the reward of doing nothing."""
-        for env in self._states(variant):
+        for env in self._early_states(variant):
             idle = self._idle_reward(env)
             for text in play.NONSENSE:
                 clone = copy.deepcopy(env)
@@ -63,6 +63,23 @@ class ActionChecks(TextSuite):
             )
             assert moment.terminated is False, "saying nothing terminates the episode"
         assert moment.info["state_key"] == first.info["state_key"], "four empty actions change state_key"
+
+    def test_budget_and_rules_never_end_together(self, variant: Variant) -> None:
+        """Winning with the very last step of the budget terminates; with one step less the episode is truncated."""
+        won = list(play.episode(self.make(variant), self.seeds[0], "expert"))
+        assert won[-1].terminated, "the expert's episode is not terminated by the rules"
+        needed = len(won) - 1
+        for budget in (needed, needed - 1) if needed > 1 else (needed,):
+            env = self.make(variant, max_steps=budget)
+            play.start(env, self.seeds[0])
+            for moment in won[1 : budget + 1]:
+                last = play.advance(env, moment.action)
+            ends = (last.terminated, last.truncated)
+            wanted = (True, False) if budget == needed else (False, True)
+            assert ends == wanted, (
+                f"the task is won in {needed} steps; with max_steps={budget} the last step has (terminated, truncated) "
+                f"= {ends}, not {wanted}"
+            )
 
     def test_step_outside_an_episode_is_refused(self, variant: Variant) -> None:
         """`step` before the first reset and after the end raises `ResetNeeded`."""
@@ -102,7 +119,7 @@ class ActionChecks(TextSuite):
 
         say()
 
-    def _states(self, variant: Variant) -> Iterator[TextEnv]:
+    def _early_states(self, variant: Variant) -> Iterator[TextEnv]:
         """Yield clones of the environment in a few states on the way of random and expert play."""
         env = self.make(variant)
         for policy in ("random", "expert"):

@@ -15,7 +15,7 @@ from agentgym_flow.testing.machine import StateMachineChecks
 from agentgym_flow.testing.objects import ObjectChecks
 from agentgym_flow.testing.registration import RegistrationChecks
 from agentgym_flow.testing.tasks import TaskChecks
-from agentgym_flow.testing.vectors import MaskChecks, TextVectorChecks, VectorEntryPointChecks
+from agentgym_flow.testing.vectors import FaceChecks, MaskChecks, TextVectorChecks, VectorEntryPointChecks
 
 
 class EnvCompliance(
@@ -36,5 +36,7 @@ class EnvCompliance(
     """
 
 
-class NumericCompliance(RegistrationChecks, DeterminismChecks, ObjectChecks, MaskChecks, VectorEntryPointChecks):
+class NumericCompliance(
+    RegistrationChecks, DeterminismChecks, ObjectChecks, MaskChecks, FaceChecks, VectorEntryPointChecks
+):
     """Every rule that a numeric face keeps: `Discrete` actions with a mask, and a vector entry point of its own."""

@@ -119,7 +119,7 @@ class InformationChecks(TextSuite):
 
     def test_proposed_actions_are_accepted(self, variant: Variant) -> None:
         """Admissible actions, candidates and `sample_action` are valid where proposed, and in a fixed order."""
-        for env in self._states(variant):
+        for env in self._states_of_play(variant):
             admissible, candidates = env.admissible_actions(), env.candidates()
             where = f"in the state {env.describe_state()!r:.200}"
             assert admissible == env.admissible_actions(), f"the order of admissible_actions is not fixed, {where}"
@@ -141,7 +141,7 @@ class InformationChecks(TextSuite):
     def test_closed_language_is_listed_completely(self, variant: Variant) -> None:
         """Where there is no template, an action that the rules accept is in `admissible_actions`."""
         known: dict[str, None] = {}
-        for env in self._states(variant):
+        for env in self._states_of_play(variant):
             known.update(dict.fromkeys([*env.admissible_actions(), env.sample_action(Stream("closed", len(known)))]))
             if env.action_templates():
                 continue
@@ -151,7 +151,7 @@ class InformationChecks(TextSuite):
                     f"{action!r} is valid in {env.describe_state()!r:.200} but not in admissible_actions"
                 )
 
-    def _states(self, variant: Variant) -> Iterator[TextEnv]:
+    def _states_of_play(self, variant: Variant) -> Iterator[TextEnv]:
         """Yield the environment in each state of a few episodes that is not an end."""
         env = self.make(variant)
         for seed in self.seeds:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,7 +21,7 @@ from agentgym_flow.testing.suite import TextSuite, Variant, label
 class LogChecks(TextSuite):
     """What was played can be played again, anywhere, for ever."""
 
-    golden_seeds: tuple[int, ...] = (0, 1)
+    golden_seeds: ClassVar[tuple[int, ...]] = (0, 1)
     """The seeds of the reference episodes; each is played by the expert and by mixed play."""
 
     def record(self, variant: Variant, seed: int, policy: str, split: str = "train") -> Episode:

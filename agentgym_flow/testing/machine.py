@@ -64,10 +64,10 @@ class ContractMachine(RuleBasedStateMachine):
         self.moments.append(moment)
         if not moment.info["action_valid"]:
             assert moment.info["state_key"] == before.info["state_key"], (
-                f"the invalid action {action!r} changes state_key"
+                f"the invalid action {action!r:.80} changes state_key"
             )
-            assert not moment.terminated, f"the invalid action {action!r} terminates the episode"
-            assert action not in before.info["admissible_actions"], f"the admissible action {action!r} is refused"
+            assert not moment.terminated, f"the invalid action {action!r:.80} terminates the episode"
+            assert action not in before.info["admissible_actions"], f"the admissible action {action!r:.80} is refused"
 
     @rule(seed=st.integers(0, 1 << 31))
     def reset(self, seed: int) -> None:

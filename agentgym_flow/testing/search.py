@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import pickle
 from collections import deque
+from collections.abc import Callable
 
 from agentgym_flow.core import TextEnv
 
@@ -11,15 +14,25 @@ from agentgym_flow.core import TextEnv
 def exhaustively_lost(env: TextEnv, max_states: int) -> bool | None:
     """Return whether no sequence of candidate actions leads from the present state to success.
 
-    Breadth first over clones, one visit per `state_key`. False as soon as success is found; True when every reachable
+    Breadth first over clones, whose step budget is lifted. False as soon as success is found; True when every reachable
     state was seen and the language was closed in all of them; None when `max_states` were not enough or an open action
-    might still win. The step budget is lifted on the clones.
+    might still win.
     """
     root = copy.deepcopy(env)
     root.max_steps = 1 << 40
-    if not root._playing:
+    if root.state_key().startswith("end:"):
         return not root.success()
-    queue, seen, is_open = deque([root]), {root.state_key()}, False
+    found, is_open = _search(root, max_states, lambda state: state.state_key())
+    if found is not True or not is_open:
+        return found
+    # What may be proposed in an open language depends on what was shown, which is no part of the state key.
+    found, _ = _search(root, max_states, _memory)
+    return False if found is False else None
+
+
+def _search(root: TextEnv, max_states: int, identity: Callable[[TextEnv], object]) -> tuple[bool | None, bool]:
+    """Return whether the task is lost (None: too many states), and whether a template was seen."""
+    queue, seen, is_open = deque([root]), {identity(root)}, False
     while queue:
         state = queue.popleft()
         is_open |= bool(state.action_templates())
@@ -27,11 +40,16 @@ def exhaustively_lost(env: TextEnv, max_states: int) -> bool | None:
             after = copy.deepcopy(state)
             _, _, terminated, _, info = after.step(action)
             if info["success"]:
-                return False
-            if terminated or info["state_key"] in seen:
+                return False, is_open
+            if terminated or identity(after) in seen:
                 continue
             if len(seen) >= max_states:
-                return None
-            seen.add(info["state_key"])
+                return None, is_open
+            seen.add(identity(after))
             queue.append(after)
-    return None if is_open else True
+    return True, is_open
+
+
+def _memory(env: TextEnv) -> bytes:
+    """Return a digest of all that the environment holds, the step counter aside."""
+    return hashlib.sha256(pickle.dumps({key: value for key, value in vars(env).items() if key != "steps"})).digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -19,8 +20,9 @@ Variant = Mapping[str, Any]
 
 
 def label(variant: Variant) -> str:
-    """Return a short readable name of a variant, also its pytest id."""
-    return ",".join(f"{key}={value}" for key, value in sorted(variant.items())) or "default"
+    """Return a short readable name of a variant, also its pytest id; official data go by name, not by path."""
+    shown = {key: Path(value).stem if key == "data" else value for key, value in sorted(variant.items())}
+    return ",".join(f"{key}={value}" for key, value in shown.items()).replace("\n", "/") or "default"
 
 
 class Suite:
@@ -69,6 +71,8 @@ class Suite:
 class TextSuite(Suite):
     """Hooks that only text environments need."""
 
+    disjoint_splits: ClassVar[bool] = True
+    """Whether the splits share no task; False where one level or one file serves all of them."""
     tasks_per_split: ClassVar[int] = 6
     """How many tasks of each split the expert plays, spread evenly."""
     task_keys_per_split: ClassVar[int] = 40

@@ -71,6 +71,7 @@ class TaskChecks(TextSuite):
         """No task key is in two splits, or twice in one; all tasks are compared when there are few, else a sample."""
         owner: dict[str, str] = {}
         for split in SPLITS:
+            owner = owner if self.disjoint_splits else {}
             env = self.make(variant, split=split)
             assert env.num_tasks >= 1, f"split {split!r} has no task"
             few = env.num_tasks <= 10 * self.task_keys_per_split

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -115,6 +117,33 @@ class MaskChecks(Suite):
         return not np.array_equal(clone.step(int(clone.action_space.start) + action)[0], observation)
 
 
+class FaceChecks(Suite):
+    """A numeric face is another view of the same environment."""
+
+    text_id: ClassVar[str | None] = None
+    """The id of the text face: action number i here is its i-th admissible action. None when there is no such face."""
+
+    def test_numeric_face_plays_like_the_text_face(self, variant: Variant) -> None:
+        """Equal seeds and actions give equal rewards, endings and values of the keys of `info` that both have."""
+        if self.text_id is None:
+            pytest.skip("no text face is named")
+        for seed in self.seeds:
+            numeric, text = self.make(variant), play.make(self.text_id, self.env_module, variant)
+            said = play.start(text, seed)
+            for moment in play.episode(numeric, seed, "random", limit=numeric.max_steps):
+                if moment.action is not None:
+                    number = moment.action - int(numeric.action_space.start)
+                    said = play.advance(text, said.info["admissible_actions"][number])
+                for name in ("reward", "terminated", "truncated"):
+                    mine, theirs = getattr(moment, name), getattr(said, name)
+                    assert mine == theirs, f"{name} is {mine} here and {theirs} on {self.text_id}, seed {seed}"
+                for key in sorted(moment.info.keys() & said.info.keys()):
+                    mine, theirs = moment.info[key], said.info[key]
+                    assert mine == theirs, (
+                        f"info[{key!r}] is {mine!r} here and {theirs!r} on {self.text_id}, seed {seed}"
+                    )
+
+
 class VectorEntryPointChecks(Suite):
     """The vector entry point is `SyncVectorEnv` of the single environment, only faster."""
 
@@ -122,6 +151,8 @@ class VectorEntryPointChecks(Suite):
     """How many environments run side by side."""
     vector_steps: ClassVar[int] = 60
     """How many steps are compared."""
+    vector_settings: ClassVar[Sequence[Variant]] = ({},)
+    """Further arguments for both sides of the comparison, tried one after the other: what `info` holds, for example."""
     vector_max_steps: ClassVar[tuple[int, ...]] = (3, 11)
     """The step budgets under which the comparison runs: short ones, so that episodes end."""
 
@@ -140,8 +171,8 @@ class VectorEntryPointChecks(Suite):
         """Equal observations, rewards, flags and infos for equal seeds and actions, in every autoreset mode."""
         if self.spec().vector_entry_point is None:
             pytest.skip("there is no vector entry point")
-        for max_steps in self.vector_max_steps:
-            fast, slow = self._pair({**variant, "max_steps": max_steps}, mode)
+        for max_steps, more in itertools.product(self.vector_max_steps, self.vector_settings):
+            fast, slow = self._pair({**variant, **more, "max_steps": max_steps}, mode)
             assert fast.metadata.get("autoreset_mode") == mode, (
                 "metadata['autoreset_mode'] is not the mode that was asked for"
             )
