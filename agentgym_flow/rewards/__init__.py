@@ -5,6 +5,7 @@ gives every turn of a group its potential, and `agentgym_flow.rewards.credit` tu
 turn.
 """
 
+from agentgym_flow.rewards.credit import CREDIT, CreditFunction
 from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.relabel import RelabelMetrics, group_graph, relabel
 from agentgym_flow.rewards.rewardflow import RewardFlow
@@ -12,6 +13,8 @@ from agentgym_flow.rewards.state_graph import Edge, Node, StateGraph
 from agentgym_flow.rewards.vector import VectorRewardFlow
 
 __all__ = [
+    "CREDIT",
+    "CreditFunction",
     "Edge",
     "GraphStore",
     "Node",

@@ -3,23 +3,24 @@
 Every function takes a batch (a sequence of `Group`s) and returns advantages as nested lists,
 `advantages[group][episode][turn]`.
 
-- `grpo`: the outcome against the group, in standard deviations (Shao et al., 2024). - `rloo`: the outcome against the
-mean of the others (Ahmadian et al., 2024). - `gigpo`: that of an episode, plus the discounted return of a turn
-against other turns decided in the same state (Feng et al., 2025). - `rewardflow`: that of an episode, plus the
-potential of the state reached, in the graph of the whole group, against other
-  turns decided in the same state. `graphgpo` is the same with standard deviations.
+- `grpo`: the outcome against the group, in standard deviations (Shao et al., 2024).
+- `rloo`: the outcome against the mean of the others (Ahmadian et al., 2024).
+- `gigpo`: that of an episode, plus the discounted return of a turn against other turns decided in the same state
+  (Feng et al., 2025).
+- `rewardflow`: that of an episode, plus the potential of the state reached, in the graph of the whole group, against
+  other turns decided in the same state. `graphgpo` is the same with standard deviations.
 
 Arguments that all share:
 
-- `outcome`: what an episode is worth. `"success"` is 1 or 0; `"return"` is the sum of native rewards. - `scope`:
-which episodes an episode is compared with: its `"group"`, all of its `"source"` in the batch, or the whole `"batch"`.
-The
-  comparison of turns always stays within the group.
+- `outcome`: what an episode is worth. `"success"` is 1 or 0; `"return"` is the sum of native rewards.
+- `scope`: which episodes an episode is compared with: its `"group"`, all of its `"source"` in the batch, or the whole
+  `"batch"`. The comparison of turns always stays within the group.
 - `statistics`: `"episode"` counts every episode once (default); `"turn"` counts it once per turn, so that long ones
-weigh more. - `norm`: `"mean"` subtracts the mean; `"std"` also divides by the sample standard deviation + 1e-6.
-Samples that are all equal give 0. - `compat`: True reproduces the released code of RewardFlow and GiGPO: 10 for a
-success, statistics per turn (unless you say
-  otherwise), an episode alone keeps its raw outcome, and for `rewardflow` the graph of
+  weigh more.
+- `norm` (not for `rloo` and `graphgpo`): `"mean"` subtracts the mean; `"std"` also divides by the sample standard
+  deviation + 1e-6. Samples that are all equal give 0.
+- `compat`: True reproduces the released code of RewardFlow and GiGPO: 10 for a success, statistics per turn (unless
+  you say otherwise), an episode alone keeps its raw outcome, and for `rewardflow` the graph of
   `agentgym_flow.rewards.published`.
 
 An episode alone in its scope, or a turn alone in its state, is compared with itself and gets 0. Similar but unequal

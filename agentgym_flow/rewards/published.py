@@ -3,11 +3,9 @@
 Differences from `agentgym_flow.rewards.relabel`, which is what you want for training:
 
 - Success is a node whose reward, the first ever seen there in order of episodes, is positive. Two outcomes that share
-a state
-  key get one value, by order. Negative rewards spread too.
+  a state key get one value, by order. Negative rewards spread too.
 - The loop that collects a batch never sees the state after its last turn. Steps of that turn are in no graph and are
-rewarded with the
-  environment's own reward.
+  rewarded with the environment's own reward.
 - Values are the result of exactly 1,000 synchronous sweeps, on the scale of the rewards (10 for a success).
 """
 
