@@ -60,7 +60,9 @@ def evaluate(
             finished.append(episode)
             nonlocal successes
             successes += episode.success
-            progress.update(bar, advance=1, description=f"success {successes / len(finished):6.1%}")
+            count = len(finished)
+            so_far = share(successes / count, evaluation.wilson(successes, count))
+            progress.update(bar, advance=1, description=f"success {so_far}")
 
         try:
             result, _ = evaluation.evaluate(
@@ -80,7 +82,8 @@ def evaluate(
             stopped, result = True, Evaluation.of(finished, player.name)
     _show(result, log, as_json)
     if stopped:
-        stderr().print(f"stopped after {len(finished)} of {episodes} episodes; these are the ones that finished first")
+        note = "short ones finish first, so the figures lean to them"
+        stderr().print(f"stopped after {len(finished)} of {episodes} episodes; {note}")
         raise typer.Exit(130)
 
 
