@@ -66,11 +66,16 @@ def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: d
     return args, {**kwargs, "position_ids": (mask.long().cumsum(-1) - 1).clamp(min=0)}
 
 
+def _no_reward(completions: list[Any], **_: Any) -> list[None]:
+    # TRL insists on a reward function; credit is given where the batch is made, so this one is never asked.
+    return [None] * len(completions)
+
+
 class RowTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO trainer for batches of our own making; a subclass provides `make_batch` and may extend `loss`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, reward_funcs=_no_reward, **kwargs)
         if not hasattr(self, "_metrics"):
             raise UnsupportedTRL(f"TRL {version('trl')} keeps its metrics elsewhere; tested with {', '.join(TESTED)}")
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)

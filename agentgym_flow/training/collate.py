@@ -15,7 +15,7 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
     The number of rows is filled up to a multiple of `multiple` with rows of weight zero. A row's weight scales its
-    advantages and its share of `num_items_in_batch`.
+    advantages.
 
     Args:
         batch: the rows; may be empty.
@@ -25,7 +25,7 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `advantages`,
-        `old_per_token_logps` (R, C); `num_items_in_batch` (scalar).
+        `old_per_token_logps` (R, C).
     """
     padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple)
     every = [*batch, *padding]
@@ -41,7 +41,6 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
         "completion_mask": mask.long(),
         "advantages": _right([row.advantages for row in every], 0.0) * weights[:, None],
         "old_per_token_logps": _right([row.logprobs for row in every], 0.0),
-        "num_items_in_batch": (mask * weights[:, None]).sum(),
     }
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
@@ -50,8 +49,7 @@ def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, devic
     """Return the tensors of merged rows, filled up like ordinary ones; unused alternatives have weight zero.
 
     Returns:
-        `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A);
-        `num_items_in_batch` (scalar): the number of turns, weighted.
+        `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A).
     """
     padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple)
     every = [*batch, *padding]
@@ -65,7 +63,6 @@ def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, devic
         "positive": _right([row.positive for row in every], 0.0),
         "negative": _right([row.negative for row in every], 0.0),
         "weights": weights,
-        "num_items_in_batch": weights.sum(),
     }
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 

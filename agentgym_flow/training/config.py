@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 from trl import GRPOConfig, TrlParser
 
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 
 
@@ -25,27 +27,42 @@ class RunConfig:
     """What to train, on what, and where the results go.
 
     Attributes:
-        env: the id of a text environment.
+        env_id: the id of a text environment.
         env_kwargs: its arguments, without the split; on the command line as JSON.
         model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
         profile: the prompt profile of the environment.
+        validations: how often validation success is measured during training; 0 for never.
+        validation_episodes: validation episodes each time.
         eval_episodes: test episodes before and after training, sampled and greedy.
         boxoban: for Sokoban, a Boxoban level file or folder or a registered name to evaluate on as well; none to skip.
         boxoban_episodes: levels of it to play before and after training.
     """
 
-    env: str = "agentgym_flow/Sokoban-v0"
+    env_id: str = "agentgym_flow/Sokoban-v0"
     env_kwargs: dict[str, Any] | str = field(default_factory=dict)
     model: str = "tiny"
     profile: str = "compact"
+    validations: int = 10
+    validation_episodes: int = 200
     eval_episodes: int = 500
     boxoban: str | None = None
     boxoban_episodes: int = 100
 
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
+        _at_least("validations", self.validations, 0)
+        _at_least("validation_episodes", self.validation_episodes, 1)
         _at_least("eval_episodes", self.eval_episodes, 1)
         _at_least("boxoban_episodes", self.boxoban_episodes, 1)
+
+    @property
+    def env_settings(self) -> dict[str, Any]:
+        """The environment's arguments as a mapping."""
+        return _mapping("env_kwargs", self.env_kwargs)
+
+    def make_env(self) -> TextEnv:
+        """Make a training environment. Raises what its constructor raises."""
+        return make_text_env(self.env_id, split="train", **self.env_settings)
 
 
 @dataclass
@@ -96,6 +113,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         final_lr_ratio: what the linear schedule ends at, as a share of the full step.
         merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
             prompts repeat.
+        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus; sums
+            are divided by the number of all turns either way.
         stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
             episodes. Evaluation never stops early.
         num_envs: environments running at a time while collecting.
@@ -107,14 +126,16 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     per_device_train_batch_size: int = 32
     max_completion_length: int | None = 1
     epsilon_high: float | None = 0.28
-    gradient_checkpointing: bool = False
+    activation_checkpointing: bool | None = False
     disable_tqdm: bool | None = True
+    dataloader_pin_memory: bool = False
     save_strategy: str = "no"
     credit: str = "rewardflow"
     credit_settings: dict[str, Any] | str = field(default_factory=dict)
     muon_learning_rate: float | None = None
     final_lr_ratio: float = 0.0
     merge_prompts: bool = True
+    drop_zero_advantages: bool = False
     stop_when: str | None = None
     num_envs: int = 256
 
@@ -125,9 +146,15 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
         if self.merge_prompts and self.max_completion_length == 1:
             self._check_mergeable()
+        self.bf16: bool | None
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
         super().__post_init__()
+
+    @property
+    def credit_keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the credit function as a mapping."""
+        return _mapping("credit_settings", self.credit_settings)
 
     def _check_mergeable(self) -> None:
         needed = {
@@ -167,24 +194,37 @@ def parse_configs(arguments: Sequence[str] | None = None) -> Configs:
     return run, warm_start, agent
 
 
-def resolved(configs: Configs) -> dict[str, Any]:
-    """Return every setting that differs from TRL's own default, or is ours, as plain data: a config file that repeats
-    the run.
+ALWAYS_SHOWN = (
+    "seed",
+    "temperature",
+    "num_generations",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "loss_type",
+    "epsilon",
+    "beta",
+    "entropy_coef",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "weight_decay",
+    "max_grad_norm",
+)
+"""Settings of TRL that a reader of a run wants to see even where they are TRL's own defaults."""
 
-    Paths of this machine are left out of it.
+
+def resolved(configs: Configs) -> dict[str, Any]:
+    """Return as plain data what a config file needs to repeat the run: all our settings, and TRL's where they matter.
+
+    The output folder is left out.
     """
     run, warm_start, agent = configs
-    standard = {f.name: f.default for f in fields(GRPOConfig)}
-    ours = {f.name for f in fields(AgentConfig)} - set(standard)
-    chosen = {
-        name: value
-        for name, value in agent.to_dict().items()
-        if name in ours or (name in standard and value != standard[name])
-    }
-    for name in ("output_dir", "logging_dir", "accelerator_config", "bf16", "generation_batch_size", "report_to"):
+    standard = AgentConfig(output_dir=agent.output_dir).to_dict()
+    shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
+    chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
+    # Derived from other settings, and refused beside them.
+    for name in ("generation_batch_size", "gradient_checkpointing", "logging_dir"):
         chosen.pop(name, None)
-    plain = asdict(run) | asdict(warm_start) | chosen
-    return {name: getattr(value, "value", value) for name, value in plain.items()}
+    return asdict(run) | asdict(warm_start) | chosen
 
 
 def write_config(path: Path, configs: Configs) -> None:

@@ -19,10 +19,11 @@ from agentgym_flow.errors import BadSetting
 def hidden_matrices(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Split the trainable parameters into the 2-D ones between embedding and output head, and all others."""
     outside = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    head = getattr(model, "get_output_embeddings", lambda: None)()
     if head is not None:
         outside |= {id(parameter) for parameter in head.parameters()}
-    matrices, others = [], []
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for parameter in model.parameters():
         if parameter.requires_grad:
             inside = parameter.ndim == 2 and id(parameter) not in outside
@@ -72,7 +73,7 @@ class MuonAdamW(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take one step with both; `closure` is evaluated once, first."""
         loss = None if closure is None else closure()
-        self.muon.step()
+        self.muon.step()  # type: ignore[no-untyped-call]
         self.adamw.step()
         return loss
 
@@ -90,11 +91,11 @@ class MuonAdamW(Optimizer):
 def linear_decay(optimizer: Optimizer, *, warmup: int, total: int, floor: float) -> LambdaLR:
     """Return the schedule: up linearly over `warmup` steps, then down linearly to `floor` times the full step.
 
-    All step sizes of `optimizer` are scaled alike. Raises `BadSetting` when `floor` is not in [0, 1] or the warm-up is
-    longer than the run.
+    All step sizes of `optimizer` are scaled alike. Raises `BadSetting` when `floor` is not in [0, 1] or a number of
+    steps is negative.
     """
-    if not 0 <= floor <= 1 or not 0 <= warmup <= total:
-        raise BadSetting(f"need 0 <= floor <= 1 and 0 <= warmup <= total, got {floor}, {warmup} and {total} steps")
+    if not 0 <= floor <= 1 or warmup < 0 or total < 0:
+        raise BadSetting(f"floor must be in [0, 1] and steps not negative, got {floor}, {warmup} and {total} steps")
 
     def scale(step: int) -> float:
         if step < warmup:

@@ -117,6 +117,13 @@ def _same_length(of: str, *sequences: Sequence[object]) -> None:
         raise BadSetting(f"episodes, advantages and weights must agree in their {of}, got {lengths}")
 
 
+def teaches(row: Row | MergedRow) -> bool:
+    """Return whether any advantage in `row` is not 0, so that it moves the policy."""
+    if isinstance(row, Row):
+        return any(row.advantages)
+    return any(row.positive) or any(row.negative)
+
+
 def mergeable(batch: Sequence[Row]) -> bool:
     """Return whether every completion is a single token, so that `merge` applies."""
     return all(len(row.completion) == 1 for row in batch)

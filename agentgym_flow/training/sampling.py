@@ -14,7 +14,7 @@ from transformers import LogitsProcessor
 from agentgym_flow.seeding import Stream
 
 
-class StreamSampler(LogitsProcessor):
+class StreamSampler(LogitsProcessor):  # type: ignore[misc]
     """Draws the next token of every row and masks all others.
 
     After generation `tokens` and `logprobs` hold what was drawn, row by row, up to and with the token that ended the

@@ -55,6 +55,7 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, *, seed: int = 0) -> GPT2LMHe
         n_layer=2,
         n_head=4,
         n_inner=384,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, as one kernel
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,

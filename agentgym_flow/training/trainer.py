@@ -32,7 +32,7 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.loss import merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions
-from agentgym_flow.training.rows import merge, mergeable, rows
+from agentgym_flow.training.rows import merge, mergeable, rows, teaches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -177,14 +177,20 @@ class AgentTrainer(RowTrainer):
             "device": self.accelerator.device,
         }
         counts: dict[str, float] = {"turns": len(plain)}
+        keep_all = not self.args.drop_zero_advantages
         if self.args.merge_prompts and mergeable(plain):
             merged = merge(plain)
             counts["unique_prompts"] = len(merged)
+            merged = [row for row in merged if keep_all or teaches(row)]
+            counts["rows"] = len(merged)
             batch = collate_merged(merged, **into)
         else:
-            batch = collate(plain, **into)
-        total = self.accelerator.reduce(batch["num_items_in_batch"], reduction="sum")
-        return {**batch, "num_items_in_batch": total}, counts
+            kept = [row for row in plain if keep_all or teaches(row)]
+            counts["rows"] = len(kept)
+            batch = collate(kept, **into)
+        # All turns count, also those of rows left out.
+        items = torch.tensor(float(sum(len(row.completion) * row.weight for row in plain)), device=into["device"])
+        return {**batch, "num_items_in_batch": self.accelerator.reduce(items, reduction="sum")}, counts
 
     # ---------------------------------------------------------------- a minibatch
     def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
@@ -213,18 +219,19 @@ class AgentTrainer(RowTrainer):
         )
         logged = torch.stack([sums.entropy.detach(), sums.turns, sums.clipped, sums.total])
         entropy, turns, clipped, total = self.accelerator.reduce(logged, reduction="sum").tolist()
-        self.record(entropy=entropy / max(turns, 1.0), clip_fraction=clipped / total if total else 0.0)
+        if turns:
+            self.record(entropy=entropy / turns, clip_fraction=clipped / total if total else 0.0)
         # The batch's turns, shared out to the processes and to the optimizer steps it is split into (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share
-        return (sums.policy - args.entropy_coef * sums.entropy) / turns_per_step
+        loss: torch.Tensor = (sums.policy - args.entropy_coef * sums.entropy) / turns_per_step
+        return loss
 
 
 def _credit(args: AgentConfig) -> Callable[[Sequence[Group]], Advantages]:
     if args.credit not in CREDIT:
         raise UnknownOption.among(args.credit, CREDIT, "These are the credit functions.")
-    function, settings = CREDIT[args.credit], args.credit_settings
-    assert isinstance(settings, dict)  # AgentConfig has parsed it
+    function, settings = CREDIT[args.credit], args.credit_keywords
     known = [name for name in inspect.signature(function).parameters if name != "batch"]
     for name in settings:
         if name not in known:
@@ -233,8 +240,10 @@ def _credit(args: AgentConfig) -> Callable[[Sequence[Group]], Advantages]:
 
 
 def outcome_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Return the means over a batch: success, native return and length of episodes, and the share of groups whose
-    members all ended alike (`zero_variance_groups`); `errors` counts episodes in which the environment raised.
+    """Return means over the episodes of a batch: success, native return and length.
+
+    `zero_variance_groups` is the share of groups whose members all ended alike; `errors` counts episodes in which the
+    environment raised.
     """
     episodes = [episode for group in groups for episode in group]
     alike = sum(len({episode.success for episode in group}) == 1 for group in groups)

@@ -128,7 +128,8 @@ def clone(
     updates = config.warm_start_updates
     schedule = linear_decay(optimizer, warmup=0, total=updates, floor=0.0)
     order = Stream("clone", seed)
-    losses, validation = [], []
+    losses: list[float] = []
+    validation: list[tuple[int, float]] = []
     model.train()
     for done in range(1, updates + 1):
         chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
@@ -136,7 +137,7 @@ def clone(
         if not torch.isfinite(loss):
             raise TrainingFailed(f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates")
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -160,7 +161,8 @@ def imitation_loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         use_cache=False,
     ).logits[:, :-1]
     logprobs = logits.float().log_softmax(-1).gather(-1, batch["completion_ids"][..., None])[..., 0]
-    return -(logprobs * batch["completion_mask"]).sum() / batch["completion_mask"].sum()
+    loss: torch.Tensor = -(logprobs * batch["completion_mask"]).sum() / batch["completion_mask"].sum()
+    return loss
 
 
 def warm_start(

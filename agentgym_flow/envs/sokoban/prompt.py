@@ -57,6 +57,7 @@ class CompactProfile:
     """
 
     name = "compact"
+    vocabulary = VOCABULARY
 
     def prompt(self, view: Situation) -> str:
         """Return the words for the present observation. Raises `BadLevel` when it is not a Sokoban board."""

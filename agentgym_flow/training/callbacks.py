@@ -1,0 +1,131 @@
+"""What a training run shows and keeps while it runs: a metrics file, a progress line, validation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.config import AgentConfig
+    from agentgym_flow.training.trainer import AgentTrainer
+
+SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
+"""The metrics on the progress line."""
+
+_LINES = 10  # printed over a run where there is no terminal to animate
+
+
+def episodes_done(args: AgentConfig, step: int) -> int:
+    """Return how many episodes have been played, by all processes, when `step` optimizer steps are done."""
+    per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
+    return int(step * per_step // args.num_iterations)
+
+
+class MetricsFile(TrainerCallback):  # type: ignore[misc]
+    """Appends one JSON object to a file at every log: `step`, `episodes` and all metrics; NaN becomes null.
+
+    The file grows while the run goes on, so it can be followed.
+
+    Attributes:
+        records: the objects written, in order.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[dict[str, float | None]] = []
+
+    def on_log(
+        self,
+        args: AgentConfig,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Write `logs`, unless they are the totals at the end of training."""
+        if not state.is_world_process_zero or not logs or "train_runtime" in logs:
+            return
+        record: dict[str, float | None] = {
+            "step": state.global_step,
+            "episodes": episodes_done(args, state.global_step),
+        }
+        for name, value in sorted(logs.items()):
+            record[name] = value if value is not None and math.isfinite(value) else None
+        self.records.append(record)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+class LiveProgress(TrainerCallback):  # type: ignore[misc]
+    """A progress bar with the newest metrics; where there is no terminal, a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._lines = 0
+
+    def on_train_begin(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Open the bar."""
+        if state.is_world_process_zero and self._console.is_terminal:
+            self._bar = self._progress.add_task("training", total=state.max_steps, metrics="")
+            self._progress.start()
+
+    def on_log(
+        self,
+        args: AgentConfig,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Show the newest metrics."""
+        if not state.is_world_process_zero or not logs or "success" not in logs:
+            return
+        metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in SHOWN if logs.get(name) is not None)
+        if self._console.is_terminal:
+            self._progress.update(self._bar, completed=state.global_step, metrics=metrics)
+        elif state.global_step * _LINES // state.max_steps > self._lines:
+            self._lines = state.global_step * _LINES // state.max_steps
+            self._console.print(f"step {state.global_step} of {state.max_steps}: {metrics}", soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the bar off the screen; safe to call at any time."""
+        self._progress.stop()
+
+
+class Validation(TrainerCallback):  # type: ignore[misc]
+    """Measures success on validation tasks now and then and adds it to the metrics as `valid_success`.
+
+    Args:
+        trainer: whose metrics.
+        validate: returns the success, given nothing; it must leave the global random state as it is.
+        times: how often over the run, evenly spread, the last time at its end.
+    """
+
+    def __init__(self, trainer: AgentTrainer, validate: Callable[[], float], times: int) -> None:
+        self._trainer = trainer
+        self._validate = validate
+        self._times = times
+        self._done = 0
+
+    def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Validate when it is time."""
+        if state.global_step * self._times // state.max_steps > self._done:
+            self._done += 1
+            self._trainer.record(valid_success=self._validate())

@@ -1,0 +1,165 @@
+"""Examine a model: the same held-out tasks every time, sampled and greedy, with logs; and real Boxoban levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym_flow.data import resolve
+from agentgym_flow.envs.sokoban.prompt import BOX_ON_TARGET
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.evaluation import Evaluation, evaluate
+from agentgym_flow.prompts import Profile
+from agentgym_flow.replay import Verdict, verify_log
+from agentgym_flow.training.policy import ModelPolicy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from agentgym_flow.training.config import AgentConfig, RunConfig
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One evaluation with what it played and where the log is."""
+
+    evaluation: Evaluation
+    episodes: list[Episode]
+    log: Path
+
+    @property
+    def success(self) -> float:
+        """The share of tasks achieved."""
+        return self.evaluation.success
+
+    @property
+    def boxes_on_target(self) -> float:
+        """For Sokoban: the mean number of boxes on targets in the last observation of an episode."""
+        ends = [episode.turns[-1].next_observation for episode in self.episodes if episode.turns]
+        return sum(end.count(BOX_ON_TARGET) for end in ends) / len(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A model at one moment.
+
+    Attributes:
+        sampled: test tasks, actions drawn at the training temperature.
+        greedy: the same tasks, the most likely action.
+        boxoban: real Boxoban levels, sampled; None when none were given.
+    """
+
+    sampled: Examined
+    greedy: Examined
+    boxoban: Examined | None
+
+    @property
+    def parts(self) -> list[Examined]:
+        """Everything that was played."""
+        return [part for part in (self.sampled, self.greedy, self.boxoban) if part is not None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        figures = {"sampled": self.sampled.evaluation.as_dict(), "greedy": self.greedy.evaluation.as_dict()}
+        if self.boxoban is not None:
+            on_target = self.boxoban.boxes_on_target
+            figures["boxoban"] = {**self.boxoban.evaluation.as_dict(), "mean_boxes_on_target": on_target}
+        return figures
+
+
+class Examiner:
+    """Evaluates a model while it changes.
+
+    Args:
+        run: which environment, how many episodes, which Boxoban levels.
+        agent: the temperature and the longest answer.
+        model: the model.
+        tokenizer: of the model.
+        profile: the prompt profile.
+        folder: where the logs go.
+
+    Raises:
+        BadSetting: Boxoban levels were given for another environment than Sokoban.
+        UnknownData: they are neither a path nor registered.
+    """
+
+    def __init__(
+        self,
+        run: RunConfig,
+        agent: AgentConfig,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        profile: Profile,
+        folder: Path,
+    ) -> None:
+        if run.boxoban is not None and run.env_id != SOKOBAN:
+            raise BadSetting(f"boxoban levels are for {SOKOBAN}, not for {run.env_id}: leave the setting out")
+        self._boxoban = None if run.boxoban is None else resolve(run.boxoban)
+        self._run, self._agent = run, agent
+        self._model, self._tokenizer, self._profile = model, tokenizer, profile
+        self._folder = folder
+
+    def examine(self, moment: str) -> Examination:
+        """Play the test tasks sampled and greedy, and Boxoban levels sampled; the logs' names begin with `moment`."""
+        kwargs, count = self._run.env_settings, self._run.eval_episodes
+        sampled = self._play(f"{moment}_sampled", kwargs, count, greedy=False)
+        greedy = self._play(f"{moment}_greedy", kwargs, count, greedy=True)
+        boxoban = None
+        if self._boxoban is not None:
+            levels = {"data": self._run.boxoban}
+            boxoban = self._play(f"{moment}_boxoban", levels, self._run.boxoban_episodes, greedy=False)
+        return Examination(sampled, greedy, boxoban)
+
+    def validate(self, episodes: int) -> float:
+        """Return the sampled success on the first `episodes` validation tasks."""
+        evaluation, _ = evaluate(
+            self._policy("validation", greedy=False),
+            self._run.env_id,
+            split="valid",
+            num_episodes=episodes,
+            env_kwargs=self._run.env_settings,
+            num_envs=self._agent.num_envs,
+        )
+        return evaluation.success
+
+    def verify(self, log: Path) -> Verdict:
+        """Step every episode of a log again."""
+        data = {} if self._boxoban is None else {self._boxoban.name: self._boxoban.path}
+        return verify_log(log, data)
+
+    def _policy(self, name: str, *, greedy: bool) -> ModelPolicy:
+        return ModelPolicy(
+            self._model,
+            self._tokenizer,
+            self._profile,
+            temperature=self._agent.temperature,
+            greedy=greedy,
+            max_new_tokens=self._agent.max_completion_length or 1,
+            name=name,
+        )
+
+    def _play(self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool) -> Examined:
+        log = self._folder / f"{name}.jsonl.gz"
+        evaluation, episodes = evaluate(
+            self._policy(name, greedy=greedy),
+            self._run.env_id,
+            num_episodes=count,
+            env_kwargs=kwargs,
+            num_envs=self._agent.num_envs,
+            log=log,
+        )
+        return Examined(evaluation, episodes, log)
+
+
+def problems(examiner: Examiner, examinations: Sequence[Examination]) -> list[str]:
+    """Verify every log of `examinations`; return one sentence per problem, none when all came out as logged."""
+    found = []
+    for part in (part for examination in examinations for part in examination.parts):
+        verdict = examiner.verify(part.log)
+        found += [f"{part.log.name}: {problem}" for problem in verdict.problems()]
+    return found

@@ -1,0 +1,165 @@
+"""What a run shows when it is over: the learning curve, the page to open, the groups and episodes worth a look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.evaluation import Difference, Evaluation, paired_difference
+from agentgym_flow.report import Curve, write_report
+from agentgym_flow.training.examine import Examination
+from agentgym_flow.training.run import RunFolder
+from agentgym_flow.training.warm_start import WarmStart
+
+Record = Mapping[str, float | None]
+"""One line of a metrics file."""
+
+X_LABEL = "training episodes"
+CURVES = {"success": "training batches", "valid_success": "validation tasks"}
+"""The metrics drawn as learning curves, and how they are called in the legend."""
+
+
+def series(records: Sequence[Record], metric: str) -> tuple[list[float], list[float]]:
+    """Return the episodes played and the values of `metric`, where it was recorded."""
+    points = [(r["episodes"], r[metric]) for r in records if r.get(metric) is not None]
+    return [float(x) for x, _ in points if x is not None], [float(y) for _, y in points if y is not None]
+
+
+def learning_curves(records: Sequence[Record], before: Evaluation, after: Evaluation) -> list[Curve]:
+    """Return success against episodes: of training batches, in validation, and before and after on the test tasks."""
+    curves = []
+    for metric, label in CURVES.items():
+        x, y = series(records, metric)
+        if x:
+            curves.append(Curve(label, x, y, x_label=X_LABEL))
+    x = [0.0, max((float(r["episodes"] or 0) for r in records), default=0.0)]
+    intervals = [before.success_interval, after.success_interval]
+    low, high = [i[0] for i in intervals], [i[1] for i in intervals]
+    curves.append(Curve("test tasks", x, [before.success, after.success], low, high, x_label=X_LABEL))
+    return curves
+
+
+def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
+    """Write curves that share their axes as a PNG picture, intervals as bars."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for curve in curves:
+        if curve.low is None or curve.high is None:
+            axes.plot(curve.x, curve.y, label=curve.name)
+        else:
+            below = [y - low for y, low in zip(curve.y, curve.low, strict=True)]
+            above = [high - y for y, high in zip(curve.y, curve.high, strict=True)]
+            axes.errorbar(curve.x, curve.y, yerr=[below, above], fmt="o", capsize=4, label=curve.name)
+    axes.set(xlabel=curves[0].x_label, ylabel=curves[0].y_label, title=title, ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    partial = path.with_name(path.name + ".partial")
+    figure.savefig(partial, format="png", dpi=120)
+    partial.replace(path)
+
+
+def most_telling(groups: Sequence[Group]) -> Group:
+    """Return the group whose members disagree most, so that its graph shows both how to succeed and how to fail.
+
+    Among equals the one that saw most states.
+    """
+
+    def telling(group: Group) -> tuple[int, int]:
+        successes = sum(episode.success for episode in group)
+        states = {key for episode in group for key in episode.state_keys}
+        return min(successes, len(group) - successes), len(states)
+
+    return max(groups, key=telling)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything a finished run has to say.
+
+    Attributes:
+        before: the examination after the warm start.
+        after: the one after training.
+        cloned: what the warm start did; None without one.
+        records: the metrics of training.
+        group: a training group worth a look.
+        problems: what verifying the logs found; empty when every episode came out as logged.
+        seconds: wall-clock time of the whole run.
+    """
+
+    before: Examination
+    after: Examination
+    cloned: WarmStart | None
+    records: Sequence[Record]
+    group: Group
+    problems: Sequence[str]
+    seconds: float
+
+    def improvement(self, greedy: bool = False) -> Difference:
+        """Return the gain in success on the test tasks, with its paired bootstrap interval."""
+        old, new = (self.before.greedy, self.after.greedy) if greedy else (self.before.sampled, self.after.sampled)
+        return paired_difference(old.episodes, new.episodes)
+
+    def summary(self) -> dict[str, str]:
+        """Return the main figures by name, for a person to read."""
+        lines = {}
+        if self.cloned is not None:
+            lines["Demonstrations"] = f"{self.cloned.episodes} episodes, {self.cloned.turns} turns"
+        for name, greedy in (("sampled", False), ("greedy", True)):
+            parts = [getattr(moment, name) for moment in (self.before, self.after)]
+            gain = self.improvement(greedy)
+            lines[f"Test success, {name}"] = (
+                f"{parts[0].success:.1%} before, {parts[1].success:.1%} after; "
+                f"gain {gain.mean:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]"
+            )
+        old, new = self.before.boxoban, self.after.boxoban
+        if old is not None and new is not None:
+            lines["Boxoban, sampled"] = (
+                f"success {old.success:.1%} before, {new.success:.1%} after; "
+                f"boxes on target {old.boxes_on_target:.2f} before, {new.boxes_on_target:.2f} after"
+            )
+        played = sum(len(part.episodes) for moment in (self.before, self.after) for part in moment.parts)
+        lines["Logs"] = f"{len(self.problems)} problems" if self.problems else f"all {played} episodes verified"
+        lines["Time"] = f"{self.seconds / 60:.1f} minutes"
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        cloned = self.cloned
+        return {
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+            "improvement": {"sampled": self.improvement()._asdict(), "greedy": self.improvement(greedy=True)._asdict()},
+            "warm_start": None if cloned is None else asdict(cloned),
+            "problems": list(self.problems),
+            "seconds": self.seconds,
+        }
+
+
+def write_results(folder: RunFolder, title: str, results: Results) -> None:
+    """Write the learning curve, the report and the final summary into the run folder."""
+    curves = learning_curves(results.records, results.before.sampled.evaluation, results.after.sampled.evaluation)
+    draw_curves(folder.curve, curves, title)
+    if results.cloned is not None:
+        losses = results.cloned.losses
+        steps = [float(step) for step in range(1, len(losses) + 1)]
+        curves.append(Curve("cloning", steps, losses, x_label="update", y_label="loss (nats)"))
+    write_report(
+        folder.report,
+        title=title,
+        summary=results.summary(),
+        curves=curves,
+        groups=[results.group],
+        episodes=worth_watching(results.after.sampled.episodes),
+    )
+    folder.summarise("finished", results.as_dict())
+
+
+def worth_watching(episodes: Sequence[Episode], count: int = 12) -> list[Episode]:
+    """Return up to `count` episodes, failures first and at most half of them."""
+    failures = [episode for episode in episodes if not episode.success][: count // 2]
+    return failures + [episode for episode in episodes if episode.success][: count - len(failures)]

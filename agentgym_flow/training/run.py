@@ -1,0 +1,123 @@
+"""The folder of a training run, and the model a run starts from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.prompts import Profile
+from agentgym_flow.training.tiny import tiny_model, word_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TINY = "tiny"
+"""The name of the model that is built from nothing."""
+
+
+class RunFolder:
+    """A new folder for one run: the wanted path, or with `-2`, `-3`, ... after it where a run is already there.
+
+    `summary.json` says at any time what the folder is: its `status` is `running`, `finished`, `interrupted` or
+    `failed`. Every other file but the growing metrics file appears whole.
+
+    Args:
+        wanted: the path.
+    """
+
+    def __init__(self, wanted: str | Path) -> None:
+        wanted = path = Path(wanted)
+        number = 2
+        while path.exists() and (not path.is_dir() or any(path.iterdir())):
+            path = wanted.with_name(f"{wanted.name}-{number}")
+            number += 1
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.metrics = path / "metrics.jsonl"
+        self.config = path / "config.yaml"
+        self.report = path / "report.html"
+        self.curve = path / "learning_curve.png"
+        self.evaluations = path / "evaluations"
+        self.checkpoint = path / "checkpoint"
+        self.warm_start = path / "warm_start"
+        self.summarise("running")
+
+    def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
+        """Write `summary.json`: the status and the results so far."""
+        partial = self.path / "summary.json.partial"
+        text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
+        partial.write_text(text + "\n", "utf-8")
+        partial.replace(self.path / "summary.json")
+
+    def contents(self) -> dict[str, Path]:
+        """Return what a person will look for, by name."""
+        return {
+            "Page to open": self.report,
+            "Learning curve": self.curve,
+            "Metrics": self.metrics,
+            "Episode logs": self.evaluations,
+            "Checkpoint": self.checkpoint,
+            "Settings": self.config,
+        }
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Write into the summary that the run was interrupted or failed, when it was; the error passes through."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.summarise("interrupted")
+            raise
+        except BaseException as error:
+            self.summarise("failed", {"error": f"{type(error).__name__}: {error}"})
+            raise
+
+
+def quiet() -> None:
+    """Silence the progress bars and future warnings of the Hugging Face libraries: a recipe has its own display."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+
+
+def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Write a plain Hugging Face folder; an older one of that name is replaced when the new one is complete."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.replace(folder)
+
+
+def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return model and tokenizer: the fresh tiny model for the profile's vocabulary, or a Hugging Face causal model.
+
+    Raises `BadSetting` when the profile has no vocabulary for the tiny model, or there is no such model.
+    """
+    if name == TINY:
+        vocabulary = getattr(profile, "vocabulary", None)
+        if vocabulary is None:
+            raise BadSetting(
+                f"profile {profile.name!r} has no fixed vocabulary for the tiny model: use profile compact, or another "
+                "model"
+            )
+        tokenizer = word_tokenizer(vocabulary)
+        return tiny_model(tokenizer, seed=seed), tokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name, padding_side="left")
+    except OSError as error:
+        raise BadSetting(
+            f"there is no model {name!r}: give {TINY!r}, a folder saved by Hugging Face, or the name of a downloaded "
+            f"model (HF_HUB_OFFLINE=0 allows downloading it). {error}"
+        ) from error
