@@ -14,6 +14,9 @@ WORDS = ("up", "down", "left", "right")
 Board = tuple[int, int]
 """(mask of the boxes, mask of the player's cell)."""
 
+State = tuple[int, int]
+"""(mask of the boxes, mask of the region the player can walk in)."""
+
 
 def steps(width: int) -> tuple[int, int, int, int]:
     """Return what each of `WORDS` adds to a flat index on a board of `width` columns."""
@@ -100,6 +103,42 @@ def pulls(boxes: int, reach: int, width: int) -> list[Board]:
             movable ^= box
             before.append((boxes ^ box ^ box >> shift, box >> 2 * shift))
     return before
+
+
+def search_by_pulls(
+    floor: int, targets: int, width: int, max_states: int
+) -> tuple[list[list[State]], dict[State, State | None]]:
+    """Search backwards from the solved board, breadth first.
+
+    Args:
+        floor: mask of all cells that are not wall.
+        targets: mask of the targets.
+        width: columns of the board.
+        max_states: the search stops after the layer in which it has found this many.
+
+    Returns:
+        The states in layers, layer *d* holding those whose optimal solution has exactly *d* pushes; and for every
+        state the next one on an optimal solution (None for solved states). Complete unless there are more than
+        `max_states`.
+    """
+    regions = Regions(floor, width)
+    free = floor & ~targets
+    solved: list[State] = []
+    while free:
+        solved.append((targets, regions.around(free & -free, targets)))
+        free ^= solved[-1][1]
+    parents: dict[State, State | None] = dict.fromkeys(solved)
+    layers = [solved]
+    while layers[-1] and len(parents) < max_states:
+        layer: list[State] = []
+        for state in layers[-1]:
+            for boxes, player in pulls(*state, width):
+                before = (boxes, regions.around(player, boxes))
+                if before not in parents:
+                    parents[before] = state
+                    layer.append(before)
+        layers.append(layer)
+    return layers if layers[-1] else layers[:-1], parents
 
 
 def walk(start: int, goal: int, free: int, width: int) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentgym_flow.envs.sokoban.bitboard import Regions, cells_of, mask_of, moves_of, pulls, steps
+from agentgym_flow.envs.sokoban.bitboard import State, cells_of, mask_of, moves_of, search_by_pulls, steps
 from agentgym_flow.envs.sokoban.level import BOX, MAX_CELLS, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.solver import MAX_COMPARED, solve
 from agentgym_flow.errors import BadSetting
@@ -29,9 +29,6 @@ _STAMPS = ("---###---", "-#--#--#-", "---##--#-", "----##-#-", "---##-##-")
 
 _TURNS = 28
 """Of 80 equal outcomes, these (35 %) redraw the heading of the walk."""
-
-State = tuple[int, int]
-"""(mask of the boxes, mask of the region the player can walk in)."""
 
 
 def default_max_steps(height: int, width: int) -> int:
@@ -104,17 +101,16 @@ def generate(settings: LevelSettings, stream: Stream, accept: Callable[[bytes], 
         targets = _place_targets(floor, settings.boxes, width, stream)
         if not targets:
             continue
-        layers, parents = search_by_pulls(floor, targets, width)
-        if len(layers) <= settings.min_pushes:
-            deepest = max(deepest, len(layers) - 1)
-            continue
+        layers, parents = search_by_pulls(floor, targets, width, MAX_STATES)
         room = _Room(settings, floor, targets, parents)
         for depth in range(len(layers) - 1, settings.min_pushes - 1, -1):
             for state in layers[depth]:
                 level = room.level(state, depth, stream, accept)
                 if level is not None:
                     return level
-        deepest = max(deepest, len(layers) - 1)
+        if len(layers) - 1 > deepest:
+            starts = (depth for depth, layer in enumerate(layers) for boxes, _ in layer if not boxes & targets)
+            deepest = max(deepest, *starts, 0)
     raise BadSetting(_advice(settings, deepest))
 
 
@@ -160,39 +156,6 @@ def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
     if len(cells) < count:
         return 0
     return mask_of(cells.pop(stream.below(len(cells))) for _ in range(count))
-
-
-def search_by_pulls(floor: int, targets: int, width: int) -> tuple[list[list[State]], dict[State, State | None]]:
-    """Search backwards from the solved board, breadth first.
-
-    Args:
-        floor: mask of all cells that are not wall.
-        targets: mask of the targets.
-        width: columns of the board.
-
-    Returns:
-        The states in layers, layer *d* holding those whose optimal solution has exactly *d* pushes; and for every
-        state the next one on an optimal solution (None for solved states). Complete unless `MAX_STATES` were
-        exceeded.
-    """
-    regions = Regions(floor, width)
-    free = floor & ~targets
-    solved: list[State] = []
-    while free:
-        solved.append((targets, regions.around(free & -free, targets)))
-        free ^= solved[-1][1]
-    parents: dict[State, State | None] = dict.fromkeys(solved)
-    layers = [solved]
-    while layers[-1] and len(parents) < MAX_STATES:
-        layer: list[State] = []
-        for state in layers[-1]:
-            for boxes, player in pulls(*state, width):
-                before = (boxes, regions.around(player, boxes))
-                if before not in parents:
-                    parents[before] = state
-                    layer.append(before)
-        layers.append(layer)
-    return layers if layers[-1] else layers[:-1], parents
 
 
 class _Room:
@@ -247,10 +210,10 @@ _FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
 
 def _advice(settings: LevelSettings, deepest: int) -> str:
     height, width = settings.size
-    pushes = settings.min_pushes
+    pushes, moves = settings.min_pushes, settings.move_limit
     what = f"no level of {height}x{width} with {settings.boxes} boxes in {MAX_ROOMS} rooms"
     if deepest == 0:
         return f"{what}: the rooms are too small; raise size or lower boxes"
     if deepest < pushes:
         return f"{what}: the hardest needs {deepest} pushes; lower min_pushes (now {pushes}) or raise size"
-    return f"{what} fits: raise max_moves (now {settings.move_limit}) or lower min_pushes (now {pushes})"
+    return f"{what} was accepted with a plan so short: raise max_moves (now {moves}) or lower min_pushes (now {pushes})"

@@ -18,11 +18,13 @@ from agentgym_flow.envs.sokoban.bitboard import (
     WORDS,
     Board,
     Regions,
+    State,
     cells_of,
     flood,
     mask_of,
     moves_of,
     pushes,
+    search_by_pulls,
     steps,
 )
 from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
@@ -36,9 +38,6 @@ MAX_EXPANSIONS = 200_000
 
 MAX_COMPARED = 10_000
 """Placements visited for the fewest moves among the plans with the fewest pushes; no limit with one box."""
-
-State = tuple[int, int]
-"""(mask of boxes, mask of the region the player can walk in)."""
 
 Arrivals = dict[int, tuple[int, int]]
 """Mask of the player's cell -> (fewest moves to get there, the placement before the last push)."""
@@ -76,15 +75,14 @@ class Deadlocks:
         return self  # never changed after construction, so clones of an environment share it
 
     def _pull_distances(self, target: int) -> dict[int, int]:
-        """Return cell -> fewest pushes of a lone box from there to `target`, by pulling it backwards."""
-        distances = {target: 0}
-        queue = [target] if self.floor >> target & 1 else []
-        for cell in queue:
-            for step in steps(self.width):
-                box, player = cell + step, cell + 2 * step
-                if box not in distances and self.floor >> box & 1 and self.floor >> player & 1:
-                    distances[box] = distances[cell] + 1
-                    queue.append(box)
+        """Return cell -> fewest pushes of a lone box from there to `target`, wherever the player stands at first."""
+        if not self.floor >> target & 1:
+            return {target: 0}
+        layers, _ = search_by_pulls(self.floor, 1 << target, self.width, 4 * self.floor.bit_count())
+        distances: dict[int, int] = {}
+        for pushes_left, layer in enumerate(layers):
+            for box, _ in layer:
+                distances.setdefault(box.bit_length() - 1, pushes_left)
         return distances
 
     def is_dead(self, boxes: Iterable[int]) -> bool:
@@ -124,7 +122,7 @@ def deadlocks(level: Level) -> Deadlocks:
 def assignment_cost(costs: list[tuple[int, ...]]) -> int:
     """Return the least total of a square cost matrix with one entry taken in each row and column (Hungarian method)."""
     size = len(costs)
-    row_price, column_price = [0] * size, [0] * (size + 1)
+    row_price, column_price = [0] * size, [0] * size
     row_of = [-1] * (size + 1)  # row assigned to each column; the extra column holds the row being inserted
     for row in range(size):
         row_of[size] = row
