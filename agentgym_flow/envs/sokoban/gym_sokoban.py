@@ -62,6 +62,9 @@ def room_class() -> Any:
 class GymSokobanBoard:
     """A level in play under gym-sokoban's own `step`; the attributes are those of `rules.Engine`.
 
+    Attributes:
+        room: gym-sokoban's environment itself.
+
     Raises `MissingExtra` when the package is not installed.
     """
 
@@ -69,7 +72,7 @@ class GymSokobanBoard:
         bits = np.frombuffer(level.cells, np.uint8).reshape(level.height, level.width)
         boxes = len(level.boxes)
         self._width = level.width
-        self._room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
+        self.room = room = room_class()((level.height, level.width), max_steps=_NO_LIMIT, num_boxes=boxes, reset=False)
         room.room_fixed = np.select([bits & WALL > 0, bits & TARGET > 0], [CODE_WALL, CODE_TARGET], CODE_FLOOR)
         room.room_state = np.select(
             [bits == BOX, bits == TARGET | BOX], [CODE_BOX, CODE_BOX_ON_TARGET], room.room_fixed
@@ -86,12 +89,12 @@ class GymSokobanBoard:
     def move(self, action: int) -> tuple[float, bool, bool]:
         """Play one action index; return the reward, whether the board changed, and whether it is solved."""
         # The tiny picture is the cheapest observation that its step offers; nobody looks at it.
-        _, reward, self.solved, info = self._room.step(_FIRST_PUSH + action, observation_mode="tiny_rgb_array")
+        _, reward, self.solved, info = self.room.step(_FIRST_PUSH + action, observation_mode="tiny_rgb_array")
         self._read_back()
         return reward, info["action.moved_player"], self.solved
 
     def _read_back(self) -> None:
-        room = self._room
+        room = self.room
         self.cells = bytearray((_WALLS_AND_TARGETS[room.room_fixed] | _BOXES[room.room_state]).tobytes())
         self.player = self._flat(room.player_position)
         self.boxes_on_target = int(room.boxes_on_target)

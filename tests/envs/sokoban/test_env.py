@@ -325,7 +325,7 @@ GOLDEN = [
     ({"size": [7, 7], "boxes": 2}, "d1d29332841ac04c"),
     ({}, "463c00d1b4817fd5"),
 ]
-"""Where the digest chain of seed 0 ends. If one changes, recorded episodes no longer replay: the id needs a new version."""
+"""The end of the digest chain of seed 0. If one changes, recorded episodes no longer replay: the id needs a new -vN."""
 
 
 @pytest.mark.parametrize(("env_kwargs", "digest"), GOLDEN)

@@ -1,0 +1,139 @@
+"""Text steps: ours through `gym.make`, with the whole info contract, against other ways to play Sokoban in text.
+
+Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_steps.py [--repetitions 7] [--episodes 150]`.
+
+verl-agent and RAGEN are no packages that can be installed, so their cost is modelled here, by code of our own on top of
+the real gym-sokoban: what their environments do at every step. Prompts, parsing and workers are left out.
+
+- verl-agent style: gym-sokoban's step, in which the text stands in for the tiny picture; then the text once more, for
+  the answer. The text takes one dictionary look-up a cell and pads each cell with a tab.
+- RAGEN style: gym-sokoban's step as it is by default, which draws the `rgb_array` picture from tile files; then the
+text.
+
+The same levels and random actions go to all; resets are not timed. Figures are steps per second of CPU time
+(`time.process_time`), medians of repetitions in which the contestants take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.envs.sokoban.gym_sokoban import GymSokobanBoard
+from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.envs.sokoban.source import LevelSource
+
+CASES = (((6, 6), 1), ((10, 10), 4))
+STEPS = 20
+TABBED = {0: " # \t", 1: " _ \t", 2: " O \t", 3: " √ \t", 4: " X \t", 5: " P \t", 6: " S \t"}
+
+PUSHES = {word: index + 1 for index, word in enumerate(ACTIONS)}
+
+Step = Callable[[str], bool]
+"""Plays a word; returns whether the episode ended."""
+
+
+def tabbed_text(room: Any) -> str:
+    """Return gym-sokoban's room as the text that verl-agent and RAGEN show."""
+    shown = np.where((room.room_state == 5) & (room.room_fixed == 2), 6, room.room_state)
+    return "\n".join("".join(TABBED.get(cell, "?") for cell in row) for row in shown.tolist())
+
+
+def ours(env: gym.Env[str, str], task: int) -> Step:
+    """Our text environment."""
+    env.reset(seed=0, options={"task": task})
+
+    def step(word: str) -> bool:
+        _, _, terminated, truncated, _ = env.step(word)
+        return terminated or truncated
+
+    return step
+
+
+def gym_sokoban(level: Level, picture: str) -> Step:
+    """gym-sokoban itself on `level`, observing the named picture."""
+    room = GymSokobanBoard(level).room
+
+    def step(word: str) -> bool:
+        _, _, done, _ = room.step(PUSHES[word], observation_mode=picture)
+        return bool(done)
+
+    return step
+
+
+def text_style(level: Level, picture: str | None) -> Step:
+    """A text environment on top of gym-sokoban's step, which itself draws `picture`, or the text where that is None."""
+    room = GymSokobanBoard(level).room
+    if picture is None:
+        room.render = lambda mode: tabbed_text(room)
+
+    def step(word: str) -> bool:
+        before = room.player_position
+        _, _, done, _ = room.step(PUSHES[word], observation_mode=picture or "tiny_rgb_array")
+        text = tabbed_text(room)
+        info = {
+            "effective": not np.array_equal(before, room.player_position),
+            "won": room.boxes_on_target == room.num_boxes,
+        }
+        return bool(done and text and info)
+
+    return step
+
+
+def steps_per_second(begin: Callable[[int], Step], episodes: int) -> float:
+    """Play `episodes` random episodes of at most `STEPS` steps; return steps per second of CPU time."""
+    rng = random.Random(0)
+    played, spent = 0, 0.0
+    for task in range(episodes):
+        words = rng.choices(ACTIONS, k=STEPS)
+        step = begin(task)
+        start = time.process_time()
+        for word in words:
+            played += 1
+            if step(word):
+                break
+        spent += time.process_time() - start
+    return played / spent
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=7, help="repetitions of every figure (default 7)")
+    parser.add_argument("--episodes", type=int, default=150, help="episodes in a repetition (default 150)")
+    args = parser.parse_args()
+    print("| board | contestant | steps/s | ours is |")
+    print("|---|---|---|---|")
+    for size, boxes in CASES:
+        source = LevelSource(size=size, boxes=boxes)
+        levels = [source.level(task) for task in range(args.episodes)]
+        env = gym.make("agentgym_flow/Sokoban-v0", size=size, boxes=boxes, max_steps=STEPS)
+        contestants: dict[str, tuple[Callable[[int], Step], int]] = {
+            "ours, text": (lambda task, env=env: ours(env, task), 1),
+            "verl-agent style, text": (lambda task, levels=levels: text_style(levels[task], None), 1),
+            "RAGEN style, text": (lambda task, levels=levels: text_style(levels[task], "rgb_array"), 15),
+            "gym-sokoban, tiny picture": (lambda task, levels=levels: gym_sokoban(levels[task], "tiny_rgb_array"), 1),
+            "gym-sokoban, picture": (lambda task, levels=levels: gym_sokoban(levels[task], "rgb_array"), 15),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in contestants}
+        for _ in range(args.repetitions):
+            for name, (begin, share) in contestants.items():
+                rates[name].append(steps_per_second(begin, max(2, args.episodes // share)))
+        own = statistics.median(rates["ours, text"])
+        board = f"{size[0]}x{size[1]}, {boxes} box{'es' if boxes > 1 else ''}"
+        for name, values in rates.items():
+            rate = statistics.median(values)
+            print(f"| {board} | {name} | {rate:,.0f} | {own / rate:,.1f}x |")
+
+
+if __name__ == "__main__":
+    main()
