@@ -19,14 +19,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from agentgym_flow.envs.sokoban import level as codes
+from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
+from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
 from agentgym_flow.prompts import Message, Profile, Situation, TextProfile
 
-WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = SYMBOLS = ("#", "_", "O", "√", "X", "P", "S")
-"""The symbols of the observation."""
-
-ACTIONS = ("up", "down", "left", "right")
-"""The words a completion may be."""
+# The symbols of the observation.
+OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]
+BOX, BOX_ON_TARGET = LLM_SYMBOLS[codes.BOX], LLM_SYMBOLS[codes.TARGET | codes.BOX]
+PLAYER, PLAYER_ON_TARGET = LLM_SYMBOLS[codes.PLAYER], LLM_SYMBOLS[codes.TARGET | codes.PLAYER]
+SYMBOLS = tuple(LLM_SYMBOLS.values())
 
 REACH = 9
 """Offsets and cell coordinates beyond this are shown as this (a Boxoban board is 10 by 10)."""
@@ -128,7 +131,7 @@ def _offset(start: Cell, end: Cell) -> list[str]:
 def _neighbours(board: list[list[str]], cell: Cell) -> list[str]:
     y, x = cell
     around = ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
-    return [board[r][c] if 0 <= r < len(board) and 0 <= c < len(board[0]) else WALL for r, c in around]
+    return [board[r][c] if 0 <= r < len(board) and 0 <= c < len(board[0]) else OUTSIDE for r, c in around]
 
 
 PROFILES: dict[str, Profile] = {"text": TextProfile(rules=RULES), "compact": CompactProfile()}

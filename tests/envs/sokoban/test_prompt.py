@@ -1,0 +1,137 @@
+"""The compact prompt of Sokoban: golden boards, defined for every board, computed from the text alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.prompt import (
+    PROFILES,
+    REACH,
+    SYMBOLS,
+    VOCABULARY,
+    CompactProfile,
+    compact_prompt,
+)
+from agentgym_flow.envs.sokoban.rules import ACTIONS
+from agentgym_flow.errors import BadLevel
+
+
+def board(*rows: str) -> str:
+    return "\n".join(" ".join(row) for row in rows)
+
+
+SMALL = board("######", "#__O_#", "#_X__#", "#P___#", "#_##_#", "######")
+
+
+def test_golden_prompt_of_the_quickstart_shape() -> None:
+    assert compact_prompt(SMALL).split() == [
+        *("-1", "+1"),  # player to box: one up, one right
+        *("-1", "+1"),  # box to target
+        *("_", "_", "#", "_"),  # around the player: up, down, left, right
+        *("_", "_", "_", "_"),  # around the box
+        *("3,1", "2,2", "1,3"),  # player, box, target
+        *("_", "_", "O", "_", "_", "X", "_", "_", "P", "_", "_", "_", "_", "#", "#", "_"),
+        "go",
+    ]
+
+
+def test_a_player_on_the_target_is_both() -> None:
+    words = compact_prompt(board("#####", "#_SX#", "#####")).split()
+    assert words[:4] == ["+0", "+1", "+0", "-1"]
+    assert words[12:15] == ["1,2", "1,3", "1,2"]
+
+
+def test_the_focus_is_the_nearest_loose_box_and_its_nearest_free_target() -> None:
+    words = compact_prompt(board("########", "#X_O√P_#", "#__X___#", "#_O____#", "########")).split()
+    # The box on target is nearer, but done; of the loose ones (2, 3) is nearer; its nearest free target is (1, 3).
+    assert words[12:15] == ["1,5", "2,3", "1,3"]
+
+
+def test_ties_go_to_the_first_in_reading_order() -> None:
+    words = compact_prompt(board("#######", "#O_X_O#", "#__P__#", "#__X__#", "#######")).split()
+    assert words[12:15] == ["2,3", "1,3", "1,1"]
+
+
+def test_a_solved_board_has_a_prompt() -> None:
+    assert compact_prompt(board("#####", "#_P√#", "#####")).split()[2:4] == ["+0", "+0"]
+
+
+def test_large_boards_saturate_instead_of_leaving_the_vocabulary() -> None:
+    width = 2 * REACH + 5
+    rows = ["#" * width, "#P" + "_" * (width - 5) + "XO#", "#" * width]
+    words = compact_prompt(board(*rows)).split()
+    assert words[:2] == ["+0", f"+{REACH}"]
+    assert words[13] == f"1,{REACH}"
+    assert set(words) <= set(VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "hello", board("####", "#P_#"), board("#####", "#PXX#", "#_O_#"), board("####", "#PPX", "#O__"), "# P\n# X O"],
+)
+def test_what_is_no_board_is_refused(text: str) -> None:
+    with pytest.raises(BadLevel):
+        compact_prompt(text)
+
+
+def test_vocabulary_lists_different_words_with_all_actions_and_symbols() -> None:
+    assert len(set(VOCABULARY)) == len(VOCABULARY)
+    assert {*ACTIONS, *SYMBOLS} < set(VOCABULARY)
+
+
+@pytest.mark.parametrize(("settings", "length"), [({"size": 6}, 32), ({"size": (10, 10), "boxes": 4}, 80)])
+def test_prompts_of_real_episodes_have_one_length_and_known_words(settings: dict[str, object], length: int) -> None:
+    env = make_text_env("agentgym_flow/Sokoban-v0", **settings)
+    for seed in range(5):
+        observation, _ = env.reset(seed=seed)
+        for action in ("up", "left", "down", "right", "up"):
+            words = compact_prompt(observation).split()
+            assert len(words) == length
+            assert set(words) <= set(VOCABULARY)
+            observation, _, terminated, *_ = env.step(action)
+            if terminated:
+                break
+
+
+@given(st.data())
+def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
+    height, width = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
+    if height * width < 3:
+        return
+    cells = data.draw(st.permutations("PXO" + "_" * (height * width - 3)))
+    inside = ["".join(cells[r * width : (r + 1) * width]) for r in range(height)]
+    words = compact_prompt(board("#" * (width + 2), *(f"#{row}#" for row in inside), "#" * (width + 2))).split()
+    assert words[15:-1] == list(cells)
+    assert words[-1] == "go"
+
+
+def test_the_profile_reads_a_word_and_nothing_else() -> None:
+    profile = CompactProfile()
+    assert profile.parse(" up\n") == "up"
+    assert profile.parse("up down") == "up down"
+    view = SimpleNamespace(observation=SMALL, info={}, episode=None)
+    assert profile.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
+
+
+def test_the_text_prompt_explains_every_symbol() -> None:
+    rules = PROFILES["text"].rules  # type: ignore[attr-defined]
+    assert all(f"{symbol} " in rules for symbol in SYMBOLS)
+
+
+def test_the_prompt_follows_the_moves_of_an_expert() -> None:
+    env = make_text_env("agentgym_flow/Sokoban-v0", size=6, min_pushes=3)
+    observation, _ = env.reset(seed=3)
+    prompts = [compact_prompt(observation)]
+    while (action := env.expert_action()) is not None:
+        observation, _, terminated, *_ = env.step(action)
+        prompts.append(compact_prompt(observation))
+        if terminated:
+            break
+    assert prompts[-1].split()[2:4] == ["+0", "+0"]
+    assert all(before != after for before, after in pairwise(prompts))

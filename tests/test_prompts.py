@@ -1,0 +1,118 @@
+"""Prompt profiles: what is shown, and that no completion can break the parser."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
+from agentgym_flow.prompts import TextProfile, history_window, profile_for, profiles_of, tagged_action
+
+
+def turn(number: int, *, valid: bool = True) -> Turn:
+    return Turn(
+        observation=f"room {number}",
+        state_key=str(number),
+        action=f"go {number}",
+        reward=0.0,
+        next_observation=f"room {number + 1}",
+        next_state_key=str(number + 1),
+        terminated=False,
+        truncated=False,
+        action_valid=valid,
+        success=False,
+        score=0.0,
+    )
+
+
+def view(turns: list[Turn], **info: Any) -> Any:
+    episode = Episode("e", {}, {}, "train", 0, "e:0", "find the key", 0, 0, 9, "room 0", "0", turns=turns)
+    shown = {"goal": "find the key", "admissible_actions": [], "action_templates": [], **info}
+    return SimpleNamespace(observation=f"room {len(turns)}", info=shown, episode=episode)
+
+
+@pytest.mark.parametrize(
+    ("completion", "action"),
+    [
+        ("<action>up</action>", "up"),
+        ("<think>left or up?</think>\n<action> up </action> done", "up"),
+        ("<action>up</action><action>down</action>", "up"),
+        ("</action><action>up</action>", "up"),
+        ("<action><action>up</action>", "<action>up"),
+        ("<action>go to\ndesk 1</action>", "go to\ndesk 1"),
+        ("<action></action>", ""),
+    ],
+)
+def test_the_action_is_what_stands_between_the_first_tags(completion: str, action: str) -> None:
+    assert tagged_action(completion, tags_required=True) == action
+    assert tagged_action(completion) == action
+
+
+@pytest.mark.parametrize(
+    "completion", ["up", " up\n", "left, then up", "<action>up", "up</action>", "<Action>up</Action>"]
+)
+def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
+    assert tagged_action(completion, tags_required=True) == ""
+    assert tagged_action(completion) == completion.strip()
+
+
+@given(st.text())
+def test_parsing_never_raises(completion: str) -> None:
+    assert isinstance(TextProfile().parse(completion), str)
+
+
+def test_history_is_numbered_from_the_start_of_the_episode() -> None:
+    turns = [turn(n) for n in range(4)] + [turn(4, valid=False)]
+    assert history_window(turns, 2) == (
+        "Observation 4:\nroom 3\nAction 4: go 3\n\nObservation 5:\nroom 4\nAction 5: go 4 (not accepted)"
+    )
+    assert history_window(turns, 0) == ""
+    assert history_window([], 2) == ""
+    assert history_window(turns, 99).startswith("Observation 1:")
+
+
+def test_the_text_prompt_says_everything_once() -> None:
+    prompt = TextProfile(rules="RULES", history=1).prompt(
+        view([turn(0), turn(1)], admissible_actions=["open door", "wait"], action_templates=["say[{text}]"])
+    )
+    assert prompt == (
+        "RULES\n\n"
+        "Your task: find the key\n\n"
+        "What happened lately:\n\nObservation 2:\nroom 1\nAction 2: go 1\n\n"
+        "Turn 3 of at most 9. The observation now:\nroom 2\n\n"
+        "Actions you can take now: open door, wait\nActions to fill in: say[{text}]\n\n"
+        "First reason about the situation inside <think> and </think>. "
+        "Then give exactly one action inside <action> and </action>."
+    )
+
+
+def test_the_first_prompt_has_no_history_and_thinking_can_be_left_out() -> None:
+    prompt = TextProfile(think=False).prompt(view([]))
+    assert "lately" not in prompt
+    assert "<think>" not in prompt
+    assert "Actions" not in prompt
+    assert TextProfile().messages(view([])) == [{"role": "user", "content": TextProfile().prompt(view([]))}]
+
+
+def test_a_negative_history_is_refused() -> None:
+    with pytest.raises(BadSetting, match="history"):
+        TextProfile(history=-1)
+
+
+def test_profiles_are_found_by_environment_and_name() -> None:
+    assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "compact"}
+    assert "Sokoban" in profile_for("agentgym_flow/Sokoban-v0").prompt(view([]))
+    # An environment without profiles of its own has the generic one.
+    assert profile_for("CartPole-v1") == TextProfile()
+
+
+def test_unknown_names_propose_the_closest() -> None:
+    with pytest.raises(UnknownProfile, match="'compact'"):
+        profile_for("agentgym_flow/Sokoban-v0", "compat")
+    with pytest.raises(UnknownEnvironment, match="Sokoban-v0"):
+        profile_for("agentgym_flow/Sokobann-v0")
