@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ _MIN_WIDTH = 660.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A drawn state. `potential` is None where no way to success was seen; `text` is the first observation of it."""
+    """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen."""
 
     key: str
     x: float
@@ -51,7 +52,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class GraphPicture:
-    """All that `templates/graph.svg.j2` needs, in pixels."""
+    """All that `templates/graph.svg.j2` needs, in pixels; `lowest` is the potential of the darkest colour."""
 
     width: float
     height: float
@@ -61,6 +62,7 @@ class GraphPicture:
     left_out: int
     attempts: int
     successes: int
+    lowest: float
     legend: list[tuple[float, str]] = field(default_factory=lambda: [(i / 12, palette.ramp(i / 12)) for i in range(13)])
 
 
@@ -99,7 +101,8 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
         )
         for (a, b), actions in sorted(moves.items(), key=lambda item: item[0] in steps)
     ]
-    nodes = [_node(key, at[key], seen, graph, set(path), radius) for key in kept]
+    lowest = min((graph.potential(key) for key in kept if graph.distance(key) is not None), default=0.0)
+    nodes = [_node(key, at[key], seen, graph, set(path), radius, lowest) for key in kept]
     nodes.sort(key=lambda node: (node.x, node.y))
     return GraphPicture(
         width=max(_MIN_WIDTH, max(x for x, _ in at.values()) + _MARGIN),
@@ -110,6 +113,7 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
         left_out=len(seen.visits) - len(kept),
         attempts=len(group),
         successes=sum(episode.success for episode in group),
+        lowest=lowest,
     )
 
 
@@ -165,16 +169,23 @@ def _nearest(seen: _Observed, path: list[str], limit: int) -> list[str]:
 
 
 def _node(
-    key: str, at: tuple[float, float], seen: _Observed, graph: StateGraph, path: Iterable[str], radius: float
+    key: str,
+    at: tuple[float, float],
+    seen: _Observed,
+    graph: StateGraph,
+    path: Iterable[str],
+    radius: float,
+    lowest: float,
 ) -> Node:
     distance = graph.distance(key)
     potential = None if distance is None else graph.potential(key)
+    shade = 0.0 if potential is None else _shade(potential, lowest)
     return Node(
         key=key,
         x=at[0],
         y=at[1],
-        fill=None if potential is None else palette.ramp(potential),
-        ink=palette.ink_on(potential or 0.0),
+        fill=None if potential is None else palette.ramp(shade),
+        ink=palette.ink_on(shade),
         label="" if potential is None or radius < _SCALES[0][1] else f"{potential:.2f}",
         distance=distance,
         potential=potential,
@@ -184,6 +195,19 @@ def _node(
         success=key in seen.goals,
         on_path=key in path,
     )
+
+
+def star(radius: float) -> str:
+    """Return the SVG path of a five-pointed star around the origin."""
+    rims = [(radius * (0.5 if corner % 2 else 1.0), math.pi * corner / 5) for corner in range(10)]
+    return "M" + "L".join(f"{rim * math.sin(turn):.1f} {-rim * math.cos(turn):.1f}" for rim, turn in rims) + "z"
+
+
+def _shade(potential: float, lowest: float) -> float:
+    """Return the place of a potential on the ramp: logarithmic, so that every step on a long way changes the colour."""
+    if not 0.0 < lowest < 1.0:
+        return potential
+    return 1.0 - math.log(potential) / math.log(lowest)
 
 
 def _curve(a: tuple[float, float], b: tuple[float, float], radius: float, columns: int) -> str:

@@ -135,7 +135,7 @@ def _templates() -> jinja2.Environment:
     def finalize(value: Any) -> Any:
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("agentgym_flow.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -144,6 +144,8 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals["star"] = state_graph.star
+    return environment
 
 
 def _source(name: str) -> str:

@@ -193,6 +193,7 @@ def test_hostile_text_is_shown_as_text(browser, page):
     assert browser.text("#observation") == HOSTILE
     browser.click("[data-go=last]")
     assert HOSTILE in browser.text("#facts")
+    assert HOSTILE in browser.text("#completion")
     assert HOSTILE in browser.text("#steps")
     assert browser.run("return document.getElementById('meta').textContent.includes(arguments[0])", HOSTILE)
     assert browser.run("return document.title") == "Browser test"
@@ -207,6 +208,9 @@ def test_the_graph_shows_the_state_pointed_at_and_moves_by_arrow_keys(browser, p
     assert key in ("0-1", "1-0")
     assert browser.text(".state").startswith(key)
     assert browser.run("return document.querySelectorAll('.at[tabindex=\"0\"]').length") == 1
+    label = "[...document.querySelectorAll('.phi')]"
+    rgb = "getComputedStyle(t).fill.match(/\\d+/g).map(n => (+n).toString(16).padStart(2, '0')).join('')"
+    assert browser.run(f"return {label}.length > 3 && {label}.every(t => '#' + {rgb} === t.getAttribute('fill'))")
     width = float(browser.run("return document.querySelector('.state-graph').getAttribute('width')"))
     browser.click("[data-zoom=in]")
     assert float(browser.run("return document.querySelector('.state-graph').getAttribute('width')")) > width

@@ -6,11 +6,13 @@ import base64
 import hashlib
 import json
 import re
+import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from agentgym_flow import report
 from agentgym_flow.report import Curve, render_report, write_report
 from agentgym_flow.rewards import relabel
 
@@ -195,3 +197,10 @@ def test_a_failed_write_leaves_the_old_page_and_nothing_else(tmp_path, monkeypat
         write_report(page, title="New")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert page.read_text() == "old"
+
+
+def test_templates_are_in_the_wheel(archives):
+    with zipfile.ZipFile(archives.wheel) as wheel:
+        packed = {Path(name).name for name in wheel.namelist() if name.startswith("agentgym_flow/report/templates/")}
+    assert packed == {path.name for path in Path(report.__file__).with_name("templates").iterdir()}
+    assert "page.html.j2" in packed

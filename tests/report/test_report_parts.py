@@ -154,6 +154,9 @@ def test_the_picture_counts_marks_and_values_the_states(make_group):
     on_path = sorted((node.distance for node in drawn.nodes if node.on_path), reverse=True)
     assert on_path == list(range(graph.distance(group.episodes[0].state_key), -1, -1))
     assert sum(edge.on_path for edge in drawn.edges) == len(on_path) - 1
+    by_distance = sorted((node.distance, _luminance(node.fill)) for node in drawn.nodes if node.fill)
+    assert all(near[1] > far[1] for near, far in pairwise(by_distance) if near[0] < far[0])
+    assert by_distance[-1][1] == _luminance(palette.ramp(0))
     assert all((node.fill is None) == (node.potential is None) == (node.distance is None) for node in drawn.nodes)
 
 

@@ -171,7 +171,6 @@ function startPlayer(data) {
     const rows = [];
     if (frame.a !== undefined) {
       rows.push(["action", text(frame.a)]);
-      if (frame.c !== null) rows.push(["completion", text(frame.c)]);
       rows.push(["reward", show(frame.r)]);
     }
     const before = step > 0 ? frames()[step - 1].phi : null;
@@ -194,6 +193,9 @@ function startPlayer(data) {
     get("counter").textContent = `step ${step} of ${last}`;
     showText(get("observation"), text(frame.o));
     fillFacts(get("facts"), facts(frame));
+    player.querySelector(".frame").classList.toggle("prose", !isBoard(text(frame.o)));
+    get("completion").hidden = frame.c === undefined || frame.c === null;
+    if (!get("completion").hidden) get("completion").querySelector("pre").textContent = text(frame.c);
     [...get("steps").querySelectorAll("tbody tr")].forEach((row, i) => row.classList.toggle("selected", i === step));
     document.querySelectorAll(".at").forEach((node) => node.classList.toggle("current", node.dataset.key === text(frame.k)));
     if (step === last) stop();
@@ -295,7 +297,7 @@ function startPlayer(data) {
       event.preventDefault();
       moves[keys[event.key]]();
     } else if (event.key === "ArrowUp" || event.key === "ArrowDown") {
-      if (event.target.closest("#steps, #observation")) return;
+      if (event.target.closest("#steps, pre")) return;
       event.preventDefault();
       moveEpisode(event.key === "ArrowUp" ? -1 : 1);
     }
