@@ -26,8 +26,14 @@ class _Commands(TyperGroup):
         except (AgentGymFlowError, OSError) as error:
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
                 raise
-            stderr().print("[bold red]error:[/]", printed(str(error)), soft_wrap=True)
+            stderr().print("[bold red]error:[/]", printed(_sentence(error)), soft_wrap=True)
             raise typer.Exit(BAD_INPUT) from None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 app = typer.Typer(

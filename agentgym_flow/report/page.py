@@ -36,6 +36,7 @@ def write_report(
     curves: Sequence[Curve] = (),
     groups: Sequence[Group] = (),
     episodes: Sequence[Episode] = (),
+    gamma: float = 0.9,
 ) -> Path:
     """Write a report page to `path` (its folder is made) and return the path. A section without content is left out.
 
@@ -46,11 +47,12 @@ def write_report(
         curves: lines with optional intervals; equal axis labels share a chart.
         groups: attempts at one task each; each gets a state graph, and its episodes join the player.
         episodes: further episodes for the player.
+        gamma: the factor of the potentials per step of distance, as in `rewards.relabel`.
 
     Raises `OSError` when the file cannot be written; nothing is left behind then.
     """
     target = Path(path)
-    page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes)
+    page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(target.name + ".partial")
     try:
@@ -68,9 +70,10 @@ def render_report(
     curves: Sequence[Curve] = (),
     groups: Sequence[Group] = (),
     episodes: Sequence[Episode] = (),
+    gamma: float = 0.9,
 ) -> str:
     """Return the page that `write_report` writes. Equal arguments give equal text."""
-    valued = [(group, group_graph(group)) for group in groups]
+    valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
     shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
     style, script = _source("page.css") + _source("graph.css"), _source("page.js")
     return (
@@ -94,32 +97,32 @@ def render_report(
     )
 
 
-def graph_svg(group: Group, max_nodes: int = state_graph.MAX_NODES) -> str:
+def graph_svg(group: Group, *, max_nodes: int = state_graph.MAX_NODES, gamma: float = 0.9) -> str:
     """Return the state graph of `group` as a standalone SVG document that follows the reader's light or dark scheme.
 
     At most `max_nodes` states are drawn, those nearest the success path; the picture says how many are left out.
     """
-    picture = state_graph.picture(group, group_graph(group), max_nodes)
+    picture = state_graph.picture(group, group_graph(group, gamma=gamma), max_nodes)
     template = _templates().get_template("graph.svg.j2")
     return template.render(picture=picture, name="graph", style=Markup(_source("graph.css")))
 
 
-def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potential:
-    """Return the potential of a state: from the graph of the episode's group, or as `rewards.relabel` wrote it."""
+def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials:
+    """Return where the player gets potentials from: the graph of the episode's group, or what `relabel` wrote."""
     graphs = {id(episode): graph for group, graph in valued for episode in group}
 
-    def potential(episode: Episode, key: str) -> float | None:
+    def potentials(episode: Episode) -> dict[str, float]:
         graph = graphs.get(id(episode))
         if graph is not None:
-            return player.finite(graph.potential(key))
+            return {key: graph.potential(key) for key in episode.state_keys}
+        known: dict[str, float] = {}
         for turn in episode.turns:
-            if turn.state_key == key and turn.phi is not None:
-                return player.finite(turn.phi)
-            if turn.next_state_key == key and turn.phi_next is not None:
-                return player.finite(turn.phi_next)
-        return None
+            for key, phi in ((turn.state_key, turn.phi), (turn.next_state_key, turn.phi_next)):
+                if phi is not None:
+                    known[key] = phi
+        return known
 
-    return potential
+    return potentials
 
 
 def _security_policy(style: str, script: str) -> str:

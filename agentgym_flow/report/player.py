@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentgym_flow.episode import Episode
 from agentgym_flow.report.text import printable
 
-Potential = Callable[[Episode, str], float | None]
-"""From an episode and a state key to the potential of that state, None where none is known."""
+Potentials = Callable[[Episode], Mapping[str, float]]
+"""From an episode to the potentials of its states, as far as they are known."""
 
 
 def failures_first(episodes: Iterable[Episode]) -> list[Episode]:
@@ -19,7 +19,7 @@ def failures_first(episodes: Iterable[Episode]) -> list[Episode]:
     return sorted(once.values(), key=lambda episode: episode.success)
 
 
-def payload(episodes: Sequence[Episode], potential: Potential) -> dict[str, Any]:
+def payload(episodes: Sequence[Episode], potentials: Potentials) -> dict[str, Any]:
     """Return the JSON-able data that `templates/player.js` plays.
 
     Frame 0 is the start, frame t the state after step t. Every text in it is an index into `texts`.
@@ -29,11 +29,11 @@ def payload(episodes: Sequence[Episode], potential: Potential) -> dict[str, Any]
     def text(value: str) -> int:
         return index.setdefault(printable(value), len(index))
 
-    rows = [_episode(episode, text, potential) for episode in episodes]
+    rows = [_episode(episode, text, potentials(episode)) for episode in episodes]
     return {"texts": list(index), "episodes": rows}
 
 
-def _episode(episode: Episode, text: Callable[[str], int], potential: Potential) -> dict[str, Any]:
+def _episode(episode: Episode, text: Callable[[str], int], phi: Mapping[str, float]) -> dict[str, Any]:
     return {
         "goal": text(episode.goal),
         "meta": [[text(str(key)), text(str(value))] for key, value in episode.meta.items()],
@@ -41,13 +41,13 @@ def _episode(episode: Episode, text: Callable[[str], int], potential: Potential)
             {
                 "o": text(episode.observation),
                 "k": text(episode.state_key),
-                "phi": potential(episode, episode.state_key),
+                "phi": phi.get(episode.state_key),
             },
             *(
                 {
                     "o": text(turn.next_observation),
                     "k": text(turn.next_state_key),
-                    "phi": potential(episode, turn.next_state_key),
+                    "phi": phi.get(turn.next_state_key),
                     "a": text(turn.action),
                     "c": None if turn.completion is None else text(turn.completion),
                     "r": finite(turn.reward),

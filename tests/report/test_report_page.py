@@ -152,6 +152,12 @@ def test_episodes_outside_a_group_show_what_relabel_wrote_or_nothing(make_group)
     assert valued == grouped
 
 
+def test_gamma_is_that_of_the_potentials(make_group):
+    group = make_group(attempts=2, skill=1.0)
+    frames = Page(render_report(title="Gamma", groups=[group], gamma=0.5)).payload["episodes"][0]["frames"]
+    assert [frame["phi"] for frame in frames] == [0.5 ** (len(frames) - 1 - i) for i in range(len(frames))]
+
+
 def test_failures_come_first_and_no_episode_twice(make_group):
     group = make_group(attempts=8, skill=0.4)
     outcomes = [episode.success for episode in group]

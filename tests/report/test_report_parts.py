@@ -175,7 +175,7 @@ def test_beyond_the_cap_the_states_nearest_the_success_path_are_kept(make_group)
     assert len(drawn.nodes) == 30
     assert drawn.left_out == len(graph) - 30
     assert len([node for node in drawn.nodes if node.on_path]) == graph.distance("0-0") + 1
-    assert f"{drawn.left_out} states farther from the path are not drawn" in graph_svg(group, 30)
+    assert f"{drawn.left_out} states farther from the path are not drawn" in graph_svg(group, max_nodes=30)
 
 
 @pytest.mark.parametrize(("size", "attempts"), [(3, 1), (4, 6), (25, 60)])

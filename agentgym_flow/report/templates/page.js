@@ -233,8 +233,9 @@ function startPlayer(data) {
     stop();
     episode = to;
     rows.forEach((row) => {
-      row.classList.toggle("selected", Number(row.dataset.episode) === episode);
-      row.setAttribute("aria-selected", String(Number(row.dataset.episode) === episode));
+      const current = Number(row.dataset.episode) === episode;
+      row.classList.toggle("selected", current);
+      row.setAttribute("aria-current", String(current));
     });
     get("player-title").textContent = rows[episode].querySelector("th").textContent;
     get("player-goal").textContent = text(data.episodes[episode].goal);
