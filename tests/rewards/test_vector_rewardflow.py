@@ -152,3 +152,33 @@ def test_info_of_one_slot():
     infos = envs._add_info(infos, {"a": 2, "_private": 3}, 1)
     assert slot_info(infos, 0) == {"a": 1, "deep": {"b": "x"}}
     assert slot_info(infos, 1) == {"a": 2, "_private": 3}
+
+
+def test_a_reset_by_hand_after_an_end_needs_no_second_one():
+    """The step after it is a step of the task, not the reset that `NEXT_STEP` would have performed."""
+    envs = VectorRewardFlow(SyncVectorEnv([lambda: gym.make("FrozenLake-v1", is_slippery=False)]), **FOREIGN)
+    envs.reset(seed=0)
+    for action in (2, 1):  # into the first hole
+        envs.step(np.array([action]))
+    envs.reset(seed=0)
+    envs.step(np.array([1]))
+    edges = {(edge.src, edge.dst) for edge in envs.graphs.graph("task").edges()}
+    assert edges == {("0", "1"), ("1", "end:fail:5"), ("0", "4")}
+
+
+def test_batched_boards_take_the_board_itself_as_key():
+    """The batched Sokoban leaves the keys out of `info` for speed; a board, walls included, tells task and state."""
+    envs = VectorRewardFlow(
+        gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=4, max_steps=15),
+        key_fn=lambda observation, info: observation.tobytes().hex(),
+    )
+    envs.reset(seed=0)
+    generator = np.random.default_rng(0)
+    solved = set()
+    for _ in range(400):
+        boards, rewards, terminations, _, infos = envs.step(generator.integers(4, size=4))
+        assert np.array_equal(rewards, infos["native_reward"] + infos["shaping"])
+        solved |= {board.tobytes() for board in boards[terminations]}
+        assert (infos["potential"][terminations] == 1.0).all()
+    assert envs.graphs.graph("task").num_successes == len(solved) > 0
+    envs.close()
