@@ -73,6 +73,8 @@ class TextSuite(Suite):
 
     disjoint_splits: ClassVar[bool] = True
     """Whether the splits share no task; False where one level or one file serves all of them."""
+    distinct_tasks: ClassVar[bool] = True
+    """Whether the tasks of a split all differ; False where independent draws may fall on one task twice."""
     tasks_per_split: ClassVar[int] = 6
     """How many tasks of each split the expert plays, spread evenly."""
     task_keys_per_split: ClassVar[int] = 40

@@ -429,6 +429,20 @@ class SharesTasksBetweenSplits(CaveEnv):
 
 
 @mutant("test_splits_are_disjoint")
+class HasOneTaskKeyPerSplit(CaveEnv):
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        text = super()._begin(task, noise, options)
+        self.task_key = self.make_task_key(self.split)
+        return text
+
+
+@mutant("test_splits_are_disjoint")
+class RepeatsATask(CaveEnv):
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        return super()._begin(0 if task == 5 else task, noise, options)
+
+
+@mutant("test_splits_are_disjoint")
 class HasOneTaskKey(CaveEnv):
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         text = super()._begin(task, noise, options)
