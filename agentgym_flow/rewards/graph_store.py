@@ -76,6 +76,10 @@ class GraphStore:
             self._graphs.move_to_end(task_key)
         return graph
 
+    def peek(self, task_key: str) -> StateGraph:
+        """Return the graph of a task to read from, an empty one if there is none; the store stays as it is."""
+        return self._graphs.get(task_key, self._blank)
+
     def _new_graph(self) -> StateGraph:
         blank = self._blank
         return StateGraph(

@@ -13,7 +13,7 @@ import numpy as np
 
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.graph_store import GraphStore
-from agentgym_flow.rewards.state_graph import outcome_node
+from agentgym_flow.rewards.state_graph import StateGraph, outcome_node
 
 ShapingForm = Literal["invariant", "rewardflow"]
 """Potential-based shaping that keeps the optimal policies, or the published difference of potentials."""
@@ -110,10 +110,9 @@ class EpisodeShaper:
         self._state_key = self._shaping.state_key(observation, info)
         self._scale = self._shaping.scale
         self._running = True
-        graph = self._shaping.graphs.graph(self._task_key)
         if self._shaping.update != "never":
-            graph.add_state(self._state_key, success=bool(info.get("success", False)))
-        self._potential = graph.potential(self._state_key)
+            self._graph.add_state(self._state_key, success=bool(info.get("success", False)))
+        self._potential = self._graph.potential(self._state_key)
         return {**info, "native_reward": 0.0, "shaping": 0.0, "potential": self._potential}
 
     def advance(
@@ -132,7 +131,7 @@ class EpisodeShaper:
         if info.get("action_valid", True):  # an invalid action is no step of the task, and its text may be anything
             self._observe(action, node, success)
         # The flag says what a success and a failed ending are worth, also where the graph may not learn or is full.
-        potential = 1.0 if success else 0.0 if terminated else self._potential_of(node)
+        potential = 1.0 if success else 0.0 if terminated else self._graph.potential(node)
         ended = terminated or truncated
         # An end has potential 0, the time limit's too: else the return keeps a term that depends on the policy.
         counted = 0.0 if ended and self._shaping.invariant else potential
@@ -144,20 +143,21 @@ class EpisodeShaper:
     def flush(self) -> None:
         """Hand steps that wait for the end of the episode to the graph."""
         if self._waiting:
-            graph = self._shaping.graphs.graph(self._task_key)
             for src, action, dst, success in self._waiting:
-                graph.add(src, action, dst, success=success)
+                self._graph.add(src, action, dst, success=success)
             self._waiting.clear()
 
     def _observe(self, action: Any, node: str, success: bool) -> None:
         step = (self._state_key, _action_text(action), node, success)
         if self._shaping.update == "step":
-            self._shaping.graphs.graph(self._task_key).add(*step[:3], success=success)
+            self._graph.add(*step[:3], success=success)
         elif self._shaping.update == "reset":
             self._waiting.append(step)
 
-    def _potential_of(self, node: str) -> float:
-        return self._shaping.graphs.graph(self._task_key).potential(node)
+    @property
+    def _graph(self) -> StateGraph:
+        graphs = self._shaping.graphs
+        return graphs.peek(self._task_key) if self._shaping.update == "never" else graphs.graph(self._task_key)
 
 
 def _as_key(value: Any) -> str:

@@ -130,6 +130,9 @@ def test_graphs_can_be_shared_saved_and_frozen(tmp_path):
     rewards = [play(frozen, below)[0] for _ in range(2)]
     assert frozen.graphs.to_dict() == before
     assert rewards[0] == rewards[1]
+    unseen = lake(graphs=GraphStore(), update="never")
+    play(unseen, LAKE_ROUTE)
+    assert len(unseen.graphs) == 0  # reading makes no graph, so it pushes no other out
     live = [play(other, below)[0] for _ in range(2)]
     assert live[0] == rewards[0]
     assert live[1][0] > live[0][0]
