@@ -9,7 +9,11 @@ from collections import namedtuple
 from pathlib import Path
 
 import gymnasium as gym
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from gymnasium.envs.registration import EnvSpec
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 import agentgym_flow
 
@@ -30,6 +34,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 html_title = f"agentgym_flow {release}"
 html_static_path = ["_static"]
 
@@ -64,7 +69,7 @@ def environment_page(spec: EnvSpec) -> str:
     return f"# {spec.name}-v{spec.version}\n\n| | |\n|---|---|\n{table}\n{manual}\n"
 
 
-def write_environment_pages(app: object) -> None:
+def write_environment_pages(app: Sphinx) -> None:
     """Write one page per registered id, and remove pages of ids that are gone."""
     specs = [spec for spec in gym.registry.values() if spec.namespace == "agentgym_flow"]
     pages = {f"{spec.name.lower()}.md": environment_page(spec) for spec in specs}
@@ -77,7 +82,7 @@ def write_environment_pages(app: object) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def point_to_manual(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def point_to_manual(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Replace the Markdown manual of an environment class in the API reference by a pointer to its page."""
     if (
         inspect.isclass(obj)
@@ -87,18 +92,25 @@ def point_to_manual(app: object, what: str, name: str, obj: object, options: obj
         lines[:] = [lines[0], "", "The manual is the environment's own page."]
 
 
-def mark_code(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def mark_code(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Turn the single backticks that our docstrings put around code into reStructuredText's double ones."""
     lines[:] = re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines)).split("\n")
 
 
-def skip_tuple_fields(app: object, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+def skip_tuple_fields(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
     """Leave out the accessors of named tuples: the docstring of the class lists the fields."""
     return True if isinstance(obj, TupleField) else None
 
 
-def setup(app: object) -> None:
+def visit_math(writer: HTML5Translator, node: nodes.math | nodes.math_block) -> None:
+    """Write a formula as MathML, which browsers draw without a script from elsewhere."""
+    writer.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
     """Connect the steps above to the build; the docstring ones come before napoleon reads the sections."""
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("builder-inited", write_environment_pages)
     app.connect("autodoc-process-docstring", point_to_manual, priority=400)
     app.connect("autodoc-process-docstring", mark_code, priority=410)
