@@ -2,6 +2,7 @@
 #
 #   make quickstart                                  train and evaluate a tiny policy on Sokoban
 #   make test                                        run the default test suite
+#   make quickstart ARGS="--seed 1"                  further settings of the training run
 #   make quickstart PYTHON=python3.12                choose the interpreter
 #   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (see README)
 
@@ -26,7 +27,7 @@ help: ## show this list
 
 quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with RewardFlow on Sokoban, evaluate and verify
 	$(BIN)/python -m baselines.rewardflow --config baselines/configs/sokoban_tiny.yaml --output_dir $(OUT) \
-		$(if $(BOXOBAN),--boxoban $(BOXOBAN))
+		$(if $(BOXOBAN),--boxoban $(BOXOBAN)) $(ARGS)
 
 test: $(VENV)/.dev ## run the default test suite
 	$(BIN)/python -m pytest
