@@ -39,6 +39,13 @@ def mask_of(cells: Iterable[int]) -> int:
     return mask
 
 
+def nth_cell(mask: int, n: int) -> int:
+    """Return the mask of the cell number `n` of `mask`, ascending from 0."""
+    for _ in range(n):
+        mask &= mask - 1
+    return mask & -mask
+
+
 def flood(seed: int, free: int, width: int) -> int:
     """Return the cells of `free` connected to the cells of `seed` (themselves in `free`)."""
     region = seed

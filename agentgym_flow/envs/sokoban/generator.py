@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentgym_flow.envs.sokoban.bitboard import State, cells_of, mask_of, moves_of, search_by_pulls, steps
+from agentgym_flow.envs.sokoban.bitboard import State, cells_of, mask_of, moves_of, nth_cell, search_by_pulls, steps
 from agentgym_flow.envs.sokoban.level import BOX, MAX_CELLS, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.solver import MAX_COMPARED, solve
 from agentgym_flow.errors import BadSetting
@@ -133,17 +133,17 @@ def build_room(height: int, width: int, stream: Stream) -> int:
     interior, ahead, stamps = _walk_tables(height, width)
     cell = stream.choice(interior)
     heading = stream.below(4)
-    outcomes = 80 * len(stamps)
+    kinds = len(stamps)
+    outcomes = 80 * kinds
     length = 17 * (height + width) // 10
     whole_walk = stream.below(outcomes**length)  # one draw for all steps is several times faster than one for each
     floor = 0
     for _ in range(length):
         whole_walk, outcome = divmod(whole_walk, outcomes)
-        turn, stamp = divmod(outcome, len(stamps))
-        if turn < _TURNS:
-            heading = turn % 4
+        if outcome < _TURNS * kinds:
+            heading = outcome // kinds % 4
         cell = ahead[heading][cell]
-        floor |= stamps[stamp][cell]
+        floor |= stamps[outcome % kinds][cell]
     return floor
 
 
@@ -152,10 +152,15 @@ def _place_targets(floor: int, count: int, width: int, stream: Stream) -> int:
     pullable = 0
     for shift in (1, width):
         pullable |= (floor >> shift & floor >> 2 * shift) | (floor << shift & floor << 2 * shift)
-    cells = list(cells_of(floor & pullable))
-    if len(cells) < count:
+    pullable &= floor
+    if pullable.bit_count() < count:
         return 0
-    return mask_of(cells.pop(stream.below(len(cells))) for _ in range(count))
+    targets = 0
+    for _ in range(count):
+        target = nth_cell(pullable, stream.below(pullable.bit_count()))
+        targets |= target
+        pullable ^= target
+    return targets
 
 
 class _Room:
@@ -181,11 +186,12 @@ class _Room:
         cells = self._empty.copy()
         for cell in cells_of(boxes):
             cells[cell] = BOX
-        if accept is not None and not accept(bytes(cells)):
+        board = bytes(cells)
+        if accept is not None and not accept(board):
             self._refused.add(boxes)
             return None
-        places = list(cells_of(region))
-        level = Level(*self._settings.size, bytes(cells), stream.choice(places))
+        player = nth_cell(region, stream.below(region.bit_count())).bit_length() - 1
+        level = Level(*self._settings.size, board, player)
         return level if self._is_short(level, state, depth) else None
 
     def _is_short(self, level: Level, state: State, depth: int) -> bool:
