@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 
 from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS
@@ -32,7 +33,7 @@ class GreedyPusher:
 
 
 def _action(view: View) -> str:
-    level = Level.parse(view.observation)
+    level = _read(view.observation)
     steps = (-level.width, level.width, -1, 1)  # in the order of ACTIONS
     boxes = set(level.boxes)
     floor = {cell for cell, code in enumerate(level.cells) if not code & WALL}
@@ -62,6 +63,11 @@ def _action(view: View) -> str:
     return ACTIONS[min(range(4), key=lambda index: back.get(level.player + steps[index], _FAR))]
 
 
+@lru_cache(maxsize=1024)
+def _read(observation: str) -> Level:
+    return Level.parse(observation)
+
+
 def _distances(sources: Iterable[int], free: Collection[int], steps: Sequence[int]) -> dict[int, int]:
     """Return how many steps every cell that can be reached over `free` cells is from the nearest of `sources`."""
     found = dict.fromkeys(sources, 0)
@@ -82,7 +88,9 @@ def _is_corner(level: Level, cell: int, steps: Sequence[int]) -> bool:
 
 def _undo_of_last_push(view: View, steps: Sequence[int]) -> _Push | None:
     for turn in reversed(view.episode.turns):
-        before, after = set(Level.parse(turn.observation).boxes), set(Level.parse(turn.next_observation).boxes)
+        if turn.observation == turn.next_observation:
+            continue
+        before, after = set(_read(turn.observation).boxes), set(_read(turn.next_observation).boxes)
         if before != after:
             [left], [reached] = before - after, after - before
             return reached, steps.index(left - reached)
