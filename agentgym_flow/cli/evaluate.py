@@ -42,28 +42,8 @@ def evaluate(
     env_id = environments.full_id(env)
     player = make_policy(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
     env_kwargs = environments.env_settings(env_id, env_arg)
-    finished: list[Episode] = []
-    successes, stopped = 0, False
-    console = stderr()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task("success", total=episodes)
-
-        def on_episode(episode: Episode) -> None:
-            finished.append(episode)
-            nonlocal successes
-            successes += episode.success
-            count = len(finished)
-            so_far = share(successes / count, evaluation.wilson(successes, count))
-            progress.update(bar, advance=1, description=f"success {so_far}")
-
+    live, stopped = _Live(episodes), False
+    with live.progress:
         try:
             result, _ = evaluation.evaluate(
                 player,
@@ -74,17 +54,37 @@ def evaluate(
                 env_kwargs=env_kwargs,
                 num_envs=num_envs,
                 log=log,
-                on_episode=on_episode,
+                on_episode=live.add,
             )
         except KeyboardInterrupt:
-            if not finished:
+            if not live.finished:
                 raise
-            stopped, result = True, Evaluation.of(finished, player.name)
+            stopped, result = True, Evaluation.of(live.finished, player.name)
     _show(result, log, as_json)
     if stopped:
         note = "short ones finish first, so the figures lean to them"
-        stderr().print(f"stopped after {len(finished)} of {episodes} episodes; {note}")
+        stderr().print(f"stopped after {len(live.finished)} of {episodes} episodes; {note}")
         raise typer.Exit(130)
+
+
+class _Live:
+    """The progress bar, the episodes it has counted, and their success so far."""
+
+    def __init__(self, total: int) -> None:
+        console = stderr()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.finished: list[Episode] = []
+        self._successes = 0
+        self._bar = self.progress.add_task("success", total=total)
+
+    def add(self, episode: Episode) -> None:
+        """Count a finished episode."""
+        self.finished.append(episode)
+        self._successes += episode.success
+        count = len(self.finished)
+        so_far = share(self._successes / count, evaluation.wilson(self._successes, count))
+        self.progress.update(self._bar, advance=1, description=f"success {so_far}")
 
 
 def _show(result: Evaluation, log: Path | None, as_json: bool) -> None:

@@ -75,7 +75,10 @@ def render_report(
     """Return the page that `write_report` writes. Equal arguments give equal text."""
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
     shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
-    style, script = _source("page.css") + _source("graph.css"), _source("page.js")
+    style, script = (
+        _source("page.css") + _source("graph.css"),
+        "".join(map(_source, ("text.js", "graph.js", "player.js"))),
+    )
     return (
         _templates()
         .get_template("page.html.j2")
