@@ -7,7 +7,7 @@ unknown to Gymnasium's shared memory, is refused there with an error instead of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class UnicodeText(spaces.Space[str]):
     def __hash__(self) -> int:
         return hash((UnicodeText, self.max_length))
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
         """Return the batch as a list of strings."""
         return list(sample_n)
 
