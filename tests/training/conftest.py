@@ -1,0 +1,74 @@
+"""A tiny model, hand-made episodes with tokens, and a trainer small enough for a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.prompts import Profile
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.trainer import AgentTrainer
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+PROFILE = PROFILES["compact"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Threads of torch only get into each other's way at this size."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny() -> tuple[Any, Any]:
+    """A fresh tiny model and its tokenizer."""
+    return load_model("tiny", PROFILE, seed=0)
+
+
+def _make_env() -> TextEnv:
+    return make_text_env(SOKOBAN, size=6, boxes=1, min_pushes=1, split="train")
+
+
+@pytest.fixture
+def make_env() -> Callable[[], TextEnv]:
+    """Makes a small Sokoban."""
+    return _make_env
+
+
+@pytest.fixture
+def profile() -> Profile:
+    """The compact prompt of Sokoban."""
+    return PROFILE
+
+
+@pytest.fixture
+def make_trainer(tmp_path: Path, tiny: tuple[Any, Any]) -> Callable[..., AgentTrainer]:
+    """Makes a trainer on 4 levels x 4 attempts, 2 minibatches; keywords change settings."""
+
+    def make(**settings: Any) -> AgentTrainer:
+        model, tokenizer = settings.pop("model", tiny)
+        chosen = {
+            "output_dir": str(tmp_path / "trainer"),
+            "num_generations": 4,
+            "per_device_train_batch_size": 8,
+            "steps_per_generation": 2,
+            "max_steps": 2,
+            "logging_steps": 2,
+            "learning_rate": 1e-3,
+            "muon_learning_rate": 5e-3,
+            "seed": 0,
+            **settings,
+        }
+        return AgentTrainer(model, AgentConfig(**chosen), tokenizer, PROFILE, _make_env)
+
+    return make

@@ -1,0 +1,203 @@
+"""The loss of both kinds of rows against a plain PyTorch reference, and its invariances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym_flow.errors import TrainingFailed
+from agentgym_flow.training.collate import collate, collate_merged
+from agentgym_flow.training.rows import Row, merge
+from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
+
+LOW, HIGH, TEMPERATURE, ENTROPY = 0.2, 0.28, 0.7, 0.05
+
+Trainers = Callable[..., AgentTrainer]
+
+
+def sampled_rows(model: Any, *, lengths: Sequence[int], count: int = 40, seed: int = 0) -> list[Row]:
+    """Rows with few different prompts; old log-probabilities are off the model's by up to 0.6, so clipping acts."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def below(n: int) -> int:
+        return int(torch.randint(n, (), generator=generator))
+
+    prompts = [[3 + below(100) for _ in range(4 + below(4))] for _ in range(6)]
+    made, known = [], {}
+    for _ in range(count):
+        prompt = prompts[below(len(prompts))]
+        completion = tuple(3 + below(3) for _ in range(lengths[below(len(lengths))]))
+        key = (tuple(prompt), completion)
+        if key not in known:  # one frozen policy: equal prompt and token, equal log-probability
+            noise = torch.rand(len(completion), generator=generator) * 1.2 - 0.6
+            known[key] = (token_logprobs(model, prompt, completion).detach()[0] + noise).tolist()
+        advantages = tuple(float(a) for a in torch.randn(len(completion), generator=generator))
+        made.append(Row(prompt, completion, known[key], advantages))
+    return made
+
+
+def token_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int]) -> torch.Tensor:
+    """Return (log-probabilities, entropies) of the completion, shape (2, tokens): one row, no padding, no masks."""
+    ids = torch.tensor([[*prompt, *completion]])
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1] / TEMPERATURE
+    logprobs = logits.log_softmax(-1)
+    chosen = logprobs[torch.arange(len(completion)), torch.tensor(completion)]
+    return torch.stack([chosen, -(logprobs.exp() * logprobs).sum(-1)])
+
+
+def reference(model: Any, batch: Sequence[Row]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return loss and gradients, written out row by row: mean over tokens of PPO's clipped objective plus entropy."""
+    model.zero_grad()
+    total = torch.zeros(())
+    tokens = sum(len(row.completion) for row in batch)
+    for row in batch:
+        logprobs, entropies = token_logprobs(model, row.prompt, row.completion)
+        ratio = (logprobs - torch.tensor(row.logprobs)).exp()
+        advantage = torch.tensor(row.advantages)
+        objective = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
+        total = total + objective.sum() + ENTROPY * entropies.sum()
+    loss = -total / tokens
+    loss.backward()
+    return loss.detach(), gradients(model)
+
+
+def gradients(model: Any) -> list[torch.Tensor]:
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def trainer_loss(trainer: AgentTrainer, batches: Sequence[dict], items: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return the summed loss of micro-batches and the gradients they leave."""
+    model = trainer.model
+    model.train()
+    model.zero_grad()
+    total = torch.zeros(())
+    for batch in batches:
+        loss = trainer.loss(model, {**batch, "num_items_in_batch": torch.tensor(float(items))})
+        loss.backward()
+        total = total + loss.detach()
+    return total, gradients(model)
+
+
+def assert_close(
+    found: tuple[torch.Tensor, list[torch.Tensor]], expected: tuple[torch.Tensor, list[torch.Tensor]]
+) -> None:
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-6)
+    for a, b in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-6)
+
+
+@pytest.fixture
+def trainer(make_trainer: Trainers) -> AgentTrainer:
+    made = make_trainer(
+        epsilon=LOW,
+        epsilon_high=HIGH,
+        temperature=TEMPERATURE,
+        entropy_coef=ENTROPY,
+        steps_per_generation=1,
+        per_device_train_batch_size=16,
+    )
+    made.current_gradient_accumulation_steps = 1
+    return made
+
+
+def test_clipping_acts_in_the_test_data(trainer: AgentTrainer) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    ratios = [
+        math.exp(float(token_logprobs(trainer.model, row.prompt, row.completion)[0, 0].detach()) - row.logprobs[0])
+        for row in batch
+    ]
+    assert any(r > 1 + HIGH and row.advantages[0] > 0 for r, row in zip(ratios, batch, strict=True))
+    assert any(r < 1 - LOW and row.advantages[0] < 0 for r, row in zip(ratios, batch, strict=True))
+    assert len(merge(batch)) < len(batch) / 4
+
+
+@pytest.mark.parametrize("lengths", [[1], [1, 2, 4]])
+def test_rows_give_the_reference_loss_and_gradient(trainer: AgentTrainer, lengths: list[int]) -> None:
+    batch = sampled_rows(trainer.model, lengths=lengths)
+    items = sum(len(row.completion) for row in batch)
+    expected = reference(trainer.model, batch)
+    assert_close(trainer_loss(trainer, [collate(batch, pad=0, multiple=1)], items), expected)
+
+
+def test_merged_rows_give_the_reference_loss_and_gradient(trainer: AgentTrainer) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    expected = reference(trainer.model, batch)
+    assert_close(trainer_loss(trainer, [collate_merged(merge(batch), pad=0, multiple=1)], len(batch)), expected)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_padding_rows_change_nothing(trainer: AgentTrainer, merged: bool) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    # TRL averages the entropy over the rows of a micro-batch that count, ours sums it: both ignore padding.
+    one = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
+    many = collate_merged(merge(batch), pad=0, multiple=64) if merged else collate(batch, pad=0, multiple=64)
+    assert many["prompt_ids"].shape[0] == 64 > one["prompt_ids"].shape[0]
+    assert_close(trainer_loss(trainer, [many], len(batch)), trainer_loss(trainer, [one], len(batch)))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_the_order_of_rows_changes_nothing(trainer: AgentTrainer, merged: bool) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    mixed = batch[::-3] + batch[-2::-3] + batch[-3::-3]
+    assert len(mixed) == len(batch)
+    losses = []
+    for order in (batch, mixed):
+        tensors = collate_merged(merge(order), pad=0, multiple=1) if merged else collate(order, pad=0, multiple=1)
+        losses.append(trainer_loss(trainer, [tensors], len(batch)))
+    assert_close(*losses)
+
+
+def test_micro_batches_of_an_accumulated_step_add_up(trainer: AgentTrainer) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    whole = collate_merged(merge(batch), pad=0, multiple=4)
+    size = whole["prompt_ids"].shape[0] // 4
+    parts = [{name: tensor[i * size : (i + 1) * size] for name, tensor in whole.items()} for i in range(4)]
+    expected = trainer_loss(trainer, [whole], len(batch))
+    trainer.args.steps_per_generation = trainer.current_gradient_accumulation_steps = 4
+    assert_close(trainer_loss(trainer, parts, len(batch)), expected)
+
+
+def test_left_padding_does_not_shift_positions(trainer: AgentTrainer) -> None:
+    row = sampled_rows(trainer.model, lengths=[1], count=1)[0]
+    longer = Row([9] * 30, row.completion, [-1.0], (0.0,))
+    alone = trainer_loss(trainer, [collate_merged(merge([row]), pad=0, multiple=1)], 1)
+    padded = collate_merged(merge([row, longer]), pad=0, multiple=1)
+    padded = {name: tensor[:1] for name, tensor in padded.items()}
+    assert padded["prompt_mask"].sum() < padded["prompt_mask"].numel()
+    assert_close(trainer_loss(trainer, [padded], 1), alone)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_loss_that_is_no_number_stops_training_and_saves_the_batch(
+    trainer: AgentTrainer, merged: bool, tmp_path: Any
+) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1], count=4)
+    tensors = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
+    with torch.no_grad():
+        trainer.model.transformer.wte.weight[3:].fill_(math.nan)
+    with pytest.raises(TrainingFailed, match="muon_learning_rate"):
+        trainer_loss(trainer, [tensors], 4)
+    saved = torch.load(tmp_path / "trainer" / FAILED_BATCH)
+    torch.testing.assert_close(saved["prompt_ids"], tensors["prompt_ids"])
+
+
+def test_an_empty_batch_is_filled_up_with_padding() -> None:
+    assert collate([], pad=0, multiple=3)["completion_mask"].tolist() == [[0]] * 3
+    assert collate_merged([], pad=0, multiple=3)["weights"].tolist() == [[0.0]] * 3
+
+
+def test_collation_pads_prompts_left_and_completions_right() -> None:
+    batch = [Row([5], [7, 8], [-1.0, -2.0], [1.0, 2.0], weight=0.5), Row([5, 6], [9], [-3.0], [4.0])]
+    tensors = {name: tensor.tolist() for name, tensor in collate(batch, pad=0, multiple=2).items()}
+    assert tensors == {
+        "prompt_ids": [[0, 5], [5, 6]],
+        "prompt_mask": [[0, 1], [1, 1]],
+        "completion_ids": [[7, 8], [9, 0]],
+        "completion_mask": [[1, 1], [1, 0]],
+        "advantages": [[0.5, 1.0], [4.0, 0.0]],
+        "old_per_token_logps": [[-1.0, -2.0], [-3.0, 0.0]],
+    }

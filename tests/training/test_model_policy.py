@@ -1,0 +1,202 @@
+"""A language model as a policy: exact log-probabilities, a cache that changes nothing, independence of the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.policies import View
+from agentgym_flow.prompts import Profile, TextProfile
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.policy import ModelPolicy, check_actions
+from agentgym_flow.training.tiny import word_tokenizer
+
+MakeEnv = Callable[[], TextEnv]
+STARTS = [Start(7, task, attempt) for task in range(4) for attempt in range(3)]
+
+
+@pytest.fixture(params=[1, 3], ids=["one token", "several tokens"])
+def policy(request: pytest.FixtureRequest, tiny: tuple[Any, Any], profile: Profile) -> ModelPolicy:
+    model, tokenizer = tiny
+    with torch.no_grad():  # lift the actions out of the noise of a fresh model, so that episodes differ in length
+        model.transformer.wte.weight[3:7] *= 30
+    return ModelPolicy(model, tokenizer, profile, temperature=0.8, max_new_tokens=request.param)
+
+
+def reference_logprobs(policy: ModelPolicy, prompt: list[int], completion: list[int]) -> list[float]:
+    with torch.no_grad():
+        logits = policy.model(input_ids=torch.tensor([[*prompt, *completion]])).logits[0] / policy.temperature
+    logprobs = logits.log_softmax(-1)
+    return [float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(completion)]
+
+
+def signature(episodes: list[Episode]) -> list[list[Any]]:
+    return [[(turn.action, turn.completion, tuple(turn.completion_ids or ())) for turn in e.turns] for e in episodes]
+
+
+def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy, make_env: MakeEnv) -> None:
+    episodes = rollout(policy, make_env, STARTS[:3])
+    turns = [turn for episode in episodes for turn in episode.turns]
+    for turn in turns[:20]:
+        assert turn.prompt_ids == policy.encode(policy.profile.prompt(_as_view(turn)))
+        assert 1 <= len(turn.completion_ids or ()) <= policy.max_new_tokens
+        expected = reference_logprobs(policy, list(turn.prompt_ids or ()), list(turn.completion_ids or ()))
+        assert turn.logprobs == pytest.approx(expected, abs=1e-4)
+        assert policy.tokenizer.decode(turn.completion_ids, skip_special_tokens=True) == (
+            turn.completion or turn.action
+        )
+
+
+def _as_view(turn: Any) -> Any:
+    return type("V", (), {"observation": turn.observation})()
+
+
+def test_episodes_do_not_depend_on_the_batch(policy: ModelPolicy, make_env: MakeEnv) -> None:
+    def stop(view: View) -> bool:  # some leave the batch before others
+        return len(view.episode.turns) > 2 * view.episode.attempt + 2
+
+    together = rollout(policy, make_env, STARTS, stop=stop)
+    few = rollout(policy, make_env, STARTS, num_envs=2, stop=stop)
+    backwards = rollout(policy, make_env, STARTS[::-1], stop=stop)
+    alone = [rollout(policy, make_env, [start], stop=stop)[0] for start in STARTS[:4]]
+    assert signature(together) == signature(few) == signature(backwards[::-1])
+    assert signature(together[:4]) == signature(alone)
+    assert len({len(episode.turns) for episode in together}) > 1
+    assert signature(together[:1]) != signature(together[1:2])  # attempts differ
+
+
+def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
+    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+) -> None:
+    model, tokenizer = tiny
+    remembering, forgetful = (ModelPolicy(model, tokenizer, profile) for _ in range(2))
+    act = forgetful.act
+    forgetful.act = lambda views: (forgetful.forget(), act(views))[1]  # type: ignore[method-assign,assignment]
+    first, second = (rollout(policy, make_env, STARTS) for policy in (remembering, forgetful))
+    assert signature(first) == signature(second)
+    known = {turn.prompt_ids: turn.logprobs for episode in first for turn in episode.turns}
+    assert len(known) < sum(len(episode.turns) for episode in first)  # prompts did repeat
+
+    with torch.no_grad():
+        model.transformer.wte.weight[3:7] *= 50
+    stale = rollout(remembering, make_env, STARTS)
+    assert signature(stale) == signature(first)
+    remembering.forget()
+    assert signature(rollout(remembering, make_env, STARTS)) != signature(first)
+
+
+def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+    model, tokenizer = tiny
+    for length in (1, 2):
+        policy = ModelPolicy(model, tokenizer, profile, greedy=True, max_new_tokens=length)
+        for turn in rollout(policy, make_env, STARTS[:2])[1].turns[:4]:
+            with torch.no_grad():
+                best = model(input_ids=torch.tensor([turn.prompt_ids])).logits[0, -1].argmax()
+            assert (turn.completion_ids or ())[0] == int(best)
+
+
+def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
+    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+) -> None:
+    model, tokenizer = tiny
+    with torch.no_grad():
+        model.transformer.wte.weight[3:7] *= 20
+    for length in (1, 2):
+        policy = ModelPolicy(model, tokenizer, profile, temperature=0.5, max_new_tokens=length)
+        starts = [Start(seed, 0) for seed in range(500)]
+        episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda view: True)
+        turns = [episode.turns[0] for episode in episodes]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([turns[0].prompt_ids])).logits[0, -1]
+        probabilities = (logits / 0.5).softmax(-1)
+        counts = torch.bincount(
+            torch.tensor([(turn.completion_ids or ())[0] for turn in turns]), minlength=len(tokenizer)
+        )
+        # Five standard deviations of a binomial, for every word.
+        slack = 5 * (probabilities * (1 - probabilities) / len(turns)).sqrt() + 1e-3
+        assert ((counts / len(turns) - probabilities).abs() < slack).all()
+
+
+def test_generation_stops_at_the_end_token_and_counts_it(
+    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+) -> None:
+    model, tokenizer = tiny
+    with torch.no_grad():
+        model.transformer.wte.weight[tokenizer.eos_token_id] *= 20
+    policy = ModelPolicy(model, tokenizer, profile, max_new_tokens=4)
+    turns = [turn for episode in rollout(policy, make_env, STARTS) for turn in episode.turns]
+    ended = [turn for turn in turns if (turn.completion_ids or ())[-1] == tokenizer.eos_token_id]
+    assert {len(turn.completion_ids or ()) for turn in ended} >= {1, 2}
+    for turn in turns:
+        assert tokenizer.eos_token_id not in list(turn.completion_ids or ())[:-1]
+        assert "<eos>" not in (turn.completion or turn.action)
+
+
+def test_global_randomness_and_training_mode_are_left_as_they_were(policy: ModelPolicy, make_env: MakeEnv) -> None:
+    policy.model.train()
+    state = torch.random.get_rng_state()
+    rollout(policy, make_env, STARTS[:2])
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert policy.model.training
+    assert policy.seconds > 0
+
+
+def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+    model, tokenizer = tiny
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} go{% endif %}"
+    )
+    policy = ModelPolicy(model, tokenizer, profile)
+    [turn] = rollout(policy, make_env, STARTS[:1], stop=lambda view: True)[0].turns
+    assert tokenizer.decode(turn.prompt_ids).endswith("go go")
+
+
+def test_prompts_that_cannot_be_given_are_refused(tiny: tuple[Any, Any], make_env: MakeEnv, profile: Profile) -> None:
+    model, tokenizer = tiny
+    with pytest.raises(BadSetting, match="'text'"):
+        rollout(ModelPolicy(model, tokenizer, TextProfile(rules="strange words")), make_env, STARTS[:1])
+    big = lambda: make_text_env("agentgym_flow/Sokoban-v0", level=_hall(13))  # noqa: E731
+    with pytest.raises(BadSetting, match="context of 128"):
+        rollout(ModelPolicy(model, tokenizer, profile), big, STARTS[:1])
+
+
+def _hall(size: int) -> str:
+    rows = [
+        "#" * size,
+        "#@$." + " " * (size - 5) + "#",
+        *("#" + " " * (size - 2) + "#" for _ in range(size - 3)),
+        "#" * size,
+    ]
+    return "\n".join(rows)
+
+
+def test_a_model_that_is_not_a_number_is_refused(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+    model, tokenizer = tiny
+    with torch.no_grad():
+        model.transformer.wpe.weight[0] = math.nan
+    with pytest.raises(TrainingFailed, match="not a number"):
+        rollout(ModelPolicy(model, tokenizer, profile), make_env, STARTS[:1])
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"max_new_tokens": 0}])
+def test_bad_settings_are_refused(tiny: tuple[Any, Any], profile: Profile, settings: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting):
+        ModelPolicy(*tiny, profile, **settings)
+
+
+def test_a_tokenizer_must_express_the_actions_in_the_tokens_allowed() -> None:
+    tokenizer = word_tokenizer(["up", "go", "to", "desk"])
+    check_actions(tokenizer, ["up"], 1)
+    check_actions(tokenizer, ["up", "go to desk"], 3)
+    with pytest.raises(BadSetting, match="'down'"):
+        check_actions(tokenizer, ["up", "down"], 1)
+    with pytest.raises(BadSetting, match="max_completion_length"):
+        check_actions(tokenizer, ["go to desk"], 2)

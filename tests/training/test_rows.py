@@ -1,0 +1,125 @@
+"""From episodes to rows: tokens in, tokens out; merging loses nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.training.rows import MergedRow, Row, merge, mergeable, rows, teaches
+
+
+def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
+    """A turn of which only the tokens matter."""
+    state = {"observation": "", "state_key": "s", "action": "up", "next_observation": "", "next_state_key": "s"}
+    flags = {"terminated": False, "truncated": False, "action_valid": True, "success": False, "score": 0.0}
+    return Turn(reward=0.0, prompt_ids=prompt, completion_ids=tokens, logprobs=logprobs, **state, **flags)
+
+
+def episode(*turns: Turn, attempt: int = 0) -> Episode:
+    return Episode("e", {}, {}, "train", 0, "e:0", "", 0, attempt, 9, "", "s", turns=list(turns))
+
+
+def group(*episodes: Episode) -> Group:
+    return Group(list(episodes))
+
+
+def test_one_row_a_turn_in_order() -> None:
+    first = episode(spoken([1, 2], [7], [-0.5]), spoken([1, 3], [8, 9], [-0.1, -0.2]))
+    second = episode(spoken([1, 2], [8], [-1.5]), attempt=1)
+    made = rows([group(first, second)], [[[2.0, -1.0], [0.5]]])
+    assert made == [
+        Row([1, 2], [7], [-0.5], (2.0,)),
+        Row([1, 3], [8, 9], [-0.1, -0.2], (-1.0, -1.0)),
+        Row([1, 2], [8], [-1.5], (0.5,)),
+    ]
+
+
+def test_advantages_may_differ_by_token_and_episodes_may_weigh() -> None:
+    two = group(episode(spoken([1], [8, 9], [-0.1, -0.2])), episode(spoken([1], [8], [-0.1]), attempt=1))
+    made = rows([two], [[[[0.25, -4.0]], [1.0]]], weights=[[2.0, 0.5]])
+    assert made[0].advantages == [0.25, -4.0]
+    assert [row.weight for row in made] == [2.0, 0.5]
+
+
+def test_tokens_are_handed_through_as_they_are() -> None:
+    prompt, tokens = [5, 0, 0, 5], [3, 3]
+    [row] = rows([group(episode(spoken(prompt, tokens, [-1.0, -1.0])))], [[[1.0]]])
+    assert row.prompt is prompt
+    assert row.completion is tokens
+
+
+@pytest.mark.parametrize(
+    ("advantages", "weights"),
+    [([], None), ([[]], None), ([[[]]], None), ([[[1.0, 2.0]]], None), ([[[[1.0, 2.0]]]], None), ([[[1.0]]], [[]])],
+)
+def test_shapes_must_agree(advantages: list, weights: list | None) -> None:
+    with pytest.raises(BadSetting, match="agree"):
+        rows([group(episode(spoken([1], [7], [-0.5])))], advantages, weights=weights)
+
+
+@pytest.mark.parametrize("turn", [spoken([], [7], [-0.5]), spoken([1], [], []), spoken([1], [7], [])])
+def test_turns_without_tokens_cannot_be_trained_on(turn: object) -> None:
+    with pytest.raises(BadSetting, match="prompt_ids"):
+        rows([group(episode(turn))], [[[1.0]]])  # type: ignore[arg-type]
+
+
+def test_an_unknown_layout_lists_what_there_is() -> None:
+    with pytest.raises(UnknownOption, match="Known: turn"):
+        rows([], [], layout="turns")
+
+
+def test_merging_keeps_prompts_tokens_and_both_sums_apart() -> None:
+    batch = [
+        Row([1, 2], [7], [-0.5], (2.0,)),
+        Row([1, 2], [8], [-1.5], (-1.0,)),
+        Row([1, 3], [7], [-0.7], (0.0,)),
+        Row([1, 2], [7], [-0.5], (-3.0,), weight=2.0),
+        Row([1, 2], [7], [-0.5], (0.5,)),
+        Row([1, 2], [7], [-0.6], (1.0,)),  # another sampling policy: an alternative of its own
+    ]
+    assert merge(batch) == [
+        MergedRow((1, 2), (7, 8, 7), (-0.5, -1.5, -0.6), (2.5, 0.0, 1.0), (-6.0, -1.0, 0.0), (4.0, 1.0, 1.0)),
+        MergedRow((1, 3), (7,), (-0.7,), (0.0,), (0.0,), (1.0,)),
+    ]
+
+
+def test_only_single_tokens_merge() -> None:
+    long = Row([1], [7, 8], [-1.0, -1.0], [1.0, 1.0])
+    assert not mergeable([long])
+    with pytest.raises(BadSetting, match="merge_prompts"):
+        merge([long])
+
+
+def test_a_row_teaches_when_some_advantage_is_not_zero() -> None:
+    assert teaches(Row([1], [7, 8], [0.0, 0.0], [0.0, -1.0]))
+    assert not teaches(Row([1], [7], [0.0], [0.0]))
+    assert teaches(MergedRow([1], [7], [0.0], [0.0], [-1.0], [1.0]))
+    assert not teaches(MergedRow([1], [7], [0.0], [0.0], [0.0], [1.0]))
+
+
+ROWS = st.lists(
+    st.builds(
+        Row,
+        prompt=st.lists(st.integers(0, 1), min_size=1, max_size=2),
+        completion=st.lists(st.integers(0, 2), min_size=1, max_size=1),
+        logprobs=st.sampled_from([(-0.5,), (-1.0,)]),
+        advantages=st.tuples(st.floats(-4, 4)),
+        weight=st.sampled_from([0.5, 1.0, 2.0]),
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS)
+def test_merging_conserves_advantage_and_weight(batch: list[Row]) -> None:
+    merged = merge(batch)
+    assert len(merged) == len({tuple(row.prompt) for row in batch})
+    for name, kept in (("positive", lambda a: max(a, 0.0)), ("negative", lambda a: min(a, 0.0))):
+        total = math.fsum(row.weight * kept(row.advantages[0]) for row in batch)
+        assert math.isclose(math.fsum(sum(getattr(row, name)) for row in merged), total, abs_tol=1e-9)
+    assert math.isclose(math.fsum(sum(row.weights) for row in merged), math.fsum(row.weight for row in batch))

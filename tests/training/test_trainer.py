@@ -1,0 +1,218 @@
+"""The trainer: what reaches the loss, what it refuses, and that equal seeds give equal curves."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed, UnknownOption, UnsupportedTRL
+from agentgym_flow.rewards.credit import CREDIT
+from agentgym_flow.training._trl import REQUIRED, check_trl
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.trainer import AgentTrainer, outcome_metrics
+
+Trainers = Callable[..., AgentTrainer]
+INPUTS = [{"prompt": "", "task": task} for task in (5, 2, 9, 5) for _ in range(4)]
+
+
+@pytest.fixture
+def warm(tiny: tuple[Any, Any]) -> tuple[Any, Any]:
+    """A model that mostly plays the four words, so that some episodes succeed."""
+    model, tokenizer = tiny
+    with torch.no_grad():
+        actions = model.transformer.wte.weight[3:7]
+        direction = actions.mean(0) / actions.mean(0).norm()
+        actions += 3.0 * direction
+        model.transformer.ln_f.bias += 3.0 * direction
+    return model, tokenizer
+
+
+def turns_of(trainer: AgentTrainer) -> list[Any]:
+    return [turn for group in trainer.groups for episode in group for turn in episode.turns]
+
+
+def test_groups_are_the_repeated_tasks_with_numbered_attempts(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    trainer = make_trainer(model=warm)
+    trainer.make_batch(INPUTS)
+    assert [[(e.task, e.attempt) for e in group] for group in trainer.groups] == [
+        [(task, attempt) for attempt in range(4)] for task in (5, 2, 9, 5)
+    ]
+    assert any(episode.success for group in trainer.groups for episode in group)
+    assert len({episode.seed for group in trainer.groups for episode in group}) == 1
+
+
+def test_advantages_arrive_at_the_tokens_they_belong_to(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    trainer = make_trainer(model=warm, merge_prompts=False, credit="gigpo", credit_settings={"gamma": 0.5})
+    batch = trainer.make_batch(INPUTS)
+    flat = [a for group in CREDIT["gigpo"](trainer.groups, gamma=0.5) for episode in group for a in episode]
+    turns = turns_of(trainer)
+    assert len(set(flat)) > 2
+    count = len(turns)
+    torch.testing.assert_close(batch["advantages"][:count, 0], torch.tensor(flat))
+    assert [int(ids[-1]) for ids in batch["completion_ids"][:count]] == [turn.completion_ids[0] for turn in turns]
+    assert batch["old_per_token_logps"][:count, 0].tolist() == pytest.approx([turn.logprobs[0] for turn in turns])
+    assert batch["prompt_ids"][:count].tolist() == [list(turn.prompt_ids) for turn in turns]
+    assert batch["num_items_in_batch"] == count
+    # Filled up to the two minibatches, and the filling does not count.
+    assert batch["completion_mask"].shape[0] == count + count % 2
+    assert batch["completion_mask"].sum() == count
+
+
+def test_merged_batches_hold_the_same_sums(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    plain, merged = (make_trainer(model=warm, merge_prompts=m).make_batch(INPUTS) for m in (False, True))
+    assert merged["prompt_ids"].shape[0] < plain["prompt_ids"].shape[0]
+    positive = plain["advantages"].clamp(min=0).sum()
+    torch.testing.assert_close(merged["positive"].sum(), positive)
+    torch.testing.assert_close(merged["negative"].sum(), plain["advantages"].clamp(max=0).sum())
+    assert merged["weights"].sum() == merged["num_items_in_batch"] == plain["num_items_in_batch"]
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
+    make_trainer: Trainers, warm: tuple[Any, Any], merge: bool
+) -> None:
+    everything = make_trainer(model=warm, merge_prompts=merge).make_batch(INPUTS)
+    kept = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=True).make_batch(INPUTS)
+    assert kept["prompt_ids"].shape[0] < everything["prompt_ids"].shape[0]
+    assert kept["num_items_in_batch"] == everything["num_items_in_batch"]
+    name = "positive" if merge else "advantages"
+    torch.testing.assert_close(kept[name].sum(), everything[name].sum())
+
+
+def test_metrics_of_a_batch_add_up(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    trainer = make_trainer(model=warm)
+    trainer.train()
+    [log] = [log for log in trainer.state.log_history if "success" in log]
+    groups = trainer.groups
+    episodes = [episode for group in groups for episode in group]
+    assert log["success"] == sum(episode.success for episode in episodes) / 16
+    assert log["return"] == pytest.approx(sum(episode.total_reward for episode in episodes) / 16)
+    assert log["zero_variance_groups"] == sum(len({e.success for e in group}) == 1 for group in groups) / 4
+    assert log["turns"] == len(turns_of(trainer))
+    assert log["unique_prompts"] == log["rows"] == len({turn.prompt_ids for turn in turns_of(trainer)})
+    assert log["errors"] == 0
+    assert 0 < log["entropy"] < 5
+    assert 0 <= log["clip_fraction"] <= 1
+    assert min(log[f"time/{part}"] for part in ("env", "generate", "score")) > 0
+
+
+def test_episodes_can_stop_on_a_flag_of_info(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    full, stopped = make_trainer(model=warm), make_trainer(model=warm, stop_when="deadlock")
+    full.make_batch(INPUTS)
+    stopped.make_batch(INPUTS)
+    assert len(turns_of(stopped)) < len(turns_of(full))
+    for long, short in zip(full.groups, stopped.groups, strict=True):
+        assert [e.success for e in long] == [e.success for e in short]
+
+
+@pytest.mark.parametrize("settings", [{}, {"merge_prompts": False}, {"muon_learning_rate": None}])
+def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[str, Any], profile: Any) -> None:
+    from agentgym_flow.training.run import load_model
+
+    def curve(seed: int) -> list[tuple[float, ...]]:
+        trainer = make_trainer(model=load_model("tiny", profile, seed=0), seed=seed, max_steps=4, **settings)
+        trainer.train()
+        names = ("loss", "grad_norm", "return", "turns", "entropy")
+        return [tuple(log[name] for name in names) for log in trainer.state.log_history if "return" in log]
+
+    first = curve(0)
+    assert len(first) == 2
+    assert curve(0) == first
+    assert curve(1) != first
+
+
+def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    before = [p.detach().clone() for p in warm[0].parameters()]
+    trainer = make_trainer(model=warm, max_steps=4, warmup_steps=0, final_lr_ratio=0.5)
+    trainer.train()
+    assert all(not torch.equal(a, b) for a, b in zip(before, warm[0].parameters(), strict=True))
+    assert trainer.lr_scheduler.get_last_lr() == pytest.approx([0.0025, 0.0005])
+    cosine = make_trainer(model=warm, lr_scheduler_type="cosine")
+    cosine.train()
+    assert cosine.lr_scheduler.get_last_lr()[0] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"credit": "rewardflo"}, UnknownOption, "'rewardflow'"),
+        ({"credit": "grpo", "credit_settings": {"gamma": 0.9}}, BadSetting, "has no setting 'gamma'"),
+        ({"stop_when": "deadlocked"}, UnknownOption, "'deadlock'"),
+        ({"final_lr_ratio": 0.1, "lr_scheduler_type": "cosine"}, BadSetting, "final_lr_ratio"),
+        ({"beta": 0.1}, BadSetting, "merge_prompts"),
+        ({"loss_type": "cispo"}, BadSetting, "merge_prompts"),
+        ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
+        ({"num_envs": 0}, BadSetting, "num_envs"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(
+    make_trainer: Trainers, settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_trainer(**settings)
+
+
+def test_a_tokenizer_without_the_actions_is_refused(
+    tiny: tuple[Any, Any], profile: Any, make_env: Any, tmp_path: Path
+) -> None:
+    from agentgym_flow.training.tiny import tiny_model, word_tokenizer
+
+    tokenizer = word_tokenizer(["up", "down"])
+    with pytest.raises(BadSetting, match="cannot express the action 'left'"):
+        AgentTrainer(tiny_model(tokenizer), AgentConfig(output_dir=str(tmp_path)), tokenizer, profile, make_env)
+
+
+def test_training_that_diverges_says_so(make_trainer: Trainers, warm: tuple[Any, Any], tmp_path: Path) -> None:
+    trainer = make_trainer(model=warm, max_steps=8, learning_rate=1e30)
+    with pytest.raises(TrainingFailed):
+        trainer.train()
+
+
+def test_an_environment_that_raises_costs_its_episode_only(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    trainer = make_trainer(model=warm)
+    make_env = trainer.make_env
+
+    def fragile() -> TextEnv:
+        env = make_env()
+        apply = env._apply
+
+        def sometimes(action: str) -> Any:
+            if env.task == 9 and env.steps == 1:
+                raise RuntimeError("broken")
+            return apply(action)
+
+        env._apply = sometimes  # type: ignore[method-assign]
+        return env
+
+    trainer.make_env = fragile
+    batch = trainer.make_batch(INPUTS)
+    assert outcome_metrics(trainer.groups)["errors"] == 4
+    assert torch.isfinite(batch["positive"]).all()
+
+
+def test_moved_members_of_trl_are_named() -> None:
+    class Moved:
+        def _generate_and_score_completions(self, inputs: Any) -> None: ...
+
+        def _compute_loss(self, model: Any, inputs: Any, extra: Any) -> None: ...
+
+    with pytest.raises(UnsupportedTRL, match=r"_compute_loss now takes \(self, model, inputs, extra\).*1\.16"):
+        check_trl(Moved)
+    del Moved._generate_and_score_completions
+    with pytest.raises(UnsupportedTRL, match="_generate_and_score_completions is gone"):
+        check_trl(Moved)
+    assert set(REQUIRED) == {"_generate_and_score_completions", "_compute_loss"}
+
+
+def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    monkeypatch.delitem(sys.modules, "agentgym_flow.training._trl")
+    with pytest.raises(MissingExtra, match=r"agentgym_flow\[train\]"):
+        importlib.import_module("agentgym_flow.training._trl")

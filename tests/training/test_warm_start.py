@@ -1,0 +1,88 @@
+"""Cloning: the labels are the executed actions, the loss is a plain cross-entropy, and it falls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.prompts import Profile
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.collate import collate
+from agentgym_flow.training.config import WarmStartConfig
+from agentgym_flow.training.rows import Row
+from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start
+
+SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_batch=32, warm_start_validations=3)
+
+
+def test_without_noise_the_expert_solves_every_task(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+    episodes = rollout(NoisyExpert(tiny[1], profile, 0.0), make_env, [Start(0, task) for task in range(10)])
+    assert all(episode.success for episode in episodes)
+
+
+def test_labels_are_the_actions_that_were_played(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+    _, tokenizer = tiny
+    episodes = rollout(NoisyExpert(tokenizer, profile, 0.5), make_env, [Start(0, task) for task in range(10)])
+    turns = [turn for episode in episodes for turn in episode.turns]
+    assert [tokenizer.decode(turn.completion_ids) for turn in turns] == [turn.action for turn in turns]
+    assert not all(episode.success for episode in episodes)
+
+
+def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+    policy = NoisyExpert(tiny[1], profile, 1.0)
+    episodes = rollout(policy, make_env, [Start(0, task) for task in range(40)])
+    actions = [turn.action for episode in episodes for turn in episode.turns]
+    shares = [actions.count(action) / len(actions) for action in ("up", "down", "left", "right")]
+    assert shares == pytest.approx([0.25] * 4, abs=0.06)
+
+
+def test_the_loss_is_the_cross_entropy_of_the_labels(tiny: tuple[Any, Any]) -> None:
+    model, _ = tiny
+    batch = [Row([4, 5, 6], [7], [0.0], [1.0]), Row([8, 9], [5, 3], [0.0, 0.0], [1.0, 1.0])]
+    parts = []
+    for row in batch:
+        logits = model(input_ids=torch.tensor([[*row.prompt, *row.completion]])).logits[0, len(row.prompt) - 1 : -1]
+        parts.append(torch.nn.functional.cross_entropy(logits, torch.tensor(row.completion), reduction="sum"))
+    found = imitation_loss(model, collate(batch, pad=0, multiple=4))
+    torch.testing.assert_close(found, sum(parts) / 3)
+
+
+def test_cloning_lowers_the_loss_and_validates_when_told(
+    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+) -> None:
+    model, tokenizer = tiny
+    seen: list[int] = []
+    result = warm_start(
+        model, tokenizer, profile, make_env, SMALL, validate=lambda: 0.5, on_update=lambda done, loss: seen.append(done)
+    )
+    assert result.episodes == 20
+    assert result.turns > 20
+    assert result.validation == [(4, 0.5), (8, 0.5), (12, 0.5)]
+    assert seen == list(range(1, 13))
+    assert sum(result.losses[-3:]) < sum(result.losses[:3]) - 3.0
+
+
+def test_equal_seeds_clone_alike(profile: Profile, make_env: Any) -> None:
+    from agentgym_flow.training.run import load_model
+
+    losses = []
+    for seed in (0, 0, 1):
+        model, tokenizer = load_model("tiny", profile, seed=0)
+        losses.append(warm_start(model, tokenizer, profile, make_env, SMALL, seed=seed).losses)
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_too_many_levels_and_diverging_cloning_are_refused(
+    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+) -> None:
+    model, tokenizer = tiny
+    with pytest.raises(BadSetting, match="warm_start_levels"):
+        demonstrations(make_env, tokenizer, profile, tasks=10**6, noise=0.0)
+    with torch.no_grad():
+        model.transformer.wpe.weight.fill_(math.nan)
+    with pytest.raises(TrainingFailed, match="learning rates"):
+        clone(model, [Row([4], [5], [0.0], [1.0])], SMALL, pad=0)
