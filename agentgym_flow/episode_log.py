@@ -324,8 +324,8 @@ def _read_line(raw: bytes, where: str) -> LoggedEpisode | BadLog:
     if not raw.endswith(b"\n"):
         return BadLog(f"{where}: the last line has no end; the log was truncated")
     try:
-        return LoggedEpisode.parse(raw.decode("ascii"), where)
+        return LoggedEpisode.parse(raw.decode("utf-8"), where)
     except UnicodeDecodeError as error:
-        return BadLog(f"{where}: byte {error.start} is not ASCII; the log was edited")
+        return BadLog(f"{where}: byte {error.start} is not UTF-8; the log was edited")
     except BadLog as error:
         return error

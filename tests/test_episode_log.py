@@ -90,6 +90,12 @@ def test_the_log_is_ascii_and_takes_any_text(path: Path) -> None:
     assert logged.actions == strange
 
 
+def test_another_writer_may_write_utf8(path: Path) -> None:
+    write_log(path, [play(0, "√")])
+    path.write_text(path.read_text("ascii").replace("\\u221a", "√"), "utf-8")
+    assert [logged.actions for logged in read_log(path)] == [["√"]]
+
+
 def test_equal_episodes_equal_bytes(tmp_path: Path) -> None:
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
         write_log(tmp_path / name, episodes())
@@ -131,7 +137,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(BadLog, match="damaged"):
         list(read_log(tmp_path / "x.jsonl.gz"))
     (tmp_path / "x.jsonl").write_bytes(b"\xff\n")
-    with pytest.raises(BadLog, match="not ASCII"):
+    with pytest.raises(BadLog, match="not UTF-8"):
         list(read_log(tmp_path / "x.jsonl"))
 
 
