@@ -76,8 +76,6 @@ class Deadlocks:
 
     def _pull_distances(self, target: int) -> dict[int, int]:
         """Return cell -> fewest pushes of a lone box from there to `target`, wherever the player stands at first."""
-        if not self.floor >> target & 1:
-            return {target: 0}
         layers, _ = search_by_pulls(self.floor, 1 << target, self.width, 4 * self.floor.bit_count())
         distances: dict[int, int] = {}
         for pushes_left, layer in enumerate(layers):

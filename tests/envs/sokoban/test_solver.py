@@ -48,6 +48,23 @@ def test_plans_are_optimal_and_none_means_unsolvable(referee: Callable[[Level], 
     assert (pushes, len(plan)) == optimum
 
 
+@pytest.mark.parametrize(
+    ("setting", "count"),
+    [
+        (LevelSettings(size=(7, 7), boxes=2, min_pushes=8), 40),
+        (LevelSettings(size=(6, 7), boxes=3, min_pushes=10), 15),
+    ],
+)
+def test_long_plans_have_the_fewest_pushes_and_then_the_fewest_moves(
+    referee: Callable[[Level], Any], setting: LevelSettings, count: int
+) -> None:
+    for number in range(count):
+        level = generate(setting, Stream("long", number))
+        plan = solve(level)
+        assert plan is not None
+        assert (referee(level).play(plan)[1], len(plan)) == referee(level).optimum()
+
+
 @settings(deadline=None, max_examples=100)
 @given(boards())
 def test_the_first_plan_found_has_as_few_pushes(referee: Callable[[Level], Any], level: Level) -> None:
