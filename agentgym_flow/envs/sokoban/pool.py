@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
 
-from agentgym_flow.envs.sokoban.codes import level_codes
+from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.source import LevelSource
 
 Ints = npt.NDArray[np.int64]
 
 _FIRST_CAPACITY = 256
-_BITS_AHEAD = 16
+_BITS_AHEAD = 64
 """Raw draws taken from a generator at a time; a call costs far more than a draw."""
 
 
@@ -23,7 +23,7 @@ class LevelPool:
     """The levels of a source as arrays, filled in as tasks are first asked for.
 
     Attributes:
-        codes: `uint8[capacity, cells]` cell codes of the starts.
+        codes: `uint8[capacity, cells]` cell codes of the starts, the player left out.
         player: `int64[capacity]` flat index of the player.
         boxes_on_target: `int64[capacity]` boxes on targets at the start.
         targets: `int64[capacity]` number of targets.
@@ -58,6 +58,7 @@ class LevelPool:
             for name in ("player", "boxes_on_target", "targets"):
                 setattr(self, name, np.concatenate([getattr(self, name), np.zeros(slot, np.int64)]))
         self.codes[slot] = level_codes(level)
+        self.codes[slot, level.player] -= PLAYER_SHIFT
         self.player[slot] = level.player
         self.boxes_on_target[slot] = len(set(level.boxes) & set(level.targets))
         self.targets[slot] = len(level.targets)

@@ -1,7 +1,8 @@
 """Thousands of Sokoban boards in one step: the batch behind `gym.make_vec("agentgym_flow/SokobanGrid-v0", ...)`.
 
-All boards lie in one flat array of cell codes, so a neighbour is an addition and a `take`. Walls surround every player,
-so nothing checks for edges; the cell beyond a box is read only for the few boards whose player stands beside one.
+All boards lie in one flat array of cell codes, so a neighbour is an addition and a `take`; the players are kept beside
+it and drawn in when somebody looks. Walls surround every player, so nothing checks for edges; the cell beyond a box is
+read only for the few boards whose player stands beside one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from agentgym_flow.envs.sokoban.codes import (
     CODE_BOX_ON_TARGET,
     CODE_FLOOR,
     CODE_TARGET,
+    CODE_WALL,
     PLAYER_SHIFT,
     board_text,
 )
@@ -122,10 +124,8 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         self._offset = np.array((-width, width, -1, 1))
         self._shape = (n, height, width)
         self._base = np.arange(n) * self._cells
-        self._boards = np.arange(n)
         self._codes = np.zeros(n * self._cells, np.uint8)
         self._slot, self._player, self._steps, self._boxes_on_target, self._targets = np.zeros((5, n), np.int64)
-        self._effective = np.zeros((len(ACTIONS), n), np.bool_)  # the action first: long rows add up fastest
         self._deadlock = np.zeros(n, np.bool_)
         self._task = np.full(n, -1, np.int64)
         self._ended = np.zeros(n, np.bool_)
@@ -156,7 +156,6 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
             self._draws.take(boards[[seeds[board] is not None for board in boards.tolist()]])
             self._begin(boards, tasks[boards])
         self._started = bool((self._task >= 0).all())
-        self._find_moves()
         return self._grids(), self._infos(chosen_boards)
 
     def step(self, actions: Ints) -> tuple[Grids, Floats, Bools, Bools, dict[str, Any]]:
@@ -175,14 +174,12 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
             rewards[restart] = 0.0
             truncations[restart] = False
             self._begin(restart, self._drawn_tasks(restart))
-        self._find_moves()
         self._ended = ended = terminations | truncations
         infos: dict[str, Any] = {}
         if self._mode is AutoresetMode.SAME_STEP and ended.any():
             infos = self._finals(ended)
             restart = np.flatnonzero(ended)
             self._begin(restart, self._drawn_tasks(restart))
-            self._find_moves(restart)
         infos.update(self._infos(np.ones(self.num_envs, np.bool_)))
         return self._grids(), rewards, terminations, truncations, infos
 
@@ -199,42 +196,40 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         """Play `actions` except on the boards `restart`; return rewards and which boards are solved by it."""
         rewards = np.full(self.num_envs, STEP_REWARD)
         solved = np.zeros(self.num_envs, np.bool_)
-        effective = self._effective.take(actions * self.num_envs + self._boards)
-        effective[restart] = False
-        movers = np.flatnonzero(effective)
-        codes, offset = self._codes, self._offset.take(actions.take(movers))
-        left = self._player.take(movers)
-        entered = left + offset
-        codes[left] -= PLAYER_SHIFT
-        found = codes.take(entered)
-        pushing = np.flatnonzero(found > CODE_TARGET)
-        if pushing.size:
-            pushers, pushed_from = movers[pushing], entered[pushing]
-            pushed_to = pushed_from + offset[pushing]
-            there = codes[pushed_to]
-            codes[pushed_to] = BOX_SWAP - there
-            codes[pushed_from] = BOX_SWAP - found[pushing]
-            gained = (there == CODE_TARGET).astype(np.int64) - (found[pushing] == CODE_BOX_ON_TARGET)
-            self._boxes_on_target[pushers] += gained
-            done = self._boxes_on_target[pushers] == self._targets[pushers]
-            rewards[pushers] = np.where(done, SOLVED_REWARD, _REWARD_OF_GAIN[gained])
-            solved[pushers] = done
-        codes[entered] += PLAYER_SHIFT
-        self._player[movers] = entered
-        if pushing.size and "deadlock" in self._info_keys:
+        codes, player, offset = self._codes, self._player, self._offset.take(actions)
+        near = player + offset
+        found = codes.take(near)
+        found[restart] = CODE_WALL
+        goes = _is_free(found)
+        beside = np.flatnonzero(_is_box(found))
+        far = near.take(beside) + offset.take(beside)
+        there = codes.take(far)
+        free = np.flatnonzero(_is_free(there))
+        pushers, far, there = beside.take(free), far.take(free), there.take(free)
+        goes[pushers] = True
+
+        codes[near.take(pushers)] = BOX_SWAP - found.take(pushers)
+        codes[far] = BOX_SWAP - there
+        player += offset * goes  # cheaper than choosing by a mask
+
+        gained = (there == CODE_TARGET).astype(np.int64) - (found.take(pushers) == CODE_BOX_ON_TARGET)
+        boxes_on_target = self._boxes_on_target.take(pushers) + gained
+        self._boxes_on_target[pushers] = boxes_on_target
+        done = boxes_on_target == self._targets.take(pushers)
+        rewards[pushers] = np.where(done, SOLVED_REWARD, _REWARD_OF_GAIN.take(gained))
+        solved[pushers] = done
+        if "deadlock" in self._info_keys:
             self._look_for_deadlocks(pushers)
         return rewards, solved
 
-    def _find_moves(self, boards: Ints | slice = slice(None)) -> None:
-        """Note for every action whether it would change each of `boards`."""
-        players = self._player[boards]
-        near = (players + self._offset[:, None]).ravel()
-        seen = self._codes.take(near)
-        effective = _is_free(seen)
-        beside = np.flatnonzero(_is_box(seen))
-        far = near.take(beside) + self._offset.take(beside // len(players))
-        effective[beside] = _is_free(self._codes.take(far))
-        self._effective[:, boards] = effective.reshape(len(ACTIONS), len(players))
+    def _action_mask(self) -> npt.NDArray[np.int8]:
+        """Return for every board and action whether it would change the board, `int8[num_envs, 4]`."""
+        near = (self._player + self._offset[:, None]).ravel()  # the action first: long rows add up fastest
+        found = self._codes.take(near)
+        goes = _is_free(found)
+        beside = np.flatnonzero(_is_box(found))
+        goes[beside] = _is_free(self._codes.take(near.take(beside) + self._offset.take(beside // self.num_envs)))
+        return goes.reshape(len(ACTIONS), self.num_envs).T.astype(np.int8)
 
     def _begin(self, boards: Ints, tasks: Ints) -> None:
         """Lay the levels of `tasks` onto `boards`."""
@@ -252,7 +247,9 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
 
     # ---------------------------------------------------------------- what is told
     def _grids(self) -> Grids:
-        return self._codes.copy().reshape(self._shape)
+        codes = self._codes.copy()
+        codes[self._player] += PLAYER_SHIFT
+        return codes.reshape(self._shape)
 
     def _infos(self, boards: Bools) -> dict[str, Any]:
         """Return fresh arrays of the info of `boards` (zero or None on the others), each key with its mask."""
@@ -269,7 +266,7 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
     def _finals(self, ended: Bools) -> dict[str, Any]:
         """Return the last observation and info of the boards that `ended`, as `SAME_STEP` delivers them."""
         observations = np.full(self.num_envs, None, dtype=object)
-        grids = self._codes.reshape(self._shape)
+        grids = self._grids()
         for board in np.flatnonzero(ended).tolist():
             observations[board] = grids[board].copy()
         infos = self._infos(ended)
@@ -310,7 +307,7 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise BadAction(f"expected {self.num_envs} integer actions, got {actions.dtype}{list(actions.shape)}")
-        if (actions.astype(np.uint64) >= len(ACTIONS)).any():  # a negative number is a huge one here
+        if (actions >> 2).any():  # true of negative numbers, too
             raise BadAction(f"an action is outside 0 to {len(ACTIONS) - 1}, which are: {', '.join(ACTIONS)}")
         return np.asarray(actions, np.int64)
 
@@ -349,7 +346,7 @@ _INFO: dict[str, Callable[[SokobanVectorEnv], npt.NDArray[Any]]] = {
     "action_valid": lambda envs: np.ones(envs.num_envs, np.bool_),
     "deadlock": lambda envs: envs._deadlock.copy(),
     "boxes_on_target": lambda envs: envs._boxes_on_target.copy(),
-    "action_mask": lambda envs: envs._effective.T.astype(np.int8),
+    "action_mask": SokobanVectorEnv._action_mask,
 }
 
 

@@ -1,0 +1,180 @@
+"""Steps of many boards at once: our numpy batch against jumanji's Sokoban (JAX, jit and vmap) on one CPU core.
+
+Launch: `python benchmarks/sokoban_vector.py [--repetitions 7] [--peer-venv FOLDER]`.
+
+jumanji is installed on demand into a virtual environment of its own, and runs there as other processes that take turns
+with ours. All play random actions, drawn beforehand, on 10x10 boards with four boxes, with an end after 120 steps
+(jumanji's default) and automatic resets, and have a fresh observation of every board after every step. Ours starts new
+episodes on 200 generated levels; jumanji runs on its built-in toy levels.
+
+jumanji is measured in two ways: as its documentation shows it, one jitted call a step on all cores; and at its best, a
+`lax.scan` over all steps in one thread bound to one core, where nobody looks at the boards in between. Ours is measured
+with its default `info` (action mask and five more keys), and with `info_keys=()`, which is what jumanji gives.
+
+Figures are board steps per second of CPU time, all threads counted, medians of the repetitions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+BATCHES = (64, 1024, 4096)
+BOARD_STEPS = 1_000_000
+"""Board steps in one repetition of ours; jumanji gets a tenth."""
+TIME_LIMIT = 120
+
+
+def our_runner(num_envs: int, levels: Path, info_keys: Sequence[str] | None) -> Callable[[], float]:
+    """Return a function that plays once and returns board steps per second."""
+    import gymnasium as gym
+    import numpy as np
+
+    import agentgym_flow  # noqa: F401 (registers the ids)
+
+    env_id = "agentgym_flow/SokobanGrid-v0"
+    envs = gym.make_vec(env_id, num_envs=num_envs, data=str(levels), max_steps=TIME_LIMIT, info_keys=info_keys)
+    envs.reset(seed=0)
+    steps = BOARD_STEPS // num_envs
+    actions = np.random.default_rng(0).integers(0, 4, (steps, num_envs))
+    for action in actions[: 2 * TIME_LIMIT]:
+        envs.step(action)
+
+    def run() -> float:
+        start = time.process_time()
+        for action in actions:
+            envs.step(action)
+        return steps * num_envs / (time.process_time() - start)
+
+    return run
+
+
+def write_levels(path: Path) -> None:
+    """Write 200 generated levels of 10x10 and four boxes as a Boxoban file."""
+    from agentgym_flow.envs.sokoban.source import LevelSource
+
+    source = LevelSource(size=(10, 10), boxes=4)
+    path.write_text("\n\n".join(f"; {task}\n{source.level(task).xsb()}" for task in range(200)) + "\n", "utf-8")
+
+
+def serve_jumanji(at_its_best: bool) -> None:
+    """Answer each number of boards on standard input with board steps per second, on standard output."""
+    if at_its_best and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    import jax
+    from jumanji.environments import Sokoban
+    from jumanji.environments.routing.sokoban.generator import ToyGenerator
+    from jumanji.wrappers import VmapAutoResetWrapper
+
+    env = VmapAutoResetWrapper(Sokoban(generator=ToyGenerator(), time_limit=TIME_LIMIT))
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+
+    @jax.jit
+    def scan(state, actions):  # type: ignore[no-untyped-def]
+        def body(state, action):  # type: ignore[no-untyped-def]
+            state, timestep = env.step(state, action)
+            return state, (timestep.reward, timestep.observation.grid[:, 0, 0, 0])
+
+        return jax.lax.scan(body, state, actions)
+
+    def play_calls(state, actions) -> None:  # type: ignore[no-untyped-def]
+        for action in actions:
+            state, timestep = step(state, action)
+            jax.block_until_ready(timestep.observation.grid)
+
+    for line in sys.stdin:
+        num_envs = int(line)
+        steps = max(50, BOARD_STEPS // 10 // num_envs)
+        state, _ = reset(jax.random.split(jax.random.PRNGKey(0), num_envs))
+        drawn = jax.random.randint(jax.random.PRNGKey(1), (steps, num_envs), 0, 4)
+        actions = jax.block_until_ready(drawn if at_its_best else list(drawn))
+        for _ in range(2):  # the first time compiles
+            start = time.process_time()
+            if at_its_best:
+                jax.block_until_ready(scan(state, actions))
+            else:
+                play_calls(state, actions)
+            spent = time.process_time() - start
+        print(steps * num_envs / spent, flush=True)
+
+
+class Jumanji:
+    """Another process."""
+
+    def __init__(self, folder: Path, at_its_best: bool) -> None:
+        python = folder / "bin" / "python"
+        if not python.exists():
+            print(f"installing jumanji into {folder}", file=sys.stderr)
+            venv.create(folder, with_pip=True)
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", "jumanji", "jax"], check=True)
+        settings = {"JAX_PLATFORMS": "cpu"}
+        if at_its_best:
+            settings["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+        way = "best" if at_its_best else "documented"
+        self._process = subprocess.Popen(
+            [str(python), __file__, "--serve-jumanji", way],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **settings},
+        )
+
+    def run(self, num_envs: int) -> float:
+        """Return board steps per second of one repetition."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(num_envs, file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+def compare(repetitions: int, peer_venv: Path) -> None:
+    """Print the table."""
+    documented, best = Jumanji(peer_venv, False), Jumanji(peer_venv, True)
+    with tempfile.TemporaryDirectory() as folder:
+        levels = Path(folder) / "levels.txt"
+        write_levels(levels)
+        print("| boards | jumanji, documented use | jumanji, at its best | ours | ours, `info_keys=()` | ratios |")
+        print("|---|---|---|---|---|---|")
+        for num_envs in BATCHES:
+            contestants = (
+                lambda num_envs=num_envs: documented.run(num_envs),
+                lambda num_envs=num_envs: best.run(num_envs),
+                our_runner(num_envs, levels, None),
+                our_runner(num_envs, levels, ()),
+            )
+            rounds = [[run() for run in contestants] for _ in range(repetitions)]
+            usual, fastest, ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+            ratios = f"{ours / usual:.1f}x, bare {bare / usual:.1f}x; to its best {bare / fastest:.1f}x"
+            print(f"| {num_envs:,} | {usual:,.0f}/s | {fastest:,.0f}/s | {ours:,.0f}/s | {bare:,.0f}/s | {ratios} |")
+    documented.close()
+    best.close()
+
+
+def main() -> None:
+    """Compare, or be the other process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=7, help="repetitions of every figure (default 7)")
+    default = Path(tempfile.gettempdir()) / "agentgym_flow-jumanji"
+    parser.add_argument("--peer-venv", type=Path, default=default, help=f"where jumanji lives (default {default})")
+    parser.add_argument("--serve-jumanji", choices=("documented", "best"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve_jumanji:
+        serve_jumanji(args.serve_jumanji == "best")
+    else:
+        compare(args.repetitions, args.peer_venv)
+
+
+if __name__ == "__main__":
+    main()
