@@ -19,12 +19,22 @@ ANY_TEXT = st.text(st.characters(), max_size=60)
 """Any Unicode text, lone surrogates and control characters included."""
 
 
-def garbled(env: TextEnv) -> st.SearchStrategy[str]:
-    """Return texts that look like actions of `env` and mostly are none: pieces of real ones, cut, doubled and mixed."""
+def mutilated(env: TextEnv) -> list[str]:
+    """Return real actions of `env` and what is left of them when they are cut, doubled or shouted."""
     real = [*env.candidates(), *env.action_templates(), *(env.sample_action(Stream("garble", i)) for i in range(4))]
-    pieces = st.sampled_from(
-        sorted({piece for action in real for piece in (action, action[:-1], action.upper(), action[1:])})
-    )
+    if (expert := env.expert_action()) is not None:
+        real.append(expert)
+    pieces = {
+        piece
+        for action in real
+        for piece in (action, action[:-1], action[1:], action[: len(action) // 2], action * 2, action.upper())
+    }
+    return sorted(pieces)
+
+
+def garbled(env: TextEnv) -> st.SearchStrategy[str]:
+    """Return texts that look like actions of `env` and mostly are none: pieces of real ones among any text."""
+    pieces = st.sampled_from(["", *mutilated(env)])
     return st.one_of(ANY_TEXT, st.lists(st.one_of(pieces, ANY_TEXT), max_size=3).map("".join))
 
 
@@ -97,8 +107,23 @@ class ActionChecks(TextSuite):
     def test_any_text_is_a_normal_step(self, variant: Variant) -> None:
         """Fuzzed text, and fuzzed pieces of real actions, never raise; what is refused changes nothing."""
         env = self.make(variant, max_steps=1 << 30)
-        moments = play.episode(env, self.seeds[0], "random", limit=12)
-        states = [copy.deepcopy(env) for moment in moments if not moment.over]
+        states = [
+            copy.deepcopy(env)
+            for policy in ("random", "expert")
+            for moment in play.episode(env, self.seeds[0], policy, limit=10)
+            if not moment.over
+        ]
+
+        def check(state: TextEnv, text: str) -> None:
+            moment = self._say(copy.deepcopy(state), text)
+            assert isinstance(moment.info["action_valid"], bool), f"action_valid is no bool after {text!r}"
+            if not moment.info["action_valid"]:
+                assert moment.info["state_key"] == state.state_key(), f"the refused text {text!r} changes state_key"
+                assert not moment.terminated, f"the refused text {text!r} terminates the episode"
+
+        for state in states:
+            for text in mutilated(state):
+                check(state, text)
 
         @settings(
             max_examples=20 * self.machine_examples,
@@ -107,17 +132,11 @@ class ActionChecks(TextSuite):
             database=None,
             suppress_health_check=list(HealthCheck),
         )
-        @given(st.integers(0, len(states) - 1).flatmap(lambda n: st.tuples(st.just(n), garbled(states[n]))))
-        def say(case: tuple[int, str]) -> None:
-            state, text = states[case[0]], case[1]
-            clone = copy.deepcopy(state)
-            moment = self._say(clone, text)
-            assert isinstance(moment.info["action_valid"], bool), f"action_valid is no bool after {text!r}"
-            if not moment.info["action_valid"]:
-                assert moment.info["state_key"] == state.state_key(), f"the refused text {text!r} changes state_key"
-                assert not moment.terminated, f"the refused text {text!r} terminates the episode"
+        @given(st.one_of([st.tuples(st.just(state), garbled(state)) for state in states]))
+        def fuzz(case: tuple[TextEnv, str]) -> None:
+            check(*case)
 
-        say()
+        fuzz()
 
     def _early_states(self, variant: Variant) -> Iterator[TextEnv]:
         """Yield clones of the environment in a few states on the way of random and expert play."""

@@ -12,6 +12,7 @@ import pytest
 
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.episode_log import read_log, write_log
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.replay import verify
 from agentgym_flow.seeding import Stream, canonical
 from agentgym_flow.testing import play
@@ -63,6 +64,21 @@ class LogChecks(TextSuite):
             assert logged.digest == episode.digests()[-1], "an episode changes on its way through the log"
             apart = verify(logged, where)
             assert apart is None, f"the log of {label(variant)} seed {episode.seed} does not replay: {apart}"
+
+    def test_tape_is_plain_or_refused(self, variant: Variant) -> None:
+        """What comes from outside is plain data on the tape; an environment that takes nothing refuses a tape."""
+        recorded = self.record(variant, self.seeds[0], "expert")
+        tape = [recorded.tape, *(turn.tape for turn in recorded.turns)]
+        canonical(tape)
+        env = self.make(variant)
+        env.use_tape([None, None])
+        if any(entry is not None for entry in tape):
+            return
+        try:
+            env.use_tape([{"unexpected": True}])
+        except BadSetting:
+            return
+        pytest.fail("a tape is accepted although nothing was ever taken from one; raise BadSetting, as TextEnv does")
 
     def test_settings_build_the_environment_again(self, variant: Variant) -> None:
         """`make(env_id, **settings, split=..., max_steps=...)` is the same environment, after a trip through JSON."""

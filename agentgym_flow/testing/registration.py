@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import pickle
 import re
@@ -10,7 +11,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.utils.env_checker import check_env
 
 from agentgym_flow.testing import play
@@ -84,6 +85,17 @@ class RegistrationChecks(Suite):
             except ValueError:
                 return
         pytest.fail("render_mode='no-such-mode' was accepted; raise BadSetting, which names the modes on offer")
+
+    def test_examples_in_the_manual_run(self) -> None:
+        """What the docstring shows after `>>>` is what happens."""
+        classes = [type(self.make(self.variants[0]))]
+        if isinstance(batch := self.spec().vector_entry_point, str):
+            classes.append(load_env_creator(batch))  # type: ignore[arg-type] # a vector entry point loads the same way
+        for cls in classes:
+            example = doctest.DocTestParser().get_doctest(inspect.getdoc(cls) or "", {}, cls.__name__, None, 0)
+            said: list[str] = []
+            doctest.DocTestRunner(verbose=False).run(example, out=said.append)
+            assert not said, f"an example in the manual is wrong:\n{''.join(said)}"
 
     def test_manual_has_its_sections(self) -> None:
         """The class docstring is the manual: Gymnasium's sections, all there and in order."""

@@ -5,6 +5,7 @@ because the fault is visible from more than one side. Every other check must pas
 """
 
 import copy
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -215,6 +216,18 @@ class HasNoTerminalKey(CaveEnv):
 class CallsEveryEndASuccess(CaveEnv):
     def success(self) -> bool:
         return bool(self.ending)
+
+
+@mutant(INFO, MACHINE, KEYS, INVALID)
+class TakesRewardForSuccess(CaveEnv):
+    def _apply(self, action: str) -> Transition:
+        after = super()._apply(action)
+        after = after._replace(reward=0.5) if action == "read" and after.action_valid else after
+        self._paid = after.reward > 0
+        return after
+
+    def success(self) -> bool:
+        return self.steps > 0 and self._paid
 
 
 @mutant(INFO, MACHINE)
@@ -517,6 +530,23 @@ class UsesGymnasiumsText(CaveEnv):
         super().__init__(**kwargs)
         letters = frozenset(map(chr, range(32, 127)))
         self.observation_space = gym.spaces.Text(1000, min_length=0, charset=letters)
+
+
+@mutant("test_examples_in_the_manual_run")
+class LiesInItsManual(CaveEnv):
+    __doc__ = f"""{inspect.getdoc(CaveEnv)}
+    ```python
+    >>> 1 + 1
+    3
+
+    ```
+    """
+
+
+@mutant("test_tape_is_plain_or_refused")
+class TakesAnyTape(CaveEnv):
+    def use_tape(self, entries: Any) -> None:
+        self._tape = entries
 
 
 # ---------------------------------------------------------------- Sokoban

@@ -63,7 +63,7 @@ def text_suite(mutant: Any, honest: Any) -> Any:
         "env_module": "compliance_mutants",
         "variants": (variant,),
         "presentations": ({"terse": True},) if is_cave else ({"backend": "gym-sokoban"},),
-        "machine_examples": 12,
+        "machine_examples": 8,
         "machine_phases": (Phase.explicit, Phase.generate),
     }
     recorder: Any = type(

@@ -56,16 +56,23 @@ class TestSokobanFromALevel(SokobanCompliance):
     }
 
 
-@pytest.mark.skipif(not BOXOBAN.is_file(), reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
-class TestSokobanOnBoxoban(SokobanCompliance):
-    variants: ClassVar[Any] = ({"data": str(BOXOBAN)},)
-    disjoint_splits = False
-    golden: ClassVar[Any] = {
-        "data=unfiltered-valid/expert/0": "8d83de76e5e14898",
-        "data=unfiltered-valid/expert/1": "1f8d520e202cd576",
-        "data=unfiltered-valid/mixed/0": "ebdad648c854a150",
-        "data=unfiltered-valid/mixed/1": "3012d50df4dde449",
-    }
+if BOXOBAN.is_file():
+
+    class TestSokobanOnBoxoban(SokobanCompliance):
+        variants: ClassVar[Any] = ({"data": str(BOXOBAN)},)
+        disjoint_splits = False
+        golden: ClassVar[Any] = {
+            "data=unfiltered-valid/expert/0": "8d83de76e5e14898",
+            "data=unfiltered-valid/expert/1": "1f8d520e202cd576",
+            "data=unfiltered-valid/mixed/0": "ebdad648c854a150",
+            "data=unfiltered-valid/mixed/1": "3012d50df4dde449",
+        }
+
+else:
+
+    @pytest.mark.skip(reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
+    def test_boxoban_levels() -> None:
+        """Stands in for the whole class, so that it is reported once."""
 
 
 class TestSokobanGrid(NumericCompliance):
