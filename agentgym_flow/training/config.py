@@ -39,7 +39,7 @@ class RunConfig:
     """
 
     env_id: str = "agentgym_flow/Sokoban-v0"
-    env_kwargs: dict[str, Any] | str = field(default_factory=dict)
+    env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
     model: str = "tiny"
     profile: str = "compact"
     validations: int = 10
@@ -131,7 +131,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     dataloader_pin_memory: bool = False
     save_strategy: str = "no"
     credit: str = "rewardflow"
-    credit_settings: dict[str, Any] | str = field(default_factory=dict)
+    credit_settings: dict[str, Any] | str | None = field(default_factory=dict)
     muon_learning_rate: float | None = None
     final_lr_ratio: float = 0.0
     merge_prompts: bool = True
@@ -234,7 +234,10 @@ def write_config(path: Path, configs: Configs) -> None:
     partial.replace(path)
 
 
-def _mapping(name: str, value: Mapping[str, Any] | str) -> dict[str, Any]:
+def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    # With None among the types, the parser of Hugging Face leaves what the command line says as text.
+    if value is None:
+        return {}
     if isinstance(value, str):
         try:
             value = json.loads(value)

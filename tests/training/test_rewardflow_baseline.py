@@ -1,0 +1,146 @@
+"""The RewardFlow baseline from end to end, in miniature: a complete, verified run folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from transformers import AutoModelForCausalLM
+
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.replay import verify_log
+from agentgym_flow.training.trainer import AgentTrainer
+from baselines import rewardflow
+
+SMALL = {
+    "warm_start_levels": 40,
+    "warm_start_updates": 25,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 8,
+    "max_steps": 8,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "eval_episodes": 20,
+    "validations": 2,
+    "validation_episodes": 8,
+    "boxoban_episodes": 2,
+}
+FILES = {"config.yaml", "metrics.jsonl", "summary.json", "report.html", "learning_curve.png"}
+
+
+def run(root: Path, folder: Path, **settings: Any) -> int:
+    chosen = {**SMALL, "output_dir": folder, **settings}
+    config = root / "baselines" / "configs" / "sokoban_tiny.yaml"
+    return rewardflow.main(["--config", str(config), *(f"--{name}={value}" for name, value in chosen.items())])
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    assert run(root, folder) == 0
+    return folder
+
+
+def test_the_run_folder_is_complete(finished: Path) -> None:
+    assert {path.name for path in finished.iterdir() if path.is_file()} == FILES
+    assert not list(finished.rglob("*.partial"))
+    assert (finished / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    AutoModelForCausalLM.from_pretrained(finished / "checkpoint")
+    AutoModelForCausalLM.from_pretrained(finished / "warm_start")
+    settings = yaml.safe_load((finished / "config.yaml").read_text())
+    assert settings["credit"] == "rewardflow"
+    assert settings["credit_settings"] == {"gamma": 0.9, "weight": 1.0}
+
+
+def test_every_log_verifies_and_gives_the_figures_of_the_summary(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert summary["problems"] == []
+    for moment in ("before", "after"):
+        for kind in ("sampled", "greedy"):
+            verdict = verify_log(finished / "evaluations" / f"{moment}_{kind}.jsonl.gz")
+            assert verdict.ok
+            assert verdict.episodes == 20
+            assert verdict.success == summary[moment][kind]["success"]
+    for kind in ("sampled", "greedy"):
+        gain = summary["improvement"][kind]
+        assert gain["mean"] == pytest.approx(summary["after"][kind]["success"] - summary["before"][kind]["success"])
+        assert gain["low"] <= gain["mean"] <= gain["high"]
+    tasks = [episode.task_key for episode in read_log(finished / "evaluations" / "after_sampled.jsonl.gz")]
+    assert tasks == [episode.task_key for episode in read_log(finished / "evaluations" / "before_sampled.jsonl.gz")]
+
+
+def test_metrics_are_written_per_batch(finished: Path) -> None:
+    records = metrics(finished)
+    assert [(record["step"], record["episodes"]) for record in records] == [(4, 32), (8, 64)]
+    for name in ("success", "return", "zero_variance_groups", "unique_prompts", "time/env", "valid_success"):
+        assert all(record[name] is not None for record in records), name
+
+
+def test_the_page_shows_curve_graph_and_player(finished: Path) -> None:
+    page = (finished / "report.html").read_text("utf-8")
+    for part in ("training batches", "test tasks", "cloning", "Test success, sampled", "√"):
+        assert part in page
+
+
+def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finished: Path, tmp_path: Path) -> None:
+    assert run(root, tmp_path / "again") == 0
+
+    def curve(folder: Path) -> list[dict[str, Any]]:
+        return [{k: v for k, v in r.items() if not k.startswith(("time/", "step_time"))} for r in metrics(folder)]
+
+    assert curve(tmp_path / "again") == curve(finished)
+    log = Path("evaluations") / "after_sampled.jsonl.gz"
+    assert (tmp_path / "again" / log).read_bytes() == (finished / log).read_bytes()
+
+
+def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample_data: Path) -> None:
+    assert run(root, tmp_path / "run", boxoban=sample_data / "boxoban") == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert 0.0 <= summary["before"]["boxoban"]["mean_boxes_on_target"] <= 4.0
+    assert summary["after"]["boxoban"]["episodes"] == 2
+
+
+def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_batch = AgentTrainer.make_batch
+
+    def interrupted(self: AgentTrainer, inputs: Any) -> Any:
+        if self.state.global_step:
+            raise KeyboardInterrupt
+        return make_batch(self, inputs)
+
+    monkeypatch.setattr(AgentTrainer, "make_batch", interrupted)
+    assert run(root, tmp_path / "run") == 130
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == {"status": "interrupted"}
+    AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "checkpoint")
+    assert len(metrics(tmp_path / "run")) == 1
+
+
+def test_without_a_warm_start_training_begins_with_a_given_model(root: Path, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "warm_start", tmp_path / "model")
+    assert (
+        run(root, tmp_path / "run", warm_start_levels=0, model=tmp_path / "model", credit="grpo", credit_settings="{}")
+        == 0
+    )
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["warm_start"] is None
+    assert (
+        summary["before"]["sampled"]["success"]
+        == json.loads((finished / "summary.json").read_text())["before"]["sampled"]["success"]
+    )
+
+
+def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, tmp_path / "run", credit="rewardflo") == 1
+    assert "Did you mean 'rewardflow'" in capsys.readouterr().out.replace("\n", " ")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+    assert run(root, tmp_path / "other", boxoban=tmp_path / "nowhere") == 1
+    assert "UnknownData" in capsys.readouterr().out

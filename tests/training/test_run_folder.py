@@ -1,0 +1,87 @@
+"""Run folders and models: nothing half-written, nothing overwritten, plain Hugging Face folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.prompts import Profile, TextProfile
+from agentgym_flow.training.run import RunFolder, load_model, save_model
+from agentgym_flow.training.tiny import tiny_model, word_tokenizer
+
+
+def status(folder: RunFolder) -> Any:
+    return json.loads((folder.path / "summary.json").read_text())
+
+
+def test_a_new_run_never_touches_an_older_one(tmp_path: Path) -> None:
+    first, second, third = (RunFolder(tmp_path / "run") for _ in range(3))
+    assert [folder.path.name for folder in (first, second, third)] == ["run", "run-2", "run-3"]
+    (tmp_path / "empty").mkdir()
+    assert RunFolder(str(tmp_path / "empty")).path.name == "empty"
+    (tmp_path / "file").write_text("")
+    assert RunFolder(tmp_path / "file").path.name == "file-2"
+
+
+def test_the_summary_says_how_a_run_ended(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert status(folder) == {"status": "running"}
+    with pytest.raises(KeyboardInterrupt), folder.guard():
+        raise KeyboardInterrupt
+    assert status(folder) == {"status": "interrupted"}
+    with pytest.raises(ValueError, match="why"), folder.guard():
+        raise ValueError("why")
+    assert status(folder) == {"status": "failed", "error": "ValueError: why"}
+    with folder.guard():
+        folder.summarise("finished", {"success": 1.0})
+    assert status(folder) == {"status": "finished", "success": 1.0}
+    assert not list(folder.path.glob("*.partial"))
+
+
+def test_a_saved_model_is_a_plain_hugging_face_folder(tiny: tuple[Any, Any], tmp_path: Path, profile: Profile) -> None:
+    model, tokenizer = tiny
+    save_model(tmp_path / "checkpoint", model, tokenizer)
+    with torch.no_grad():
+        model.transformer.wpe.weight += 1.0
+    save_model(tmp_path / "checkpoint", model, tokenizer)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint")
+    words = AutoTokenizer.from_pretrained(tmp_path / "checkpoint")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    text = " ".join(profile.vocabulary)  # type: ignore[attr-defined]
+    assert words(text).input_ids == tokenizer(text).input_ids == list(range(3, len(tokenizer)))
+    loaded, _ = load_model(str(tmp_path / "checkpoint"), profile)
+    assert torch.equal(loaded.transformer.wpe.weight, model.transformer.wpe.weight)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_the_tiny_model_depends_on_its_seed_only(tiny: tuple[Any, Any]) -> None:
+    tokenizer = word_tokenizer(["up", "down"])
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    first = tiny_model(tokenizer, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    torch.manual_seed(2)
+    same, other = tiny_model(tokenizer, seed=3), tiny_model(tokenizer, seed=4)
+    assert torch.equal(first.transformer.wte.weight, same.transformer.wte.weight)
+    assert not torch.equal(first.transformer.wte.weight, other.transformer.wte.weight)
+    assert first.lm_head.weight is first.transformer.wte.weight
+    assert 200_000 < sum(p.numel() for p in tiny[0].parameters()) < 300_000
+
+
+@pytest.mark.parametrize("words", [["up", "up"], ["go up"], [""], ["<pad>"]])
+def test_vocabularies_that_cannot_be_told_apart_are_refused(words: list[str]) -> None:
+    with pytest.raises(BadSetting, match="vocabulary"):
+        word_tokenizer(words)
+
+
+def test_models_that_are_not_there_are_refused(profile: Profile, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="compact"):
+        load_model("tiny", TextProfile())
+    with pytest.raises(BadSetting, match="HF_HUB_OFFLINE"):
+        load_model(str(tmp_path / "nothing"), profile)

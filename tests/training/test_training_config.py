@@ -1,0 +1,83 @@
+"""Settings: files and command lines that resolve, repeat a run, and refuse what cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.training.config import parse_configs, resolved, write_config
+
+BASE = """
+output_dir: {folder}
+env_kwargs: {{size: 6, min_pushes: 2}}
+num_generations: 4
+per_device_train_batch_size: 8
+credit_settings: {{gamma: 0.8}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.yaml"
+    path.write_text(BASE.format(folder=tmp_path / "run"))
+    return path
+
+
+def test_the_command_line_wins_over_the_file(file: Path) -> None:
+    line = ["--config", str(file), "--num_generations", "2", "--env_kwargs", '{"size": 7}', "--credit", "grpo"]
+    run, warm_start, agent = parse_configs(line)
+    assert run.env_settings == {"size": 7}
+    assert agent.num_generations == 2
+    assert agent.per_device_train_batch_size == 8
+    assert agent.credit == "grpo"
+    assert agent.credit_keywords == {"gamma": 0.8}
+    assert warm_start.warm_start_levels == 300
+
+
+def test_the_resolved_settings_repeat_the_run(file: Path, tmp_path: Path) -> None:
+    configs = parse_configs(["--config", str(file), "--learning_rate", "0.125", "--muon_learning_rate", "0.5"])
+    write_config(tmp_path / "resolved.yaml", configs)
+    again = parse_configs(["--config", str(tmp_path / "resolved.yaml"), "--output_dir", str(tmp_path / "other")])
+    assert resolved(again) == resolved(configs)
+    shown = yaml.safe_load((tmp_path / "resolved.yaml").read_text())
+    assert shown["learning_rate"] == 0.125
+    assert shown["num_generations"] == 4
+    assert shown["env_kwargs"] == {"size": 6, "min_pushes": 2}
+    assert str(tmp_path) not in (tmp_path / "resolved.yaml").read_text()
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_the_quickstart_settings_can_be_read(root: Path, tmp_path: Path) -> None:
+    file = root / "baselines" / "configs" / "sokoban_tiny.yaml"
+    run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
+    assert run.env_settings["min_pushes"] >= 3
+    assert run.eval_episodes == 500
+    assert agent.generation_batch_size % agent.num_generations == 0
+    assert not agent.bf16
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("no_such_setting: 1", "no_such_setting"),
+        ("env_kwargs: [1]", "env_kwargs must be a mapping"),
+        ("warm_start_noise: 1.5", "probability"),
+        ("warm_start_updates: 0", "warm_start_updates"),
+        ("eval_episodes: 0", "eval_episodes"),
+        ("validations: -1", "validations"),
+        ("num_generations: 3", "divisible"),
+        ("credit_settings: [", "flow"),
+    ],
+)
+def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:
+    file.write_text(file.read_text().replace("num_generations: 4\n", "") + key + "\n")
+    with pytest.raises(BadSetting, match=message):
+        parse_configs(["--config", str(file)])
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="nowhere"):
+        parse_configs(["--config", str(tmp_path / "nowhere.yaml")])
