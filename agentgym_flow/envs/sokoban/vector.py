@@ -122,6 +122,7 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         height, width = self._source.shape
         self._cells = height * width
         self._offset = np.array((-width, width, -1, 1))
+        self._offset_by_action = self._offset.repeat(n)
         self._shape = (n, height, width)
         self._base = np.arange(n) * self._cells
         self._codes = np.zeros(n * self._cells, np.uint8)
@@ -228,7 +229,7 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         found = self._codes.take(near)
         goes = _is_free(found)
         beside = np.flatnonzero(_is_box(found))
-        goes[beside] = _is_free(self._codes.take(near.take(beside) + self._offset.take(beside // self.num_envs)))
+        goes[beside] = _is_free(self._codes.take(near.take(beside) + self._offset_by_action.take(beside)))
         return goes.reshape(len(ACTIONS), self.num_envs).T.astype(np.int8)
 
     def _begin(self, boards: Ints, tasks: Ints) -> None:
