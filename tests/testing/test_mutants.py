@@ -1,19 +1,23 @@
 """The suite can fail: every broken environment is found by the check that is there for it, and by hardly any other."""
 
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compliance_mutants import MUTANTS
 from gymnasium.vector import AutoresetMode, VectorEnv
 from hypothesis import Phase
+from mutant_register import MUTANTS
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.sokoban.grid import SokobanGridEnv
 from agentgym_flow.testing import EnvCompliance, NumericCompliance
 from agentgym_flow.testing.example import CaveEnv
 from agentgym_flow.testing.suite import label
+
+for faults in ("data", "rules", "sokoban"):
+    importlib.import_module(f"mutants_of_{faults}")
 
 STARTS_PROCESSES = {
     "test_other_processes_give_equal_episodes",
@@ -45,7 +49,7 @@ def failures(suite: Any, tmp_path: Path, left_out: set[str]) -> dict[str, str]:
 def numeric_suite(mutant: Any) -> Any:
     hooks = {
         "env_id": mutant.env_id,
-        "env_module": "compliance_mutants",
+        "env_module": mutant.__module__,
         "text_id": "agentgym_flow/Sokoban-v0",
         "vector_num_envs": 3,
         "vector_settings": ({"info_keys": ["action_mask", "task"]},),
@@ -60,7 +64,7 @@ def text_suite(mutant: Any, honest: Any) -> Any:
     variant = {"rooms": 6} if is_cave else {}
     hooks = {
         "env_id": mutant.env_id,
-        "env_module": "compliance_mutants",
+        "env_module": mutant.__module__,
         "variants": (variant,),
         "presentations": ({"terse": True},) if is_cave else ({"backend": "gym-sokoban"},),
         "machine_examples": 8,
@@ -100,7 +104,6 @@ def test_the_named_check_finds_the_mutant(mutant: type, tmp_path: Path) -> None:
 def test_the_same_run_finds_nothing_wrong_with_an_honest_environment(honest: Any, tmp_path: Path) -> None:
     if issubclass(honest, TextEnv):
         suite = text_suite(honest, honest)
-        suite.env_module = "agentgym_flow.testing.example"
     else:
         suite = numeric_suite(type("Honest", (honest,), {"env_id": "agentgym_flow/SokobanGrid-v0"}))
     assert failures(suite, tmp_path, set()) == {}
