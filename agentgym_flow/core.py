@@ -83,10 +83,7 @@ class TextEnv(gym.Env[str, str]):
     ) -> None:
         self.split = check_split(split, self.split_aliases)
         self.max_steps = check_positive("max_steps", max_steps)
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            offered = ", ".join(self.metadata["render_modes"])
-            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: {offered}")
-        self.render_mode = render_mode
+        self.render_mode = check_render_mode(render_mode, self.metadata)
         self.settings = dict(settings)
         self.data = dict(data or {})
         self.observation_space = UnicodeText(1 << 20)
@@ -292,6 +289,14 @@ def check_split(split: str, aliases: Mapping[str, str]) -> str:
     if name not in SPLITS:
         raise UnknownSplit.among(split, [*SPLITS, *aliases])
     return name
+
+
+def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
+    """Return `render_mode`. Raises `BadSetting` when it is neither None nor one of `metadata["render_modes"]`."""
+    if render_mode is not None and render_mode not in metadata["render_modes"]:
+        offered = ", ".join(metadata["render_modes"])
+        raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: {offered}")
+    return render_mode
 
 
 def check_positive(name: str, value: object) -> int:

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from agentgym_flow.core import check_options, check_positive, choose_task
+from agentgym_flow.core import check_options, check_positive, check_render_mode, choose_task
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.game import Game, check_backend
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
-from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption
+from agentgym_flow.errors import BadAction, ResetNeeded, UnknownOption
 
 Grid = npt.NDArray[np.uint8]
 
@@ -131,9 +131,7 @@ class SokobanGridEnv(gym.Env[Grid, int]):
         self._backend = backend
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
         self._info_keys = check_info_keys(INFO_KEYS if info_keys is None else info_keys)
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: ansi, rgb_array")
-        self.render_mode = render_mode
+        self.render_mode = check_render_mode(render_mode, self.metadata)
         self.observation_space, self.action_space = single_spaces(self._source)
         self.task: int = -1
         self.task_key: str = ""

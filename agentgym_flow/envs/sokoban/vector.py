@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from agentgym_flow.core import check_options, check_positive, check_task
+from agentgym_flow.core import check_options, check_positive, check_render_mode, check_task
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.codes import (
     BOX_SWAP,
@@ -108,9 +108,7 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
         self._info_keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys)
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise BadSetting(f"render_mode {render_mode!r} is not offered here; choose one of: ansi, rgb_array")
-        self.render_mode = render_mode
+        self.render_mode = check_render_mode(render_mode, self.metadata)
         self._mode = _autoreset_mode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self._mode}
         self.single_observation_space, self.single_action_space = single_spaces(self._source)
