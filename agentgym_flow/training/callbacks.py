@@ -106,7 +106,8 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
 
     def close(self) -> None:
         """Take the bar off the screen; safe to call at any time."""
-        self._progress.stop()
+        if self._progress.live.is_started:
+            self._progress.stop()
 
 
 class Validation(TrainerCallback):  # type: ignore[misc]

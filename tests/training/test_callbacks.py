@@ -1,0 +1,69 @@
+"""What a run shows and keeps: the metrics file, the progress line with and without a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from transformers import TrainerState
+
+from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation, episodes_done
+
+ARGS: Any = SimpleNamespace(
+    per_device_train_batch_size=8, world_size=2, gradient_accumulation_steps=3, num_iterations=2
+)
+
+
+def at(step: int, total: int = 40) -> TrainerState:
+    return TrainerState(global_step=step, max_steps=total)
+
+
+def test_episodes_are_counted_over_processes_and_accumulation() -> None:
+    assert episodes_done(ARGS, 0) == 0
+    assert episodes_done(ARGS, 10) == 10 * 8 * 2 * 3 // 2
+
+
+def test_metrics_are_strict_json_and_the_totals_are_left_out(tmp_path: Path) -> None:
+    callback = MetricsFile(tmp_path / "metrics.jsonl")
+    callback.on_log(ARGS, at(2), None, {"success": 0.5, "loss": math.nan, "entropy": None})
+    callback.on_log(ARGS, at(4), None, {"train_runtime": 1.0})
+    callback.on_log(ARGS, at(4), None, None)
+    [line] = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 2, "episodes": 48, "success": 0.5, "loss": None, "entropy": None}
+    assert callback.records == [json.loads(line)]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_shows_the_newest_metrics(terminal: bool) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=200)
+    progress = LiveProgress(console)
+    progress.on_train_begin(ARGS, at(0), None)
+    for step in range(1, 41):
+        progress.on_log(ARGS, at(step), None, {"success": step / 40, "entropy": None, "learning_rate": 1.0})
+    progress.on_log(ARGS, at(40), None, {"train_runtime": 1.0})
+    progress.close()
+    progress.close()
+    shown = screen.getvalue()
+    assert "success 1.00" in shown
+    assert "learning_rate" not in shown
+    if terminal:
+        assert "40/40" in shown
+    else:
+        assert shown.count("\n") == 10  # a line now and then, not one per batch
+
+
+def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
+    recorded: list[tuple[int, float]] = []
+    now = 0
+    trainer: Any = SimpleNamespace(record=lambda valid_success: recorded.append((now, valid_success)))
+    callback = Validation(trainer, lambda: 0.25, times=4)
+    for now in range(1, 11):
+        callback.on_step_end(ARGS, at(now, total=10), None)
+    assert recorded == [(3, 0.25), (5, 0.25), (8, 0.25), (10, 0.25)]
