@@ -237,10 +237,11 @@ class TextEnv(gym.Env[str, str]):
 def task_identity(env_id: str, dynamics: Mapping[str, Any], data: Mapping[str, str], content: Any) -> str:
     """Return the identity of a decision problem: the environment's name and 24 hex digits.
 
-    Hashes the id of the text face, the settings that matter, the data digests and the JSON-able task `content`.
+    Hashes the id of the text face, the settings that matter, the digests of the data (not their names: a renamed file
+    is the same data) and the JSON-able task `content`.
     """
     name = env_id.rpartition("/")[2].rpartition("-v")[0].lower()
-    return f"{name}:{stable_hash([env_id, dynamics, data, content])[:24]}"
+    return f"{name}:{stable_hash([env_id, dynamics, sorted(data.values()), content])[:24]}"
 
 
 def choose_task(

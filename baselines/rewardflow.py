@@ -24,7 +24,9 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentgym_flow.errors import AgentGymFlowError
@@ -42,10 +44,12 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
     """Run the whole recipe; return the folder it has filled and the results."""
     run, warm, agent = configs
     started = time.perf_counter()
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
     folder = RunFolder(agent.output_dir)
     agent.output_dir = str(folder.path)
     write_config(folder.config, configs)
-    console.print(f"Run folder: [bold]{folder.path}[/bold]")
+    console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
     with folder.guard():
         profile = profile_for(run.env_id, run.profile)
         model, tokenizer = load_model(run.model, profile, seed=agent.seed)
@@ -85,9 +89,12 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
             trainer.add_callback(Validation(trainer, validate, run.validations))
         try:
             trainer.train()
-        finally:  # also after Ctrl-C: what has been learnt is kept
-            progress.close()
+        except KeyboardInterrupt:  # what has been learnt is kept
             save_model(folder.checkpoint, model, tokenizer)
+            raise
+        finally:
+            progress.close()
+        save_model(folder.checkpoint, model, tokenizer)
 
         # 4. The same test tasks, after; every logged episode is stepped again.
         with console.status("Evaluating after training, verifying all logs"):
@@ -106,9 +113,9 @@ def show(folder: RunFolder, results: Results, console: Console) -> None:
         table.add_row(name, text)
     console.print(table)
     for problem in results.problems:
-        console.print(f"[red]{problem}[/red]")
+        console.print(problem, style="red", markup=False)
     for what, path in folder.contents().items():
-        console.print(f"{what:15} {path}", soft_wrap=True)
+        console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 130
     except AgentGymFlowError as error:
-        console.print(f"[red]{type(error).__name__}[/red]: {error}", markup=True, highlight=False)
+        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False)
         return 1
     show(folder, results, console)
     return 1 if results.problems else 0

@@ -8,8 +8,8 @@ from agentgym_flow.errors import GroupMismatch, ResetNeeded
 from agentgym_flow.testing.example import CaveEnv
 
 GOLDEN = {
-    0: "fae2190f11e7edf9bdcb3eb8d69d70cacfcd299bcfe56d2b165652f3db4ddfff",
-    1: "dd9f09b20cc3873033bc56a45f8bbfe28dcac391dea9b2ede5aba4e6419415e9",
+    0: "8aa35fbadd147a31f8ddf5280685023721ed8ca54ecf1f7ed17924c39b348bdd",
+    1: "40f74486ad9347caa160da8377f48e86642cea8b1838aef2c319a33851ad03b8",
 }
 
 

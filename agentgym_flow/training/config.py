@@ -31,6 +31,8 @@ class RunConfig:
         env_kwargs: its arguments, without the split; on the command line as JSON.
         model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
         profile: the prompt profile of the environment.
+        threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
+            one and loses much where other programs are running.
         validations: how often validation success is measured during training; 0 for never.
         validation_episodes: validation episodes each time.
         eval_episodes: test episodes before and after training, sampled and greedy.
@@ -42,6 +44,7 @@ class RunConfig:
     env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
     model: str = "tiny"
     profile: str = "compact"
+    threads: int | None = None
     validations: int = 10
     validation_episodes: int = 200
     eval_episodes: int = 500
@@ -51,6 +54,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
         _at_least("validations", self.validations, 0)
+        _at_least("threads", self.threads or 1, 1)
         _at_least("validation_episodes", self.validation_episodes, 1)
         _at_least("eval_episodes", self.eval_episodes, 1)
         _at_least("boxoban_episodes", self.boxoban_episodes, 1)

@@ -11,12 +11,12 @@ class TestCave(EnvCompliance):
     variants: ClassVar[Any] = ({}, {"rooms": 2})
     presentations: ClassVar[Any] = ({"terse": True},)
     golden: ClassVar[Any] = {
-        "default/expert/0": "fae2190f11e7edf9",
-        "default/expert/1": "dd9f09b20cc38730",
-        "default/mixed/0": "cfb7213eca9e4ca6",
-        "default/mixed/1": "a93f39e50971bc7c",
-        "rooms=2/expert/0": "4b3bcf889d03bf9c",
-        "rooms=2/expert/1": "fcb67f1629d754a1",
-        "rooms=2/mixed/0": "50e66abba5577135",
-        "rooms=2/mixed/1": "9c64b9bc115344ca",
+        "default/expert/0": "8aa35fbadd147a31",
+        "default/expert/1": "40f74486ad9347ca",
+        "default/mixed/0": "d5e4a63a7ddeba88",
+        "default/mixed/1": "eaabacef60d4276f",
+        "rooms=2/expert/0": "ac5cf1efe3d02576",
+        "rooms=2/expert/1": "5dbf783a911c0f54",
+        "rooms=2/mixed/0": "4b04f622cf88c71b",
+        "rooms=2/mixed/1": "915012deba9e2fd6",
     }

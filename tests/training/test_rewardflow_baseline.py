@@ -124,6 +124,15 @@ def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypat
     assert len(metrics(tmp_path / "run")) == 1
 
 
+def test_a_run_that_fails_leaves_no_checkpoint_of_broken_weights(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(root, tmp_path / "run", learning_rate="1e30", warm_start_levels=0, drop_zero_advantages=False) == 1
+    assert "TrainingFailed" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
 def test_without_a_warm_start_training_begins_with_a_given_model(root: Path, finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / "warm_start", tmp_path / "model")
     assert (

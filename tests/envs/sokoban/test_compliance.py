@@ -30,18 +30,18 @@ class TestSokoban(SokobanCompliance):
     machine_examples = 25
     tasks_per_split = 10
     golden: ClassVar[Any] = {
-        "default/expert/0": "830f5becf02923ad",
-        "default/expert/1": "fc1454f64ede674b",
-        "default/mixed/0": "f67c159b7f6c7a8a",
-        "default/mixed/1": "7e1760ee65afdd82",
-        "boxes=4,size=10/expert/0": "ddb333604f0e4c48",
-        "boxes=4,size=10/expert/1": "fb4026d5d4fd214d",
-        "boxes=4,size=10/mixed/0": "10295bb153585bf6",
-        "boxes=4,size=10/mixed/1": "35edc6efbdb9a089",
+        "default/expert/0": "8af9fc0b930f3170",
+        "default/expert/1": "4b924e8df274321c",
+        "default/mixed/0": "717b11875a713b34",
+        "default/mixed/1": "278e4a4ac209a648",
+        "boxes=4,size=10/expert/0": "9a5e007e376f9998",
+        "boxes=4,size=10/expert/1": "c74229f666db3948",
+        "boxes=4,size=10/mixed/0": "7b85e10020d72248",
+        "boxes=4,size=10/mixed/1": "8ea86dc0e6c44fe0",
     }
     manifests: ClassVar[Any] = {
-        "default/valid": "9981595775ce8a47e6e5fac636d2ff21b888d3755db778ab5fd23b85e4342392",
-        "default/test": "748c790f89b904fa76254346dd09c7e070e8c6772d3069bb12f90c6c939b0209",
+        "default/valid": "ec6f31e55230da2c7095bbf674e3063c3f37a131b001d16699953d9c8864b305",
+        "default/test": "45f1a653b99c3e571bce11ff319a92c5480d1ca7fd610f6854e70b18242551d9",
     }
 
 
@@ -49,10 +49,10 @@ class TestSokobanFromALevel(SokobanCompliance):
     variants: ClassVar[Any] = ({"level": "#######\n#@ $ .#\n# $  .#\n#     #\n#######"},)
     disjoint_splits = False
     golden: ClassVar[Any] = {
-        "level=#######/#@ $ .#/# $  .#/#     #/#######/expert/0": "aed34fff8411f4ae",
-        "level=#######/#@ $ .#/# $  .#/#     #/#######/expert/1": "42a69859dd154e84",
-        "level=#######/#@ $ .#/# $  .#/#     #/#######/mixed/0": "2295df68241c4117",
-        "level=#######/#@ $ .#/# $  .#/#     #/#######/mixed/1": "713446f4d8706241",
+        "level=#######/#@ $ .#/# $  .#/#     #/#######/expert/0": "2a8689641a2c680e",
+        "level=#######/#@ $ .#/# $  .#/#     #/#######/expert/1": "5489a4b2a75e6686",
+        "level=#######/#@ $ .#/# $  .#/#     #/#######/mixed/0": "4c4f36e85a0a8cf9",
+        "level=#######/#@ $ .#/# $  .#/#     #/#######/mixed/1": "9f2c9410fb161e27",
     }
 
 
@@ -62,10 +62,10 @@ if BOXOBAN.is_file():
         variants: ClassVar[Any] = ({"data": str(BOXOBAN)},)
         disjoint_splits = False
         golden: ClassVar[Any] = {
-            "data=unfiltered-valid/expert/0": "8d83de76e5e14898",
-            "data=unfiltered-valid/expert/1": "1f8d520e202cd576",
-            "data=unfiltered-valid/mixed/0": "ebdad648c854a150",
-            "data=unfiltered-valid/mixed/1": "3012d50df4dde449",
+            "data=unfiltered-valid/expert/0": "9800d0793e9a237e",
+            "data=unfiltered-valid/expert/1": "5099f2d7528ecd82",
+            "data=unfiltered-valid/mixed/0": "94a36bac49212d09",
+            "data=unfiltered-valid/mixed/1": "18e7acd1dc620aa7",
         }
 
 else:
