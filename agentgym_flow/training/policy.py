@@ -137,6 +137,8 @@ class ModelPolicy:
                 f"a prompt of {len(ids)} tokens and a completion of {self.max_new_tokens} do not fit into the model's "
                 f"context of {context}: use a shorter profile, a smaller board or a model with a longer context"
             )
+        if not ids:
+            raise BadSetting("the tokenizer makes no tokens of a prompt: give the folder that the model was saved with")
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
                 f"the tokenizer does not know every word of profile {self.profile.name!r}: change one of them"

@@ -163,6 +163,8 @@ def test_prompts_that_cannot_be_given_are_refused(tiny: tuple[Any, Any], make_en
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="'text'"):
         rollout(ModelPolicy(model, tokenizer, TextProfile(rules="strange words")), make_env, STARTS[:1])
+    with pytest.raises(BadSetting, match="no tokens"):
+        ModelPolicy(model, tokenizer, profile).encode("")
     big = lambda: make_text_env("agentgym_flow/Sokoban-v0", level=_hall(13))  # noqa: E731
     with pytest.raises(BadSetting, match="context of 128"):
         rollout(ModelPolicy(model, tokenizer, profile), big, STARTS[:1])
