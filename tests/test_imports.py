@@ -12,7 +12,7 @@ import pytest
 import agentgym_flow
 
 PACKAGE = Path(agentgym_flow.__file__).parent
-CORE = {"core", "spaces", "seeding", "errors", "episode", "episode_log", "data"}
+CORE = {"core", "spaces", "seeding", "errors", "episode", "episode_log", "data", "files"}
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
 TORCH_ROOMS = {"training", "dataflow"}
 HEAVY = {"torch", "transformers", "trl", "accelerate", "peft", "datasets", "ray", "deepspeed", "vllm"}

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow.episode import Episode, Group
+from agentgym_flow.files import naming, partial_of
 from agentgym_flow.report import curves as chart_curves
 from agentgym_flow.report import graph as state_graph
 from agentgym_flow.report import player
@@ -53,11 +54,11 @@ def write_report(
     """
     target = Path(path)
     page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
+    partial = partial_of(target)
     try:
-        partial.write_text(page, "utf-8", newline="\n")
-        partial.replace(target)
+        with naming(target):
+            partial.write_text(page, "utf-8", newline="\n")
+            partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
     return target

@@ -1,0 +1,32 @@
+"""Files that come whole or not at all: written under another name first, and renamed when all is there."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name under which `path` is written until it is whole; the folder is made if it is not there.
+
+    Raises `OSError` when `path` is something other than a file: renaming would put a file in place of a device.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is a device or a pipe; name a file", str(path))
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(path.name + ".partial")
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let every `OSError` within name `path`: a full disk names nothing, and the partial file is none the user knows."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
