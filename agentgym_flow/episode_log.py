@@ -19,6 +19,7 @@ from typing import IO, Any, Self, cast
 
 from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog
+from agentgym_flow.files import naming, partial_of
 
 MAX_LINE = 1 << 28
 """The longest line that is read, in bytes: a small archive cannot unpack to more memory than this."""
@@ -225,20 +226,29 @@ def _no_constant(name: str) -> None:
 class LogWriter:
     """Writes a log line by line into `<path>.partial` and gives it its name when all is written.
 
-    A context manager. On any error but Ctrl-C the partial file is removed; on Ctrl-C the episodes finished so far
-    are kept under the log's name. `OSError` (a full disk, a missing folder) passes through after the partial file is
-    removed.
+    A context manager. When it is left by an error, the partial file is removed; when it is left by Ctrl-C, the episodes
+    written so far are kept under the log's name. `OSError` of the file itself (a full disk, a missing folder) passes
+    through, and nothing is kept.
+
+    Args:
+        path: where the log will be.
+        keep_finished: also keep the episodes written so far, if there are any, when something else than the file fails:
+            for episodes that took long to play.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, keep_finished: bool = False) -> None:
         self.path = Path(path)
-        self._partial = self.path.with_name(self.path.name + ".partial")
+        self._keep_finished = keep_finished
+        self._written = 0
+        self._failed = False
+        self._partial: Path | None = None
         self._file: IO[bytes] | None = None
         self._raw: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._raw = self._partial.open("wb")
+        self._partial = partial_of(self.path)
+        with naming(self.path):
+            self._raw = self._partial.open("wb")
         self._file = self._raw
         if self.path.suffix == ".gz":
             try:
@@ -254,16 +264,27 @@ class LogWriter:
         """Append one episode."""
         assert self._file is not None, "LogWriter is a context manager: use it in a with statement"
         logged = LoggedEpisode.of(episode) if isinstance(episode, Episode) else episode
-        self._file.write(logged.line().encode("ascii") + b"\n")
+        line = logged.line().encode("ascii") + b"\n"
+        try:
+            with naming(self.path):
+                self._file.write(line)
+        except OSError:
+            self._failed = True  # perhaps in the middle of the line
+            raise
+        self._written += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        keep = kind is None or issubclass(kind, KeyboardInterrupt)
+        keep = not self._failed and (
+            kind is None or issubclass(kind, KeyboardInterrupt) or (self._keep_finished and self._written > 0)
+        )
+        assert self._partial is not None  # __enter__ chose it
         try:
-            self._close(sync=keep)
-            if keep:
-                self._partial.replace(self.path)
+            with naming(self.path):
+                self._close(sync=keep)
+                if keep:
+                    self._partial.replace(self.path)
         finally:
             self._partial.unlink(missing_ok=True)  # it is there only if it could not get its name
 

@@ -137,14 +137,16 @@ def evaluate(
         seed: the seed of the first episode; not negative.
         env_kwargs: other arguments of the environment.
         num_envs: the largest number of episodes under way; changes nothing but time.
-        log: where to write the episode log, one line per episode in the order of seeds. It appears when all is done;
-            after Ctrl-C it holds the episodes that had finished.
+        log: where to write the episode log, one line per episode in the order of seeds. It appears when all is done.
+            After Ctrl-C, or when the policy or a reset raises, it holds the episodes that had finished.
         on_episode: called with every finished episode at once (for a progress bar).
 
     Raises:
         UnknownEnvironment: the id is not registered; and what the environment's constructor raises.
         BadSetting: a number is out of range.
         OSError: the log cannot be written; nothing is left of it.
+
+    What the policy and a reset raise passes through.
     """
     check_positive("num_episodes", num_episodes)
     if seed < 0:
@@ -156,7 +158,7 @@ def evaluate(
     num_tasks = first.num_tasks
     first.close()
     starts = [Start(seed + i, i % num_tasks, i // num_tasks) for i in range(num_episodes)]
-    with LogWriter(log) if log is not None else nullcontext() as writer:
+    with LogWriter(log, keep_finished=True) if log is not None else nullcontext() as writer:
         in_order = _InOrder(seed, writer)
 
         def finish(episode: Episode) -> None:

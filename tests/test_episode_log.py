@@ -226,6 +226,17 @@ class TestHalfWritten:
         assert len(list(read_log(tmp_path / name))) == 1
 
     @staticmethod
+    @pytest.mark.parametrize("room", [0, 100, 4000])
+    def test_what_is_finished_is_not_kept_on_a_full_disk(
+        room: int, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Path, "open", small_disk(room, Path.open))
+        writer = LogWriter(path, keep_finished=True)
+        with pytest.raises(OSError, match="No space left"):
+            fill(writer)
+        assert list(path.parent.iterdir()) == []
+
+    @staticmethod
     @pytest.mark.parametrize("name", ["e.jsonl", "e.jsonl.gz"])
     @pytest.mark.parametrize("room", [0, 100, 1000])
     def test_a_full_disk(name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +251,12 @@ class TestHalfWritten:
         with pytest.raises(OSError):  # noqa: PT011 (its text differs between systems)
             write_log(path, episodes())
         assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def fill(writer: LogWriter) -> None:
+    with writer:
+        for episode in episodes() * 20:
+            writer.write(episode)
 
 
 def one_and_then(error: BaseException) -> Iterator[Episode]:

@@ -17,6 +17,7 @@ from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, Un
 from agentgym_flow.evaluation import Evaluation, bootstrap, evaluate, paired_difference, wilson
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
 from agentgym_flow.replay import verify_log
+from agentgym_flow.testing.example import CaveEnv
 
 CAVE = "example/Cave-v0"
 
@@ -187,6 +188,43 @@ class TestLog:
         assert [logged.seed for logged in read_log(tmp_path / "log.jsonl")] == sorted(finished)
         assert len(finished) == 9
         assert verify_log(tmp_path / "log.jsonl").ok
+
+    @staticmethod
+    @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
+    def test_an_error_late_keeps_every_finished_episode(name: str, tmp_path: Path) -> None:
+        finished: list[int] = []
+
+        def act(view: View) -> str:
+            if len(finished) == 9:
+                raise ConnectionError("the server is gone")
+            return view.env.expert_action() or "left"
+
+        with pytest.raises(ConnectionError):
+            evaluate(
+                clumsy("cut off", act),
+                CAVE,
+                num_episodes=30,
+                num_envs=3,
+                log=tmp_path / name,
+                on_episode=lambda episode: finished.append(episode.seed),
+            )
+        assert [logged.seed for logged in read_log(tmp_path / name)] == sorted(finished)
+        assert verify_log(tmp_path / name).ok
+        assert [file.name for file in tmp_path.iterdir()] == [name]
+
+    @staticmethod
+    def test_a_reset_that_raises_keeps_every_finished_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        begin = CaveEnv._begin
+
+        def begin_or_fail(self: CaveEnv, task: int, *rest: Any) -> str:
+            if task == 5:
+                raise RuntimeError("this task cannot be set up")
+            return begin(self, task, *rest)
+
+        monkeypatch.setattr(CaveEnv, "_begin", begin_or_fail)
+        with pytest.raises(RuntimeError, match="cannot be set up"):
+            evaluate(ExpertPolicy(), CAVE, num_episodes=8, num_envs=1, log=tmp_path / "log.jsonl")
+        assert [logged.task for logged in read_log(tmp_path / "log.jsonl")] == [0, 1, 2, 3, 4]
 
     @staticmethod
     def test_an_error_leaves_no_log(tmp_path: Path) -> None:
