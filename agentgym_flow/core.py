@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
 import gymnasium as gym
 import numpy as np
 
-from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
+from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.spaces import UnicodeText
 
@@ -194,7 +194,8 @@ class TextEnv(gym.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply `action`; return observation, native reward, terminated, truncated and `info`.
 
-        Raises `ResetNeeded` before the first reset and after the end; never for any text.
+        Raises `ResetNeeded` before the first reset and after the end, and `BadAction` for what is no `str`; never for
+        any text.
         """
         if not self._playing:
             raise ResetNeeded(
@@ -202,6 +203,8 @@ class TextEnv(gym.Env[str, str]):
                 if self.task >= 0
                 else "call reset() before the first step()"
             )
+        if not isinstance(action, str):
+            raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
         observation, reward, terminated, action_valid = self._apply(action)
         self.steps += 1
         truncated = not terminated and self.steps >= self.max_steps
@@ -277,7 +280,12 @@ def check_task(task: object, num_tasks: int, split: str) -> int:
 
 
 def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
-    """Return the reset options, `{}` for None. Raises `UnknownOption` for a key that is not `known`."""
+    """Return the reset options, `{}` for None.
+
+    Raises `UnknownOption` for a key that is not `known`, and `BadSetting` for what is no dictionary.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {options!r:.60}")
     for key in options or {}:
         if key not in known:
             raise UnknownOption.among(key, known)
@@ -286,7 +294,7 @@ def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Ma
 
 def check_split(split: str, aliases: Mapping[str, str]) -> str:
     """Return our name of `split`. Raises `UnknownSplit` with the closest known name."""
-    name = aliases.get(split, split)
+    name = aliases.get(split, split) if isinstance(split, str) else split
     if name not in SPLITS:
         raise UnknownSplit.among(split, [*SPLITS, *aliases])
     return name

@@ -7,6 +7,7 @@ in which an episode comes to be, and one format in which it is written (`agentgy
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,8 +129,8 @@ class Episode:
 
     @property
     def total_reward(self) -> float:
-        """The undiscounted return: the sum of native rewards in order of time."""
-        return sum(turn.reward for turn in self.turns)
+        """The undiscounted return: the sum of native rewards, rounded once, so equal in every version of Python."""
+        return math.fsum(turn.reward for turn in self.turns)
 
     @property
     def state_keys(self) -> list[str]:

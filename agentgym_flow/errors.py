@@ -1,8 +1,8 @@
 """Every error this package raises on purpose: typed, and each says what to do next.
 
-All derive from `AgentGymFlowError` and also from the built-in or Gymnasium class that callers already
-catch (`ValueError`, `ImportError`, `gymnasium.error.ResetNeeded`, ...). Each takes one message, so that an error
-survives pickling across the process boundary of `AsyncVectorEnv`.
+All derive from `AgentGymFlowError` and also from the built-in or Gymnasium class that callers already catch
+(`ValueError`, `ImportError`, `gymnasium.error.ResetNeeded`, ...). Each takes one message, so that an error survives
+pickling across the process boundary of `AsyncVectorEnv`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class UnknownTask(AgentGymFlowError, ValueError):
 
 
 class BadAction(AgentGymFlowError, gymnasium_error.InvalidAction):
-    """A numeric action is outside its space. Text never raises: it is an invalid action, a normal transition."""
+    """An action of the wrong type, or a number outside its space. Text never raises: a normal, invalid transition."""
 
 
 class BadSetting(AgentGymFlowError, ValueError):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.core import TextEnv, Transition, check_positive, check_split, task_identity
-from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
+from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
@@ -239,3 +239,19 @@ def test_a_tape_is_refused_where_nothing_comes_from_outside() -> None:
 
 def test_candidates_are_capped() -> None:
     assert DiceEnv().candidates() == [str(i) for i in range(64)]
+
+
+@pytest.mark.parametrize("action", [None, 0, ["up"], b"up"])
+def test_what_is_no_text_is_refused_and_changes_nothing(action: object) -> None:
+    env = DiceEnv()
+    env.reset(seed=0)
+    with pytest.raises(BadAction, match="is a str"):
+        env.step(action)  # type: ignore[arg-type]
+    assert env.steps == 0
+
+
+def test_words_of_the_wrong_type() -> None:
+    with pytest.raises(UnknownSplit, match="Did you mean 'test'"):
+        DiceEnv(split=["test"])  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="options must be a dictionary"):
+        DiceEnv().reset(options=["task"])  # type: ignore[arg-type]
