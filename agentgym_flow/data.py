@@ -28,12 +28,18 @@ class DataSet:
 
 
 def home() -> Path:
-    """Return the folder of the registry: `AGENTGYM_FLOW_HOME`, or the user's data folder."""
+    """Return the folder of the registry: `AGENTGYM_FLOW_HOME`, or the user's data folder.
+
+    Raises `BadData` when neither is known.
+    """
     chosen = os.environ.get("AGENTGYM_FLOW_HOME")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "agentgym_flow"
+    try:
+        return (Path(base) if base else Path.home() / ".local" / "share") / "agentgym_flow"
+    except RuntimeError:
+        raise BadData("this user has no home folder; name one for the registry: export AGENTGYM_FLOW_HOME=...") from None
 
 
 def content_digest(path: str | os.PathLike[str]) -> str:
@@ -50,7 +56,7 @@ def content_digest(path: str | os.PathLike[str]) -> str:
         total = hashlib.sha256()
         # Sorted as text: paths themselves sort differently on Windows.
         for name in sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()):
-            total.update(name.encode() + b"\0" + _file_digest(root / name).encode() + b"\n")
+            total.update(name.encode("utf-8", "surrogateescape") + b"\0" + _file_digest(root / name).encode() + b"\n")
         return total.hexdigest()
     except OSError as error:
         raise BadData(f"cannot read {root}: {error.strerror}") from error
@@ -62,13 +68,15 @@ def _file_digest(path: Path) -> str:
 
 
 def registered() -> list[DataSet]:
-    """Return the registered data sets by name. Raises `BadData` when the registry file is damaged."""
+    """Return the registered data sets by name. Raises `BadData` when the registry file cannot be read."""
     file = home() / "data.json"
     if not file.exists():
         return []
     try:
         rows = json.loads(file.read_text("utf-8"))
         return [DataSet(name, Path(row["path"]), row["sha256"]) for name, row in sorted(rows.items())]
+    except OSError as error:
+        raise BadData(f"cannot read the data registry {file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadData(f"the data registry {file} is damaged ({error}); delete it and add the data again") from None
 
@@ -99,11 +107,13 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     A `DataSet` comes back as it is: whoever made it has read the content already.
 
     Raises:
-        UnknownData: neither a registered name nor an existing path.
-        BadData: the content of a registered data set has changed since it was added.
+        UnknownData: neither a registered name nor an existing path; an empty word is neither.
+        BadData: the content of a registered data set has changed since it was added; or `data` is of another type.
     """
     if isinstance(data, DataSet):
         return data
+    if not isinstance(data, (str, os.PathLike)):
+        raise BadData(f"data is a path or the name of registered data, got {data!r:.60}")
     known = {d.name: d for d in registered()}
     if str(data) in known:
         entry = known[str(data)]
@@ -114,8 +124,9 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
                 f"run: agentgym-flow data add {entry.name} {entry.path}"
             )
         return entry
+    # An empty word would be the current folder, and all of it would be read.
     path = Path(data)
-    if path.exists():
+    if str(data) and path.exists():
         return DataSet(path.stem, path.resolve(), content_digest(path))
     raise UnknownData.among(
         data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH"

@@ -112,3 +112,27 @@ def test_the_registry_is_written_whole(tmp_path: Path, empty_registry: Path, mon
     assert (empty_registry / "data.json").read_bytes() == before
     assert list(json.loads(before)) == ["first"]
     assert [file.name for file in empty_registry.iterdir()] == ["data.json"]
+
+
+def test_an_empty_word_and_other_types_are_no_data() -> None:
+    with pytest.raises(UnknownData):
+        data.resolve("")
+    with pytest.raises(BadData, match="a path or the name"):
+        data.resolve(5)  # type: ignore[arg-type]
+
+
+def test_a_registry_that_cannot_be_read_says_so(empty_registry: Path) -> None:
+    (empty_registry / "data.json").mkdir(parents=True)
+    with pytest.raises(BadData, match="cannot read the data registry"):
+        data.registered()
+
+
+def test_without_a_home_folder_the_error_names_the_variable(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("AGENTGYM_FLOW_HOME", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(BadData, match="export AGENTGYM_FLOW_HOME="):
+        registered()
