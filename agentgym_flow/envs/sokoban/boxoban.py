@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel
 
 _SUFFIXES = (".txt", ".xsb")
@@ -25,8 +25,8 @@ def read_levels(path: str | os.PathLike[str]) -> list[Level]:
     folder, files named LICENSE or README are passed over.
 
     Raises:
-        BadLevel: there is nothing to read, a level is malformed or the last one is cut off; the message names file
-        and line.
+        BadLevel: there is nothing to read, a level is malformed or solved from the start, or the last one is cut off;
+            the message names file and line.
     """
     root = Path(path)
     if not root.is_dir():
@@ -48,7 +48,12 @@ def _read_file(file: Path) -> list[Level]:
         raise BadLevel(f"{file}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise BadLevel(f"{file}: is not a text file (byte {error.start} is not UTF-8)") from error
-    levels = [Level.parse(board, str(file), line) for line, board in _boards(text, str(file))]
+    levels = []
+    for line, board in _boards(text, str(file)):
+        level = Level.parse(board, str(file), line)
+        if level.is_solved:
+            raise BadLevel(f"{file}: line {line}: {SOLVED_ALREADY}")
+        levels.append(level)
     if not levels:
         raise BadLevel(f"{file}: line 1: the file holds no level")
     return levels

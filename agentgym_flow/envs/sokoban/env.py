@@ -70,8 +70,10 @@ class SokobanEnv(TextEnv):
 
     ## Starting State
     The level that the seed draws from the split, or the one that `reset(options={"task": k})` names. Generated levels
-    are solvable and need at least `min_pushes` pushes; the three splits share no level, rotated and mirrored ones
-    included.
+    are solvable and need at least `min_pushes` pushes. The three splits share no level, rotated and mirrored ones
+    included. Within a split, levels are drawn independently, and small boards have few: of the default 6x6 levels with
+    one box, 472 of 500 in `valid`, 484 of 500 in `test` and 7,211 of 10,000 in `train` differ from all before them
+    (with `min_pushes=3`, 464 and 470 in `valid` and `test`). Boards of 7x7 with two boxes hardly ever repeat.
 
     ## Rewards
     | event | reward |
@@ -119,7 +121,8 @@ class SokobanEnv(TextEnv):
 
     `level` may use the symbols of XSB (`# @ + $ * .` and space) or those above. Data are registered with `agentgym-flow
     data add NAME PATH`; the tasks are the levels in file order. If a folder has sub-folders named after splits, the
-    split picks one of them; otherwise all its levels serve every split. `size`, `boxes` and `min_pushes` describe
+    split picks one of them; otherwise all its levels serve every split. (Of the Boxoban repository, give one collection
+    such as `unfiltered`, not the whole.) `size`, `boxes` and `min_pushes` describe
     generated levels and are refused beside `level` or `data`.
 
     ## References

@@ -71,7 +71,8 @@ class LevelSettings:
         if self.boxes > most:
             raise BadSetting(f"boxes must be at most {most} on {height}x{width}, got {self.boxes}")
         if self.move_limit < self.min_pushes:
-            raise BadSetting(f"max_moves ({self.move_limit}) must be at least min_pushes ({self.min_pushes})")
+            budget = f"the default step budget of {height}x{width}" if self.max_moves is None else "max_moves"
+            raise BadSetting(f"min_pushes must be at most {self.move_limit}, {budget}; got {self.min_pushes}")
 
     @property
     def move_limit(self) -> int:

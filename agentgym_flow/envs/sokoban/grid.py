@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,9 +24,6 @@ Grid = npt.NDArray[np.uint8]
 
 RESET_OPTIONS = ("task",)
 """The keys that `reset(options=...)` understands."""
-
-
-_ACTION_INDICES = range(len(ACTIONS))
 
 
 class SokobanGridEnv(gym.Env[Grid, int]):
@@ -175,11 +173,15 @@ class SokobanGridEnv(gym.Env[Grid, int]):
         """
         if not self._playing:
             raise ResetNeeded("there is no episode under way: call reset() before step()")
-        if action not in _ACTION_INDICES:
+        try:
+            index = operator.index(action)
+        except TypeError:  # a float, a word, an array
+            index = -1
+        if not 0 <= index < len(ACTIONS):
             raise BadAction(f"action {action!r} does not exist; 0 to 3 are: {', '.join(ACTIONS)}")
         board = self._game.board
         left = board.player
-        reward, changed, solved = self._game.move(int(action))
+        reward, changed, solved = self._game.move(index)
         if changed:
             self._repaint(left)
         self.steps += 1

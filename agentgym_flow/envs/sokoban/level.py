@@ -44,6 +44,9 @@ LLM_SYMBOLS = {
 }
 """Bit code (with `PLAYER`) -> symbol of the boards that language models are shown."""
 
+SOLVED_ALREADY = "every box is on a target already; a level must leave something to do"
+"""Why a level that `is_solved` is refused as a task."""
+
 _XSB_ONLY = frozenset(XSB_SYMBOLS.values()) - frozenset(LLM_SYMBOLS.values()) - {" "}
 
 
@@ -82,6 +85,11 @@ class Level:
         """The flat indices of the targets, ascending."""
         return tuple(i for i, code in enumerate(self.cells) if code & TARGET)
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether every box is on a target."""
+        return BOX not in self.cells
+
     @classmethod
     def parse(cls, text: str, where: str = "level", first_line: int = 1) -> Level:
         """Read a level written in XSB or in the LLM symbols (these may be set apart by spaces or tabs).
@@ -96,6 +104,8 @@ class Level:
         Raises:
             BadLevel: the text is no playable level; the message names the source and, where there is one, the line.
         """
+        if not isinstance(text, str):
+            raise BadLevel(f"{where}: a level is text, one row a line, got {type(text).__name__}")
         rows = list(_rows(text, where, first_line))
         if not rows:
             raise BadLevel(f"{where}: line {first_line}: there is no board")

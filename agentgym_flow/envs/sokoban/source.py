@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import SPLITS, check_split, task_identity
+from agentgym_flow.core import SPLITS, check_positive, check_split, task_identity
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
-from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel, BadSetting
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
@@ -68,6 +68,8 @@ class LevelSource:
         self._generated: LevelSettings | None = None
         self._levels: tuple[Level, ...] = ()
         if level is None and data is None:
+            # Plain integers, also where NumPy's were given: the settings are written into logs.
+            boxes, min_pushes = check_positive("boxes", boxes), check_positive("min_pushes", min_pushes)
             self._generated = LevelSettings(size=_pair(size), boxes=boxes, min_pushes=min_pushes)
             self.num_tasks: int = tasks.num_tasks(self.split)
             self.settings: dict[str, Any] = {"size": list(_pair(size)), "boxes": boxes, "min_pushes": min_pushes}
@@ -75,6 +77,8 @@ class LevelSource:
         _check_alone(level=level, data=data, size=_pair(size), boxes=boxes, min_pushes=min_pushes)
         if level is not None:
             self._levels = (Level.parse(level),)
+            if self._levels[0].is_solved:
+                raise BadLevel(f"level: {SOLVED_ALREADY}")
             self.settings = {"level": self._levels[0].xsb()}
         elif data is not None:
             found = registry.resolve(data)
@@ -90,11 +94,10 @@ class LevelSource:
         return self
 
     def level(self, task: int) -> Level:
-        """Return level number `task` of the split. Raises `BadLevel` if it is solved before the first move."""
-        level = self._levels[task] if self._generated is None else self._generate(task)
-        if level.boxes == level.targets:
-            raise BadLevel(f"task {task}: every box is on a target already; a level must leave something to do")
-        return level
+        """Return level number `task` of the split."""
+        if self._generated is None:
+            return self._levels[task]
+        return tasks.task_level(self._generated, self.split, task)
 
     def task_key(self, level: Level) -> str:
         """Return the identity of the decision problem that `level` is, the same for every face."""
@@ -118,10 +121,6 @@ class LevelSource:
         if self._generated is not None:
             return default_max_steps(*self.shape)
         return max(default_max_steps(*shape) for shape in {(lv.height, lv.width) for lv in self._levels})
-
-    def _generate(self, task: int) -> Level:
-        assert self._generated is not None  # the callers ask only then
-        return tasks.task_level(self._generated, self.split, task)
 
 
 def _pair(size: int | Sequence[int]) -> tuple[int, int]:
@@ -159,4 +158,9 @@ def _levels_on_disk(path: Path, sha256: str, split: str) -> tuple[Level, ...]:
         path = path / split
         if not path.is_dir():
             raise BadSetting(f"the data has no {split!r} folder; choose another split")
+    elif path.is_dir():
+        # The whole Boxoban repository: read as one folder, its training levels would be tested on.
+        deeper = sorted({str(place.parent) for name in SPLITS for place in path.rglob(name) if place.is_dir()})
+        if deeper:
+            raise BadSetting(f"the data has splits in sub-folders; choose one of: {', '.join(deeper)}")
     return tuple(read_levels(path))

@@ -7,9 +7,10 @@ read only for the few boards whose player stands beside one.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -313,11 +314,14 @@ class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, int):
-            return range(seed, seed + self.num_envs)
+        if isinstance(seed, SupportsIndex) and not isinstance(seed, np.ndarray):
+            first = operator.index(seed)
+            return range(first, first + self.num_envs)
+        if not isinstance(seed, (Sequence, np.ndarray)):
+            raise BadSetting(f"seed must be an integer or a sequence of {self.num_envs}, got {seed!r:.60}")
         if len(seed) != self.num_envs:
             raise BadSetting(f"there are {self.num_envs} boards but {len(seed)} seeds")
-        return seed
+        return [None if each is None else operator.index(each) for each in seed]
 
     def _reset_mask(self, options: Mapping[str, Any]) -> Bools:
         mask: Bools = options.get("reset_mask", np.ones(self.num_envs, np.bool_))

@@ -80,3 +80,8 @@ def test_the_real_sample(sample_data: Path) -> None:
     assert len(levels) == len(set(levels)) == 200
     assert {(level.height, level.width, len(level.boxes)) for level in levels} == {(10, 10, 4)}
     assert all(not set(level.boxes) & set(level.targets) for level in levels)
+
+
+def test_a_level_that_is_solved_from_the_start_is_refused_by_line(tmp_path: Path) -> None:
+    with pytest.raises(BadLevel, match=r"levels\.txt: line 6: every box is on a target already"):
+        read_levels(write(tmp_path, "; 0\n#####\n#@$.#\n#####\n; 1\n#####\n#@* #\n#####\n"))

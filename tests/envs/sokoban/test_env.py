@@ -275,7 +275,9 @@ def test_misuse_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadLevel, match="line 1"):
         SokobanEnv(level="#####\n#@$ #\n#####")
     with pytest.raises(BadLevel, match="already"):
-        SokobanEnv(level="#####\n#@* #\n#####").reset(seed=0)
+        SokobanEnv(level="#####\n#@* #\n#####")
+    with pytest.raises(BadLevel, match="a level is text"):
+        SokobanEnv(level=5)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="render_mode"):
         SokobanEnv(render_mode="human")
     with pytest.raises(BadSetting, match="max_steps"):
@@ -287,6 +289,28 @@ def test_misuse_is_named(tmp_path: Path) -> None:
         env.reset(options={"level": CORRIDOR})
     with pytest.raises(UnknownTask):
         env.reset(options={"task": -1})
+
+
+def test_numpy_integers_are_integers() -> None:
+    env = SokobanEnv(size=(np.int64(6), np.int8(6)), boxes=np.int64(1), min_pushes=np.uint8(3), max_steps=np.int32(9))  # type: ignore[arg-type]
+    recorder = Recorder(env)
+    recorder.reset(seed=0, task=3)
+    plain = Recorder(SokobanEnv(min_pushes=3, max_steps=9))
+    assert plain.reset(seed=0, task=3) == recorder.episode
+    assert json.dumps(env.settings) == json.dumps(plain.env.settings)
+    with pytest.raises(BadSetting, match="boxes"):
+        SokobanEnv(boxes=1.0)  # type: ignore[arg-type]
+
+
+def test_a_folder_of_several_collections_is_not_mixed(tmp_path: Path) -> None:
+    for folder in ("unfiltered/train", "unfiltered/test", "medium/train"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "000.txt").write_text(f"; 0\n{CORRIDOR}\n")
+    with pytest.raises(BadSetting, match=r"choose one of: .*medium, .*unfiltered"):
+        SokobanEnv(data=tmp_path)
+    assert SokobanEnv(data=tmp_path / "medium").num_tasks == 1
+    with pytest.raises(BadSetting, match="no 'test' folder"):
+        SokobanEnv(data=tmp_path / "medium", split="test")
 
 
 # -------------------------------------------------------------------- clones, processes, vectors

@@ -147,3 +147,20 @@ def test_pickle_mid_episode() -> None:
         assert ours[1:4] == theirs[1:4]
     ours, theirs = env.reset(), twin.reset()
     np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("action", [4, -1, 1.0, "up", None, [1], np.array([1]), np.array([1, 2])])
+def test_what_is_no_action_is_refused_and_changes_nothing(action: object) -> None:
+    env = SokobanGridEnv()
+    env.reset(seed=0)
+    with pytest.raises(BadAction, match="does not exist"):
+        env.step(action)  # type: ignore[arg-type]
+    assert env.steps == 0
+
+
+def test_numpy_integers_are_actions() -> None:
+    env, twin = SokobanGridEnv(), SokobanGridEnv()
+    for action in (np.int64(2), np.uint8(1), np.array(3)):
+        env.reset(seed=0)
+        twin.reset(seed=0)
+        np.testing.assert_equal(env.step(action), twin.step(int(action)))  # type: ignore[arg-type]

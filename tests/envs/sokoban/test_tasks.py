@@ -179,6 +179,22 @@ def test_the_default_limit_spelt_out_is_the_same_setting() -> None:
     assert task_level(LevelSettings(max_moves=20), "train", 5) == task_level(LevelSettings(), "train", 5)
 
 
+@pytest.mark.parametrize(
+    ("setting", "split", "distinct"),
+    [
+        (LevelSettings(), "valid", 472),
+        (LevelSettings(), "test", 484),
+        (QUICKSTART, "valid", 464),
+        (QUICKSTART, "test", 470),
+        (LevelSettings(size=(7, 7), boxes=2), "test", 500),
+        pytest.param(LevelSettings(), "train", 7211, marks=pytest.mark.heavy),
+    ],
+)
+def test_how_many_levels_of_a_split_are_distinct(setting: LevelSettings, split: str, distinct: int) -> None:
+    """The manual states these figures: levels are drawn independently, and small boards have few."""
+    assert len({task_level(setting, split, task) for task in range(num_tasks(split))}) == distinct
+
+
 def test_unknown_split_and_task() -> None:
     with pytest.raises(UnknownSplit, match="Did you mean 'train'"):
         task_level(LevelSettings(), "trian", 0)

@@ -183,6 +183,13 @@ def test_the_callers_options_are_left_alone() -> None:
     assert set(options) == {"reset_mask", "task"}
 
 
+def test_seeds_may_be_numpys() -> None:
+    batch = SokobanVectorEnv(3)
+    tasks = batch.reset(seed=5)[1]["task"]
+    for seed in (np.int64(5), np.array([5, 6, 7]), [5, np.int32(6), 7]):
+        np.testing.assert_array_equal(batch.reset(seed=seed)[1]["task"], tasks)  # type: ignore[arg-type]
+
+
 def test_misuse_is_named() -> None:
     batch = SokobanVectorEnv(2, autoreset_mode="Disabled", max_steps=1)
     with pytest.raises(ResetNeeded):
@@ -206,6 +213,8 @@ def test_misuse_is_named() -> None:
             batch.reset(options={"reset_mask": mask})
     with pytest.raises(BadSetting, match="seeds"):
         batch.reset(seed=[1, 2, 3])
+    with pytest.raises(BadSetting, match="seed must be an integer or a sequence of 2"):
+        batch.reset(seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="tasks"):
         batch.reset(options={"task": [1, 2, 3]})
     with pytest.raises(UnknownTask):
