@@ -242,9 +242,7 @@ class _Environments:
             return make_text_env(logged.env_id, **kwargs)
         except AgentGymFlowError:
             raise
-        except (
-            Exception
-        ) as error:  # the settings of a log are anyone's: whatever they break in a constructor is the log's
+        except Exception as error:  # the settings are anyone's: whatever they break in a constructor is the log's fault
             raise BadLog(f"{logged.env_id} cannot be made with {logged.kwargs!r:.200}: {error}") from error
 
     def _find(self, name: str, digest: str) -> DataSet:

@@ -28,5 +28,5 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
         return json.loads(Path(path).read_text("ascii"))
     except FileNotFoundError:
         raise BadData(f"there is no {what} at {path}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadData(f"{path} is not a readable {what} ({error})") from None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, SupportsIndex, cast, get_args
@@ -27,6 +28,8 @@ SuccessFunction = Callable[[float, bool, Mapping[str, Any]], bool]
 ANY_TASK = "task"
 """The task key of an environment whose `info` names none: all its episodes share one graph."""
 
+_NUMBER = (int, float, np.integer, np.floating)
+
 
 class Shaping:
     """The settings of a shaping wrapper, checked; see `RewardFlow` for their meaning."""
@@ -46,8 +49,10 @@ class Shaping:
             raise UnknownOption.among(shaping, get_args(ShapingForm))
         if update not in get_args(UpdateTime):
             raise UnknownOption.among(update, get_args(UpdateTime))
-        if not 0.0 <= gamma <= 1.0:
+        if not (isinstance(gamma, _NUMBER) and 0.0 <= gamma <= 1.0):
             raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")
+        if not isinstance(graphs, GraphStore | None):
+            raise BadSetting(f"graphs must be a GraphStore, got {type(graphs).__name__}")
         self.scale = scale
         self.invariant = shaping == "invariant"
         # The published form has no discount: its sum over an episode is the difference of the end potentials.
@@ -64,7 +69,7 @@ class Shaping:
 
     @scale.setter
     def scale(self, value: float) -> None:
-        if not np.isfinite(value):
+        if not (isinstance(value, _NUMBER) and math.isfinite(value)):
             raise BadSetting(f"scale must be a finite number, got {value!r}")
         self._scale = float(value)
 

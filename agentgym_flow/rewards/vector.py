@@ -90,9 +90,8 @@ class VectorRewardFlow(VectorWrapper[Any, Any, Any, Any, Any]):
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all slots, or those of `options["reset_mask"]`."""
-        chosen = (
-            None if options is None else options.get("reset_mask")
-        )  # read first: Gymnasium takes it out of the dict
+        # Read before the reset: Gymnasium takes it out of the dictionary.
+        chosen = None if options is None else options.get("reset_mask")
         started = np.ones(self.num_envs, np.bool_) if chosen is None else np.array(chosen, np.bool_)
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         added = _Arrays(self.num_envs)

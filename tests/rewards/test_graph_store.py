@@ -64,3 +64,6 @@ def test_bad_settings_and_bad_files_are_named(tmp_path):
     ):
         with pytest.raises(BadData):
             GraphStore.from_dict(data)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(BadData, match="not a readable graph store"):
+        GraphStore.load(tmp_path / "deep.json")

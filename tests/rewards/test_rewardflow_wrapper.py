@@ -198,6 +198,9 @@ def test_settings_are_checked():
         RewardFlow(bare, gamma=1.01)
     with pytest.raises(BadSetting, match="scale"):
         RewardFlow(bare, scale=float("inf"))
+    for name, value in {"gamma": None, "scale": "1", "graphs": {}}.items():
+        with pytest.raises(BadSetting, match=name):
+            RewardFlow(bare, **{name: value})
     env = lake()
     with pytest.raises(BadSetting, match="scale"):
         env.scale = float("nan")
