@@ -6,16 +6,17 @@ Prints two Markdown tables. The first takes groups of 8 attempts with 60, 100 an
 steps to all potentials: with `StateGraph`, and with the update rule of the released RewardFlow code, 1,000 synchronous
 sweeps over all edges without an early stop, on the networkx graph that code uses and, for fairness, on plain
 dictionaries. All three must give the same values. The second shows what one step of `StateGraph` costs after more and
-more episodes of one task. Times are medians on one core; trust the ratios, not the seconds.
+more episodes of one task. Figures are medians of CPU time; trust the ratios, not the seconds.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from functools import partial
 
 import networkx as nx
+from _timing import arguments, print_header, print_row, seconds
 
 from agentgym_flow.rewards import StateGraph
 from agentgym_flow.seeding import Stream
@@ -96,41 +97,34 @@ def first_rewards(steps: list[Step]) -> dict[str, float]:
     return rewards
 
 
-def median_seconds(run: Callable[[list[Step]], object], steps: list[Step], repeats: int) -> float:
-    """Return the median wall-clock time of `run`."""
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        run(steps)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
-
-
 def compare() -> None:
     """Print the table of the three ways to find all values of one group."""
     columns = ["States", "Steps", "Sweeps, networkx (ms)", "Sweeps, dictionaries (ms)", "Ours (ms)"]
-    print(f"| {' | '.join(columns)} | networkx / ours | dictionaries / ours |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print_header(*columns, "networkx / ours", "dictionaries / ours", numeric=True)
     for num_states in (60, 100, 150):
         steps = random_group(num_states, Stream("benchmarks", "propagation", num_states))
         found = ours(steps)
-        seconds = []
+        medians = []
         for run, repeats in ((sweeps_on_networkx, 5), (sweeps_on_dictionaries, 5), (ours, 201)):
             values = run(steps)
             if values.keys() != found.keys() or any(abs(values[state] - found[state]) > 1e-9 for state in found):
                 raise SystemExit(f"{run.__name__} disagrees at {num_states} states")
-            seconds.append(median_seconds(run, steps, repeats))
-        networkx, dictionaries, graph = seconds
-        print(
-            f"| {len(found)} | {len(steps)} | {1e3 * networkx:.0f} | {1e3 * dictionaries:.1f} | {1e3 * graph:.3f} "
-            f"| **{networkx / graph:,.0f}x** | {dictionaries / graph:,.0f}x |"
+            medians.append(statistics.median(seconds(partial(run, steps)) for _ in range(repeats)))
+        networkx, dictionaries, graph = medians
+        print_row(
+            len(found),
+            len(steps),
+            f"{1e3 * networkx:.0f}",
+            f"{1e3 * dictionaries:.1f}",
+            f"{1e3 * graph:.3f}",
+            f"**{networkx / graph:,.0f}x**",
+            f"{dictionaries / graph:,.0f}x",
         )
 
 
 def online() -> None:
     """Print what one step costs when 10, 100, ... episodes of the same task went before."""
-    print("| Episodes seen | States | Edges | One step (us) |")
-    print("|---:|---:|---:|---:|")
+    print_header("Episodes seen", "States", "Edges", "One step (us)", numeric=True)
     stream = Stream("benchmarks", "online")
     graph = StateGraph(gamma=GAMMA)
     seen = 0
@@ -140,12 +134,12 @@ def online() -> None:
             seen += 1
         costs = []
         for _ in range(200):
-            started = time.perf_counter()
+            started = time.process_time()
             steps = walk(graph, stream)
-            costs.append((time.perf_counter() - started) / steps)
+            costs.append((time.process_time() - started) / steps)
         seen += 200
         edges = sum(1 for _ in graph.edges())
-        print(f"| {checkpoint:,} | {len(graph)} | {edges} | {1e6 * statistics.median(costs):.2f} |")
+        print_row(f"{checkpoint:,}", len(graph), edges, f"{1e6 * statistics.median(costs):.2f}")
 
 
 def walk(graph: StateGraph, stream: Stream, size: int = 12, steps: int = 50) -> int:
@@ -165,6 +159,7 @@ def walk(graph: StateGraph, stream: Stream, size: int = 12, steps: int = 50) -> 
 
 
 if __name__ == "__main__":
+    arguments(__doc__).parse_args()
     compare()
     print()
     online()

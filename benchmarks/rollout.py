@@ -1,10 +1,10 @@
 """What recording costs: microseconds per step above those of the environment itself, and episodes verified per second.
 
-    python benchmarks/rollout.py
+    python benchmarks/rollout.py [--repetitions 7]
 
 Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `Recorder` (which
 writes every turn down), and through `rollout` (which also keeps 64 episodes in lock step and asks a policy). Then
-writes the episodes to a log and steps it again with `verify_log`. Times are the best of seven runs on one core,
+writes the episodes to a log and steps it again with `verify_log`. Times are wall time, the best of the repetitions,
 taken in turns so that a busy machine hurts all rows alike; trust the differences and ratios, not the microseconds.
 """
 
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+from _timing import arguments, in_turns, print_header, print_row, seconds
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
@@ -24,7 +27,6 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.rollout import Start, rollout
 
 EPISODES = 400
-RUNS = 7
 
 
 def make() -> TextEnv:
@@ -34,6 +36,7 @@ def make() -> TextEnv:
 
 def main() -> None:
     """Measure and print one Markdown table."""
+    repetitions = arguments(__doc__, repetitions=7).parse_args().repetitions
     starts = [Start(seed, seed) for seed in range(EPISODES)]
     episodes = rollout(RandomPolicy(), make, starts)  # also fills the cache of levels
     scripts = {episode.seed: [turn.action for turn in episode.turns] for episode in episodes}
@@ -70,26 +73,16 @@ def main() -> None:
 
         ways = {"env.step": env_alone, "Recorder.step": recorded, "rollout": rolled_out}
         ways |= {"write_log": written, "verify_log": verified}
-        best = fastest(ways)
+        clocked = {name: partial(seconds, way, time.perf_counter) for name, way in ways.items()}
+        best = in_turns(clocked, repetitions, min)
         size = log.stat().st_size
     print(f"{EPISODES} episodes, {steps} steps\n")
-    print("| | microseconds per step | above env.step | episodes per second |\n|---|---|---|---|")
-    for name, seconds in best.items():
-        each = seconds / steps * 1e6
+    print_header("", "microseconds per step", "above env.step", "episodes per second")
+    for name, spent in best.items():
+        each = spent / steps * 1e6
         above = f"{each - best['env.step'] / steps * 1e6:+.1f}" if name in ("Recorder.step", "rollout") else ""
-        print(f"| `{name}` | {each:.1f} | {above} | {EPISODES / seconds:,.0f} |")
+        print_row(f"`{name}`", f"{each:.1f}", above, f"{EPISODES / spent:,.0f}")
     print(f"\nThe compressed log takes {size / EPISODES:.0f} bytes per episode.")
-
-
-def fastest(ways: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Return the shortest wall time of each of `ways`, in seconds."""
-    best = dict.fromkeys(ways, float("inf"))
-    for _ in range(RUNS):
-        for name, way in ways.items():
-            started = time.perf_counter()
-            way()
-            best[name] = min(best[name], time.perf_counter() - started)
-    return best
 
 
 if __name__ == "__main__":

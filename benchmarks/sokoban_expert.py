@@ -1,6 +1,7 @@
 """The Sokoban expert on level files: how many it solves, and how long a plan from the start of a level takes.
 
-Launch: `python benchmarks/sokoban_expert.py PATH...`, each PATH a Boxoban or XSB file, or a folder of them.
+Launch: `python benchmarks/sokoban_expert.py [PATH...]`, each PATH a Boxoban or XSB file, or a folder of them. Without
+one, the Boxoban samples of the tests are taken (`AGENTGYM_FLOW_TEST_DATA`), and where there are none, generated levels.
 
 Figures are CPU time (`time.process_time`) from a level never seen before to the complete plan, tables of the level
 included. Every plan is counted as solved only after it has been played.
@@ -8,16 +9,23 @@ included. Every plan is counted as solved only after it has been played.
 
 from __future__ import annotations
 
-import argparse
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from _timing import arguments, print_header, print_row
 
 from agentgym_flow.envs.sokoban.bitboard import WORDS, steps
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.level import WALL, Level
 from agentgym_flow.envs.sokoban.solver import deadlocks, solve
+from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.errors import SearchLimit
+
+GENERATED = 50
+"""Levels generated where there are no files."""
 
 
 class Outcome(NamedTuple):
@@ -69,21 +77,30 @@ def spread(values: Sequence[float], decimals: int) -> str:
     return " / ".join(f"{point:.{decimals}f}" for point in points)
 
 
+def samples() -> list[Path]:
+    """Return the Boxoban sample files, if the environment variable of the tests says where they are."""
+    folder = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
+    return sorted((Path(folder) / "boxoban").glob("*.txt")) if folder else []
+
+
 def main() -> None:
     """Print one row for each path."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="level file or folder")
-    print("| levels | solved | CPU ms, median / p90 / max | pushes | moves |")
-    print("|---|---|---|---|---|")
-    for path in parser.parse_args().paths:
-        outcomes = [outcome(level) for level in read_levels(path)]
+    parser = arguments(__doc__)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="level file or folder")
+    sets = {path.name: read_levels(path) for path in parser.parse_args().paths or samples()}
+    if not sets:
+        source = LevelSource(size=(10, 10), boxes=4, split="test")
+        sets["generated, 10x10, 4 boxes"] = [source.level(task) for task in range(GENERATED)]
+    print_header("levels", "solved", "CPU ms, median / p90 / max", "pushes", "moves")
+    for name, levels in sets.items():
+        outcomes = [outcome(level) for level in levels]
         solved = [o for o in outcomes if o.solved]
         figures = [
             spread([o.milliseconds for o in outcomes], 1),
             spread([o.pushes for o in solved], 0) if solved else "",
             spread([o.moves for o in solved], 0) if solved else "",
         ]
-        print(f"| {path} | {len(solved)} of {len(outcomes)} | {' | '.join(figures)} |")
+        print_row(name, f"{len(solved)} of {len(outcomes)}", *figures)
 
 
 if __name__ == "__main__":

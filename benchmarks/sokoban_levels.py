@@ -10,14 +10,15 @@ yields no level.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import random
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from _timing import arguments, board_name, in_turns, print_header, print_row
 from gym_sokoban.envs.room_utils import generate_room
 
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
@@ -40,11 +41,16 @@ CASES = (
 )
 
 
-def levels_per_second(make: Callable[[int], bool], indices: range) -> float:
-    """Return successful calls of `make` per second of CPU time."""
-    start = time.process_time()
-    made = sum(make(index) for index in indices)
-    return made / (time.process_time() - start)
+def levels_per_second(make: Callable[[int], bool], count: int) -> Callable[[], float]:
+    """Return what gives, `count` further calls of `make` at a time, the successful ones per second of CPU time."""
+    indices = itertools.count()
+
+    def measure() -> float:
+        start = time.process_time()
+        made = sum(make(index) for index in itertools.islice(indices, count))
+        return made / (time.process_time() - start)
+
+    return measure
 
 
 def gym_sokoban_level(settings: LevelSettings, index: int) -> bool:
@@ -72,23 +78,22 @@ def our_task(settings: LevelSettings, index: int) -> bool:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5, help="repetitions of every figure (default 5)")
-    repetitions = parser.parse_args().repetitions
-    print("| board | gym-sokoban | ours | ratio | ours, tasks of a split | ratio |")
-    print("|---|---|---|---|---|---|")
+    repetitions = arguments(__doc__, repetitions=5).parse_args().repetitions
+    print_header("board", "gym-sokoban", "ours", "ratio", "ours, tasks of a split", "ratio")
     for settings, ours, theirs in CASES:
-        rates: dict[str, list[float]] = {"theirs": [], "level": [], "task": []}
-        for repetition in range(repetitions):
-            few = range(repetition * theirs, (repetition + 1) * theirs)
-            many = range(repetition * ours, (repetition + 1) * ours)
-            rates["theirs"].append(levels_per_second(lambda index, s=settings: gym_sokoban_level(s, index), few))
-            rates["level"].append(levels_per_second(lambda index, s=settings: our_level(s, index), many))
-            rates["task"].append(levels_per_second(lambda index, s=settings: our_task(s, index), many))
-        peer, level, task = (statistics.median(values) for values in rates.values())
-        name = f"{settings.size[0]}x{settings.size[1]}, {settings.boxes} box{'es' if settings.boxes > 1 else ''}"
-        figures = f"{peer:,.2f}/s | {level:,.0f}/s | {level / peer:.0f}x | {task:,.0f}/s | {task / peer:.0f}x"
-        print(f"| {name} | {figures} |")
+        rates = in_turns(
+            {
+                "theirs": levels_per_second(partial(gym_sokoban_level, settings), theirs),
+                "level": levels_per_second(partial(our_level, settings), ours),
+                "task": levels_per_second(partial(our_task, settings), ours),
+            },
+            repetitions,
+        )
+        peer, level, task = rates.values()
+        name = board_name(settings.size, settings.boxes)
+        print_row(
+            name, f"{peer:,.2f}/s", f"{level:,.0f}/s", f"{level / peer:.0f}x", f"{task:,.0f}/s", f"{task / peer:.0f}x"
+        )
 
 
 if __name__ == "__main__":

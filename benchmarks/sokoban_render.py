@@ -9,13 +9,11 @@ repetitions in which the contestants take turns.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
+from _timing import arguments, board_name, in_turns, per_second, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.sokoban.codes import level_codes
@@ -26,37 +24,33 @@ CASES = (((6, 6), 1), ((7, 7), 2), ((10, 10), 4))
 BATCH = 256
 
 
-def per_second(draw: Callable[[], object], calls: int) -> float:
-    """Return calls of `draw` per second of CPU time."""
-    draw()
-    start = time.process_time()
-    for _ in range(calls):
-        draw()
-    return calls / (time.process_time() - start)
-
-
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=7, help="repetitions of every figure (default 7)")
-    repetitions = parser.parse_args().repetitions
-    print("| board | gym-sokoban | ours, `env.render()` | ratio | ours, batch of 256 | ratio |")
-    print("|---|---|---|---|---|---|")
+    repetitions = arguments(__doc__, repetitions=7).parse_args().repetitions
+    print_header("board", "gym-sokoban", "ours, `env.render()`", "ratio", "ours, batch of 256", "ratio")
     for size, boxes in CASES:
         env = gym.make("agentgym_flow/SokobanGrid-v0", size=size, boxes=boxes, render_mode="rgb_array")
         env.reset(seed=0)
         level = env.unwrapped.game.level
         room = GymSokobanBoard(level).room
         boards = np.tile(level_codes(level).reshape(size), (BATCH, 1, 1))
-        rates: dict[str, list[float]] = {"peer": [], "single": [], "batch": []}
-        for _ in range(repetitions):
-            rates["peer"].append(per_second(lambda room=room: room.render("rgb_array"), 60))
-            rates["single"].append(per_second(env.render, 3000))
-            rates["batch"].append(BATCH * per_second(lambda boards=boards: rgb_frame(boards), 30))
-        peer, single, batch = (statistics.median(values) for values in rates.values())
-        name = f"{size[0]}x{size[1]}, {boxes} box{'es' if boxes > 1 else ''}"
-        ours = f"{single:,.0f}/s | {single / peer:,.0f}x | {batch:,.0f}/s | {batch / peer:,.0f}x"
-        print(f"| {name} | {peer:,.0f}/s | {ours} |")
+        rates = in_turns(
+            {
+                "peer": partial(per_second, partial(room.render, "rgb_array"), 60),
+                "single": partial(per_second, env.render, 3000),
+                "batch": partial(per_second, partial(rgb_frame, boards), 30),
+            },
+            repetitions,
+        )
+        peer, single, batch = rates["peer"], rates["single"], BATCH * rates["batch"]
+        print_row(
+            board_name(size, boxes),
+            f"{peer:,.0f}/s",
+            f"{single:,.0f}/s",
+            f"{single / peer:,.0f}x",
+            f"{batch:,.0f}/s",
+            f"{batch / peer:,.0f}x",
+        )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ the real gym-sokoban: what their environments do at every step. Prompts, parsing
 - verl-agent style: gym-sokoban's step, in which the text stands in for the tiny picture; then the text once more, for
   the answer. The text takes one dictionary look-up a cell and pads each cell with a tab.
 - RAGEN style: gym-sokoban's step as it is by default, which draws the `rgb_array` picture from tile files; then the
-text.
+  text.
 
 The same levels and random actions go to all; resets are not timed. Figures are steps per second of CPU time
 (`time.process_time`), medians of repetitions in which the contestants take turns.
@@ -16,15 +16,15 @@ The same levels and random actions go to all; resets are not timed. Figures are 
 
 from __future__ import annotations
 
-import argparse
 import random
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from _timing import arguments, board_name, in_turns, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.sokoban.gym_sokoban import GymSokobanBoard
@@ -107,12 +107,10 @@ def steps_per_second(begin: Callable[[int], Step], episodes: int) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=7, help="repetitions of every figure (default 7)")
+    parser = arguments(__doc__, repetitions=7)
     parser.add_argument("--episodes", type=int, default=150, help="episodes in a repetition (default 150)")
     args = parser.parse_args()
-    print("| board | contestant | steps/s | ours is |")
-    print("|---|---|---|---|")
+    print_header("board", "contestant", "steps/s", "ours is")
     for size, boxes in CASES:
         source = LevelSource(size=size, boxes=boxes)
         levels = [source.level(task) for task in range(args.episodes)]
@@ -124,15 +122,16 @@ def main() -> None:
             "gym-sokoban, tiny picture": (lambda task, levels=levels: gym_sokoban(levels[task], "tiny_rgb_array"), 1),
             "gym-sokoban, picture": (lambda task, levels=levels: gym_sokoban(levels[task], "rgb_array"), 15),
         }
-        rates: dict[str, list[float]] = {name: [] for name in contestants}
-        for _ in range(args.repetitions):
-            for name, (begin, share) in contestants.items():
-                rates[name].append(steps_per_second(begin, max(2, args.episodes // share)))
-        own = statistics.median(rates["ours, text"])
-        board = f"{size[0]}x{size[1]}, {boxes} box{'es' if boxes > 1 else ''}"
-        for name, values in rates.items():
-            rate = statistics.median(values)
-            print(f"| {board} | {name} | {rate:,.0f} | {own / rate:,.1f}x |")
+        rates = in_turns(
+            {
+                name: partial(steps_per_second, begin, max(2, args.episodes // share))
+                for name, (begin, share) in contestants.items()
+            },
+            args.repetitions,
+        )
+        for name, rate in rates.items():
+            ratio = f"{rates['ours, text'] / rate:,.1f}x"
+            print_row(board_name(size, boxes), name, f"{rate:,.0f}", ratio)
 
 
 if __name__ == "__main__":

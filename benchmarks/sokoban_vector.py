@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import venv
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+
+from _timing import arguments, in_turns, print_header, print_row
 
 BATCHES = (64, 1024, 4096)
 BOARD_STEPS = 1_000_000
@@ -145,27 +147,28 @@ def compare(repetitions: int, peer_venv: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         levels = Path(folder) / "levels.txt"
         write_levels(levels)
-        print("| boards | jumanji, documented use | jumanji, at its best | ours | ours, `info_keys=()` | ratios |")
-        print("|---|---|---|---|---|---|")
+        columns = ["boards", "jumanji, documented use", "jumanji, at its best", "ours", "ours, `info_keys=()`"]
+        print_header(*columns, "ratios")
         for num_envs in BATCHES:
-            contestants = (
-                lambda num_envs=num_envs: documented.run(num_envs),
-                lambda num_envs=num_envs: best.run(num_envs),
-                our_runner(num_envs, levels, None),
-                our_runner(num_envs, levels, ()),
+            rates = in_turns(
+                {
+                    "documented": partial(documented.run, num_envs),
+                    "best": partial(best.run, num_envs),
+                    "ours": our_runner(num_envs, levels, None),
+                    "bare": our_runner(num_envs, levels, ()),
+                },
+                repetitions,
             )
-            rounds = [[run() for run in contestants] for _ in range(repetitions)]
-            usual, fastest, ours, bare = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+            usual, fastest, ours, bare = rates.values()
             ratios = f"{ours / usual:.1f}x, bare {bare / usual:.1f}x; to its best {bare / fastest:.1f}x"
-            print(f"| {num_envs:,} | {usual:,.0f}/s | {fastest:,.0f}/s | {ours:,.0f}/s | {bare:,.0f}/s | {ratios} |")
+            print_row(f"{num_envs:,}", *(f"{rate:,.0f}/s" for rate in rates.values()), ratios)
     documented.close()
     best.close()
 
 
 def main() -> None:
     """Compare, or be the other process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=7, help="repetitions of every figure (default 7)")
+    parser = arguments(__doc__, repetitions=7)
     default = Path(tempfile.gettempdir()) / "agentgym_flow-jumanji"
     parser.add_argument("--peer-venv", type=Path, default=default, help=f"where jumanji lives (default {default})")
     parser.add_argument("--serve-jumanji", choices=("documented", "best"), help=argparse.SUPPRESS)

@@ -1,0 +1,68 @@
+"""What the benchmark scripts share: their arguments, how contestants take turns, how boards and tables are written.
+
+Times are CPU time where the script can choose: other jobs on the machine disturb it little. Contestants take turns, so
+that what disturbs one disturbs all, and ratios stay honest on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+
+def arguments(description: str, repetitions: int | None = None) -> argparse.ArgumentParser:
+    """Return a parser that shows `description` as it is, with `--repetitions` unless that is None."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if repetitions is not None:
+        what = f"repetitions of every figure (default {repetitions})"
+        parser.add_argument("--repetitions", type=int, default=repetitions, help=what)
+    return parser
+
+
+def seconds(run: Callable[[], object], clock: Callable[[], float] = time.process_time) -> float:
+    """Return how long one call of `run` takes by `clock`: CPU time unless it is `time.perf_counter`."""
+    start = clock()
+    run()
+    return clock() - start
+
+
+def per_second(run: Callable[[], object], calls: int) -> float:
+    """Return calls of `run` per second of CPU time, after one call to warm up."""
+
+    def repeat() -> None:
+        for _ in range(calls):
+            run()
+
+    run()
+    return calls / seconds(repeat)
+
+
+def in_turns(
+    contestants: Mapping[str, Callable[[], float]],
+    repetitions: int,
+    summary: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Ask every contestant for its figure, one after the other, `repetitions` times; return the summary of each."""
+    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repetitions):
+        for name, measure in contestants.items():
+            figures[name].append(measure())
+    return {name: summary(values) for name, values in figures.items()}
+
+
+def board_name(size: Sequence[int], boxes: int) -> str:
+    """Return for example `10x10, 4 boxes`."""
+    return f"{size[0]}x{size[1]}, {boxes} box{'es' if boxes > 1 else ''}"
+
+
+def print_header(*columns: str, numeric: bool = False) -> None:
+    """Print the first two lines of a Markdown table; the columns of a `numeric` one are flush right."""
+    print_row(*columns)
+    print_row(*["---:" if numeric else "---"] * len(columns))
+
+
+def print_row(*cells: object) -> None:
+    """Print one line of a Markdown table."""
+    print(f"| {' | '.join(map(str, cells))} |")
