@@ -26,14 +26,17 @@ class _Commands(TyperGroup):
         except (AgentGymFlowError, OSError) as error:
             if ctx.params["traceback"] or isinstance(error, BrokenPipeError):
                 raise
-            stderr().print("[bold red]error:[/]", printed(_sentence(error)), soft_wrap=True)
+            _explain(error)
             raise typer.Exit(BAD_INPUT) from None
 
 
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
+def _explain(error: Exception) -> None:
+    sentence = str(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        # Files of ours have a name; what has none is the output.
+        place = "cannot write the output" if error.filename is None else error.filename
+        sentence = f"{place}: {error.strerror}"
+    stderr().print("[bold red]error:[/]", printed(sentence), soft_wrap=True)
 
 
 app = typer.Typer(
@@ -79,4 +82,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a board must not stop the program on a terminal that cannot show it
             stream.reconfigure(errors="replace")
-    app(prog_name="agentgym-flow")
+    try:
+        app(prog_name="agentgym-flow")
+    except OSError as error:  # from before a command: help that cannot be written
+        _explain(error)
+        sys.exit(BAD_INPUT)

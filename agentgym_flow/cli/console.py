@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from agentgym_flow.report.text import printable
 
+_PLAIN_WIDTH = 80  # columns of a terminal that says nothing of itself
 _QUIET = "#_."
 _COLOURS = ("green", "yellow", "bright_blue", "cyan", "red", "magenta")
 
@@ -25,12 +27,21 @@ def stderr() -> Console:
 
 def interactive() -> bool:
     """Return whether a person is at the terminal: both its input and its output are one."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    # A stream that was closed before the program began is None.
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def printed(text: str) -> Text:
     """Return `text` without markup and without the control characters that would command a terminal."""
     return Text(printable(text))
+
+
+def show_table(table: Table) -> None:
+    """Print `table` on standard output; a terminal narrower than 80 columns wraps its lines, and no cell is cut off."""
+    console = stdout()
+    needed = console.measure(table, options=console.options.update(max_width=_PLAIN_WIDTH)).maximum
+    console.width = max(console.width, needed)
+    console.print(table)
 
 
 def board(text: str) -> Text:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from agentgym_flow import data as registry
-from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.cli.console import printed, show_table, stdout
+from agentgym_flow.errors import BadData
 
 app = typer.Typer(help="Register official data under a name, and list what is registered.", no_args_is_help=True)
 
 
 @app.command("add")
 def add(
-    name: Annotated[str, typer.Argument(help="The name that environments and logs use, such as boxoban.")],
-    path: Annotated[Path, typer.Argument(help="The file or folder.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name that environments and logs use, such as boxoban.")
+    ],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The file or folder.")],
 ) -> None:
     """Register a file or folder; its content is hashed, so that a change is noticed."""
+    if not path:  # an unset variable of a shell; it would name the current folder
+        raise BadData("PATH is empty; name a file or a folder")
     added = registry.add(name, path)
     stdout().print(printed(f"{added.name}: {added.path}, SHA-256 {added.sha256[:16]}..."), soft_wrap=True)
 
@@ -29,11 +33,11 @@ def list_data() -> None:
     """List the registered data."""
     known = registry.registered()
     if not known:
-        stdout().print("No data is registered. Add some with: agentgym-flow data add NAME PATH")
+        stdout().print("No data is registered. Add some with: agentgym-flow data add NAME PATH", soft_wrap=True)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("name", "SHA-256", "path"):
         table.add_column(column, overflow="fold")
     for entry in known:
         table.add_row(entry.name, entry.sha256[:16], printed(str(entry.path)))
-    stdout().print(table)
+    show_table(table)

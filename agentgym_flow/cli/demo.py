@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.cli.console import printed, show_table, stdout
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import write_log
@@ -49,14 +49,14 @@ def demo(
         episode.meta["policy"] = f"expert in {skill:.0%} of the steps, else random"
     console = stdout()
     console.print(f"8 attempts at one level of {ENV_ID}, seed {SEED}:\n")
-    console.print(_attempts(group))
+    show_table(_attempts(group))
     best = min((episode for episode in group if episode.success), key=lambda episode: len(episode.turns))
     console.print(
         f"\nTogether they saw {metrics.unique_states} states. A state's potential is 0.9 to the number of observed "
         f"steps from it to success; its change is the dense reward of a step. Attempt {best.attempt}, step by step:\n",
         soft_wrap=True,
     )
-    console.print(_steps(best))
+    show_table(_steps(best))
     log, page = out / "demo.jsonl", out / "demo.html"
     write_log(log, group)
     write_report(

@@ -64,8 +64,10 @@ def doctor(
             table.add_row(Text(check.state, _STYLES[check.state]), printed(check.subject), printed(check.detail))
         console = stdout()
         console.print(table)
+        shown: set[str] = set()  # one command may mend several things
         for check in checks:
-            if check.fix:
+            if check.fix and check.fix not in shown:
+                shown.add(check.fix)
                 console.print(
                     Text.assemble(("\nfix ", "dim"), printed(check.subject), f":\n  {check.fix}"), soft_wrap=True
                 )

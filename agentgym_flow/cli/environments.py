@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -80,14 +81,27 @@ def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str
 def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """Return the `--env-arg` arguments for the constructor of `env_id`.
 
-    Raises `UnknownOption` for an argument that the environment does not take, with the closest one.
+    An argument that the environment annotates as text is taken as it stands, so that data may be named 3; `null` is
+    None everywhere. Raises `UnknownOption` for an argument that the environment does not take, with the closest one.
     """
-    result = settings(pairs)
-    known = [name for name in inspect.signature(_class_of(env_id)).parameters if name not in ("split", "render_mode")]
+    given = list(pairs or ())
+    result = settings(given)
+    parameters = inspect.signature(_class_of(env_id)).parameters
+    known = [name for name in parameters if name not in ("split", "render_mode")]
     for name in result:
         if name not in known:
             raise UnknownOption.among(name, known)
-    return result
+    words = {name for name in result if _is_text(parameters[name])}
+    return result | {
+        name: value for name, _, value in (pair.partition("=") for pair in given) if name in words and value != "null"
+    }
+
+
+def _is_text(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter takes text and no number: there 3 is a name, not a number."""
+    annotation = parameter.annotation
+    words = re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+    return "str" in words and not {"int", "float", "bool"} & set(words)
 
 
 def data_paths(pairs: Iterable[str] | None) -> dict[str, str]:

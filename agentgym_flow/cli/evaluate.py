@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,10 +15,11 @@ from rich.table import Table
 
 from agentgym_flow import evaluation
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import printed, share, stderr, stdout
+from agentgym_flow.cli.console import printed, share, show_table, stderr, stdout
 from agentgym_flow.episode import Episode
+from agentgym_flow.errors import AgentGymFlowError, BadPolicy
 from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.policies import make_policy
+from agentgym_flow.policies import Move, Policy, View, make_policy
 
 
 def evaluate(
@@ -40,7 +44,8 @@ def evaluate(
     Ctrl-C keeps the episodes that have finished, sums them up and exits with status 130.
     """
     env_id = environments.full_id(env)
-    player = make_policy(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
+    with _code_of(policy):
+        player = _Watched(make_policy(policy, env_id, **environments.settings(policy_arg, "--policy-arg")), policy)
     env_kwargs = environments.env_settings(env_id, env_arg)
     live, stopped = _Live(episodes), False
     with live.progress:
@@ -65,6 +70,36 @@ def evaluate(
         note = "short ones finish first, so the figures lean to them"
         stderr().print(f"stopped after {len(live.finished)} of {episodes} episodes; {note}")
         raise typer.Exit(130)
+
+
+@contextmanager
+def _code_of(policy: str) -> Iterator[None]:
+    """Turn what the code of a policy raises into a `BadPolicy` that names the exception and the line."""
+    try:
+        yield
+    except AgentGymFlowError:
+        raise
+    except (Exception, SystemExit) as error:  # it may be anyone's code, and a script may exit when it is imported
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        if not isinstance(error, SyntaxError):  # which says where it is
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+            what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+        rest = "agentgym-flow --traceback evaluate ... shows the calls"
+        raise BadPolicy(f"policy {policy!r} raised {what}; {rest}") from error
+
+
+class _Watched:
+    """A policy whose own exceptions are explained."""
+
+    def __init__(self, policy: Policy, description: str) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._description = description
+
+    def act(self, views: Sequence[View]) -> Sequence[Move]:
+        """Return the moves of the policy."""
+        with _code_of(self._description):
+            return self._policy.act(views)
 
 
 class _Live:
@@ -109,7 +144,6 @@ def _show(result: Evaluation, log: Path | None, as_json: bool) -> None:
     rows |= {name: str(count) for name, count in troubles.items() if count}
     for name, value in rows.items():
         table.add_row(name, printed(value))
-    console = stdout()
-    console.print(table)
+    show_table(table)
     if log is not None:
-        console.print(printed(f"\nThe log is {log}. Check it with: agentgym-flow verify {log}"), soft_wrap=True)
+        stdout().print(printed(f"\nThe log is {log}. Check it with: agentgym-flow verify {log}"), soft_wrap=True)

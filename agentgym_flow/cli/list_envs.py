@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import stdout
+from agentgym_flow.cli.console import show_table, stdout
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env
 
@@ -34,9 +34,9 @@ def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     for row in rows:
         sizes = [f"{row['tasks'][split]:,}" if row["tasks"] else "" for split in SPLITS]
         table.add_row(row["id"].rpartition("/")[2], row["actions"], *sizes, row["extra"])
-    console = stdout()
-    console.print(table)
-    console.print('\nIn a program: import agentgym_flow; gymnasium.make("agentgym_flow/Sokoban-v0")', style="dim")
+    show_table(table)
+    example = 'import agentgym_flow; gymnasium.make("agentgym_flow/Sokoban-v0")'
+    stdout().print(f"\nIn a program: {example}", style="dim", soft_wrap=True)
 
 
 def _row(env_id: str) -> dict[str, Any]:

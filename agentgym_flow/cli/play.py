@@ -102,7 +102,7 @@ def _play_by_lines(recorder: Recorder, console: Console) -> None:
         console.print(_choices(recorder.info))
         try:
             line = console.input("> ").strip()
-        except EOFError:
+        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
             break
         if line == QUIT:
             break

@@ -13,10 +13,11 @@ from agentgym_flow import replay
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, stderr, stdout
 from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadLog
 
 _SHOWN = 20
 
-LogPath = Annotated[Path, typer.Argument(metavar="LOG", help="An episode log, .jsonl or .jsonl.gz.")]
+LogPath = Annotated[Path, typer.Argument(metavar="LOG", dir_okay=False, help="An episode log, .jsonl or .jsonl.gz.")]
 DataPaths = Annotated[
     list[str] | None,
     typer.Option("--data", metavar="NAME=PATH", help="Where official data is, if not registered. Repeatable."),
@@ -31,6 +32,7 @@ def verify(
     """Step every episode of a log again; exit with 0 when all are as logged, with 1 when any differs.
 
     Needs no model and no GPU: the environment alone decides. It does not prove who chose the actions.
+    A file in which no line is an episode is no log: exit with 2.
     """
     paths = environments.data_paths(data)
     with stderr().status("stepping") as status:
@@ -39,6 +41,8 @@ def verify(
             status.update(f"stepping: {number} episodes")
 
         verdict = replay.verify_log(log, paths, on_episode)
+    if len(verdict.malformed) == verdict.episodes:  # one line says it; thousands would say the same
+        raise BadLog(f"{log} holds no episode that can be read. {verdict.problems()[0]}")
     if as_json:
         typer.echo(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=1))
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +17,8 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app, doctor, evaluate
 from agentgym_flow.cli.console import board, printed
+from agentgym_flow.cli.environments import env_settings, registered_ids
+from agentgym_flow.cli.list_envs import EXTRAS
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadLog
 
@@ -80,6 +84,21 @@ def test_list_names_every_id_and_its_tasks(run):
     assert "10,000" in table
 
 
+def test_the_extras_of_the_list_are_those_of_the_package():
+    provided = importlib.metadata.metadata("agentgym_flow").get_all("Provides-Extra")
+    for env_id, needs in EXTRAS.items():
+        assert needs.partition(",")[0] in provided
+        assert env_id in registered_ids()
+
+
+def test_a_narrow_terminal_cuts_nothing_off(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = run("list").stdout.split()
+    monkeypatch.setenv("COLUMNS", "30")
+    assert run("list").stdout.split() == wide
+    assert "…" not in run("demo").stdout
+
+
 # ---------------------------------------------------------------- demo, verify, view
 def test_demo_prints_potentials_and_writes_a_page_and_a_log_that_verifies(run, tmp_path):
     result = run("demo")
@@ -120,11 +139,20 @@ def test_verify_names_line_and_step_of_the_first_divergence(run):
 
 
 @pytest.mark.parametrize("content", ["", "not a log\n", "\x1b[2J\n"])
-def test_verify_of_something_else_says_no(run, content):
-    Path("other.jsonl").write_text(content)
+def test_verify_of_something_else_is_bad_input_in_one_line(run, content):
+    Path("other.jsonl").write_text(content * 30)
     result = run("verify", "other.jsonl")
-    assert result.exit_code == 1
-    assert "\x1b" not in result.stdout
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: other.jsonl holds no episode that can be read. ")
+    assert result.stderr.count("\n") == 1
+    assert "\x1b" not in result.stderr
+
+
+def test_a_folder_is_no_log(run):
+    for command in ("verify", "view"):
+        result = run(command, ".")
+        assert result.exit_code == 2
+        assert "is a directory" in result.stderr
 
 
 def test_verify_without_a_file_is_bad_input(run):
@@ -231,7 +259,11 @@ def test_evaluate_does_not_depend_on_num_envs(run):
         (["--env-arg", "boxes=1", "--env-arg", "boxes=2"], "--env-arg boxes is given twice"),
         (["--env-arg", "boxes=0"], "boxes"),
         (["--env-arg", "boxen=2"], "Did you mean 'boxes'?"),
+        (["--env-arg", "level=3"], "level: line 1, column 1: unknown symbol '3'"),
+        (["--env-arg", "data=3"], "Unknown data set '3'"),
         (["--log", "/dev/null/run.jsonl"], "/dev/null"),
+        (["--log", "."], "is a folder; name a file in it"),
+        (["--log", ""], "is a folder; name a file in it"),
     ],
 )
 def test_evaluate_says_what_is_wrong(run, arguments, message):
@@ -239,6 +271,35 @@ def test_evaluate_says_what_is_wrong(run, arguments, message):
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("def act(views):\n    raise RuntimeError('no [bold]luck')", 2),
+        ("def act():\n    raise OSError('no [bold]luck')", 2),
+        ("raise SystemExit('no [bold]luck')", 1),
+        ("import no_such_module_here", 1),
+        ("def act(:", 1),
+    ],
+)
+def test_a_policy_that_fails_is_one_line_that_names_its_own(run, tmp_path, code, line):
+    module = f"unlucky_{tmp_path.name}"  # a new name each time: modules stay
+    (tmp_path / f"{module}.py").write_text(code + "\n")
+    policy = f"{module}:act"
+    result = run("evaluate", "Sokoban-v0", "--episodes", 2, "--policy", policy, "--log", "run.jsonl")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: policy '{policy}' raised ")
+    assert f"({module}.py, line {line})" in result.stderr
+    assert re.search(r"no \[bold\]luck|no_such_module_here|invalid syntax", result.stderr)
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("run.jsonl*"))
+
+
+def test_text_arguments_are_taken_as_they_stand():
+    env_id = "agentgym_flow/Sokoban-v0"
+    assert env_settings(env_id, ["data=3", "boxes=2", "size=[6, 7]"]) == {"data": "3", "boxes": 2, "size": [6, 7]}
+    assert env_settings(env_id, ["data=null", "max_steps=null"]) == {"data": None, "max_steps": None}
 
 
 def test_numeric_environments_are_refused_by_name(run):
@@ -285,6 +346,8 @@ def test_data_is_registered_listed_and_a_change_is_found(run, tmp_path):
 def test_data_add_of_nothing_is_bad_input(run):
     result = run("data", "add", "mine", "nowhere")
     assert (result.exit_code, result.stderr) == (2, "error: there is no file or folder at nowhere\n")
+    result = run("data", "add", "mine", "")
+    assert (result.exit_code, result.stderr) == (2, "error: PATH is empty; name a file or a folder\n")
 
 
 # ---------------------------------------------------------------- doctor
@@ -302,7 +365,7 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
     monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("trl", "torch") else real(name))
     result = run("doctor")
     assert result.exit_code == 0
-    assert "pip install 'agentgym_flow[train]'" in result.stdout
+    assert result.stdout.count("pip install 'agentgym_flow[train]'") == 1
     monkeypatch.setattr(doctor, "_version", lambda name: "0.26.3" if name == "gymnasium" else real(name))
     result = run("doctor")
     assert result.exit_code == 1
@@ -344,3 +407,54 @@ def test_boards_are_coloured_by_symbol_and_other_text_is_left_alone():
     spans = board("# X\nO _").spans
     assert len({str(span.style) for span in spans}) == 3
     assert board("You see a desk.\nAnd more.").spans == []
+
+
+# ---------------------------------------------------------------- streams
+def program(*arguments: str, **streams: object) -> subprocess.CompletedProcess[str]:
+    code = "from agentgym_flow.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, **streams)
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"]])
+def test_a_full_disk_under_the_output_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        result = program(*arguments, stdout=full)
+    assert (result.returncode, result.stderr) == (2, "error: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", [["demo", "--out"], ["evaluate", "sokoban", "--episodes", "1", "--log"]])
+def test_a_device_is_not_replaced_by_a_file(run, command, tmp_path):
+    (tmp_path / "demo.jsonl").symlink_to("/dev/full")
+    result = run(*command, tmp_path if command[0] == "demo" else "demo.jsonl")
+    assert result.exit_code == 2
+    assert "demo.jsonl: is a device or a pipe; name a file" in result.stderr
+    assert (tmp_path / "demo.jsonl").is_symlink()
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    source, sink = os.pipe()
+    os.close(source)
+    try:
+        assert program("list", stdout=sink).stderr == ""
+    finally:
+        os.close(sink)
+
+
+def test_a_closed_input_is_an_end_of_input():
+    code = "import sys; sys.stdin = None\nfrom agentgym_flow.cli import main; main()"
+    command = [sys.executable, "-c", code, "play", "sokoban"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Left: 0 steps" in result.stdout
+
+
+def test_an_output_without_the_signs_of_a_board_gets_question_marks():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    level = "level=#######\n#@   *#\n#  $ .#\n#######"
+    result = program(
+        "play", "sokoban", "--env-arg", level, env=environment, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "? #" in result.stdout
