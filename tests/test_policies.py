@@ -17,6 +17,7 @@ from agentgym_flow.errors import (
     BadSetting,
     MissingExtra,
     UnknownEnvironment,
+    UnknownOption,
     UnknownPolicy,
     UnknownProfile,
 )
@@ -436,7 +437,11 @@ class TestOpenAI:
         for settings in (
             {"temperature": -1},
             {"timeout": 0},
+            {"temperature": "hot"},
+            {"temperature": float("nan")},
+            {"timeout": True},
             {"max_retries": -1},
+            {"max_retries": 1.5},
             {"max_tokens": 0},
             {"concurrency": 0},
         ):
@@ -446,6 +451,11 @@ class TestOpenAI:
             OpenAIPolicy("m", "http://127.0.0.1:9", CAVE, profile="txt")
         with pytest.raises(UnknownEnvironment):
             OpenAIPolicy("m", "http://127.0.0.1:9", "agentgym_flow/Nothing-v0")
+
+    @staticmethod
+    def test_a_setting_that_does_not_exist_is_answered_with_the_closest() -> None:
+        with pytest.raises(UnknownOption, match=r"'temprature'\. Did you mean 'temperature'"):
+            make_policy("openai:m@http://127.0.0.1:9", CAVE, temprature=1)
 
     @staticmethod
     def test_the_extra_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

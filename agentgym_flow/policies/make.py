@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.errors import BadPolicy, BadSetting, UnknownEnvironment, UnknownPolicy
+from agentgym_flow.errors import BadPolicy, BadSetting, UnknownEnvironment, UnknownOption, UnknownPolicy
 from agentgym_flow.policies.base import ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
 
@@ -33,7 +33,8 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy:
         UnknownPolicy: no policy is named so; the closest name is proposed.
         UnknownEnvironment: `scripted`, and the environment has none; or the environment does not exist.
         BadPolicy: `module:callable` is not a policy and does not make one.
-        BadSetting: settings that the policy does not have.
+        BadSetting: settings for a policy that takes none, or a value out of its range.
+        UnknownOption: a setting that `OpenAIPolicy` does not have; the closest one is proposed.
         MissingExtra: the `openai` package is not installed.
     """
     kind, colon, rest = description.partition(":")
@@ -42,6 +43,10 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy:
         if not (model and at and url):
             example = "openai:my-model@http://localhost:8000/v1"
             raise UnknownPolicy(f"{description!r} needs a model and a URL: openai:MODEL@URL, for example {example}")
+        known = [p.name for p in inspect.signature(OpenAIPolicy).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        for name in settings:
+            if name not in known:
+                raise UnknownOption.among(name, known, f"These are the settings of {description!r}.")
         return OpenAIPolicy(model, url, env_id, **settings)
     if settings:
         raise BadSetting(f"policy {description!r} takes no settings, got: {', '.join(sorted(settings))}")

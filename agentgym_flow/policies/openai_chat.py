@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,8 +57,12 @@ class OpenAIPolicy:
         max_retries: int = 2,
         concurrency: int = 32,
     ) -> None:
-        if temperature < 0 or timeout <= 0 or max_retries < 0:
-            raise BadSetting("temperature and max_retries must not be negative, and timeout must be above 0 seconds")
+        if not _is_number(temperature) or temperature < 0:
+            raise BadSetting(f"temperature must be a number of at least 0, got {temperature!r:.60}")
+        if not _is_number(timeout) or timeout <= 0:
+            raise BadSetting(f"timeout must be a number of seconds above 0, got {timeout!r:.60}")
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise BadSetting(f"max_retries must be an integer of at least 0, got {max_retries!r:.60}")
         self.name = f"openai:{model}"
         self.model = model
         self.profile = profile_for(env_id, profile)
@@ -101,6 +106,10 @@ class OpenAIPolicy:
 
 class MalformedAnswer(Exception):
     """The server's answer is no chat completion."""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _client(url: str, timeout: float, max_retries: int) -> openai.OpenAI:

@@ -55,7 +55,9 @@ def room_class() -> Any:
         finally:
             gym_notices.notices = notices
     except ModuleNotFoundError as error:
-        raise MissingExtra.of(error.name or "gym-sokoban", "sokoban") from error
+        # What else is missing came with gym-sokoban and means nothing to the reader.
+        missing = "pkg_resources" if error.name == "pkg_resources" else "gym-sokoban"
+        raise MissingExtra.of(missing, "sokoban") from error
     return sokoban_env.SokobanEnv
 
 

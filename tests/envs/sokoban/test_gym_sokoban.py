@@ -141,12 +141,13 @@ def test_the_import_is_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", ["gym_sokoban", "gym_notices"])
+def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gym_sokoban.room_class.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "gym_sokoban"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "gym_sokoban", None)
-    with pytest.raises(MissingExtra, match=r"agentgym_flow\[sokoban\]"):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingExtra, match=r"gym-sokoban is not installed\..*agentgym_flow\[sokoban\]"):
         SokobanEnv(backend="gym-sokoban")
     gym_sokoban.room_class.cache_clear()
 
