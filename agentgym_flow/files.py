@@ -24,7 +24,7 @@ def partial_of(path: Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let every `OSError` within name `path`: a full disk names nothing, and the partial file is none the user knows."""
+    """Let every `OSError` within name `path`: a full disk names nothing, and nobody knows the partial file."""
     try:
         yield
     except OSError as error:

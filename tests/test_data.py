@@ -127,12 +127,12 @@ def test_a_registry_that_cannot_be_read_says_so(empty_registry: Path) -> None:
         data.registered()
 
 
-def test_without_a_home_folder_the_error_names_the_variable(monkeypatch):
-    def no_home():
+def test_without_a_home_folder_the_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("AGENTGYM_FLOW_HOME", raising=False)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(BadData, match="export AGENTGYM_FLOW_HOME="):
-        registered()
+        data.registered()
