@@ -310,10 +310,15 @@ def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> s
 
 def check_positive(name: str, value: object) -> int:
     """Return `value` as a positive `int`. Raises `BadSetting` naming the setting."""
+    return check_integer(name, value, 1)
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return `value` as an `int` of at least `least`. Raises `BadSetting` naming the setting."""
     try:
         number = operator.index(cast("SupportsIndex", value))
     except TypeError:
-        number = 0
-    if isinstance(value, bool) or number < 1:
-        raise BadSetting(f"{name} must be an integer of at least 1, got {value!r}")
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise BadSetting(f"{name} must be an integer of at least {least}, got {value!r}")
     return number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agentgym_flow.core import check_positive
+from agentgym_flow.core import TextEnv, check_integer, check_positive
 from agentgym_flow.data import resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
@@ -148,15 +148,10 @@ def evaluate(
 
     What the policy and a reset raise passes through.
     """
-    check_positive("num_episodes", num_episodes)
-    if seed < 0:
-        raise BadSetting(f"seed must not be negative, got {seed}")
-    kwargs = {**(env_kwargs or {}), "split": split}
-    if kwargs.get("data") is not None:
-        kwargs["data"] = resolve(kwargs["data"])  # read and hashed once, not once per environment
-    first = make_text_env(env_id, **kwargs)
-    num_tasks = first.num_tasks
-    first.close()
+    num_episodes, seed = check_positive("num_episodes", num_episodes), check_integer("seed", seed, 0)
+    make_env = _maker(env_id, {**(env_kwargs or {}), "split": split})
+    with closing(make_env()) as env:
+        num_tasks = env.num_tasks
     starts = [Start(seed + i, i % num_tasks, i // num_tasks) for i in range(num_episodes)]
     with LogWriter(log, keep_finished=True) if log is not None else nullcontext() as writer:
         in_order = _InOrder(seed, writer)
@@ -168,12 +163,17 @@ def evaluate(
                 on_episode(episode)
 
         try:
-            episodes = rollout(
-                policy, lambda: make_text_env(env_id, **kwargs), starts, num_envs=num_envs, on_episode=finish
-            )
+            episodes = rollout(policy, make_env, starts, num_envs=num_envs, on_episode=finish)
         finally:
             in_order.flush()
     return Evaluation.of(episodes, policy.name), episodes
+
+
+def _maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], TextEnv]:
+    """Return what makes the environment; official data is read and hashed once, not once per environment."""
+    if kwargs.get("data") is not None:
+        kwargs = {**kwargs, "data": resolve(kwargs["data"])}
+    return lambda: make_text_env(env_id, **kwargs)
 
 
 class _InOrder:

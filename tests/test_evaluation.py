@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownSplit
+from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
 from agentgym_flow.evaluation import Evaluation, bootstrap, evaluate, paired_difference, wilson
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
 from agentgym_flow.replay import verify_log
@@ -134,7 +134,9 @@ class TestTasks:
             evaluate(RandomPolicy(), CAVE, split="vald")
         with pytest.raises(UnknownData):
             evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v0", env_kwargs={"data": "no-such-data"})
-        for settings in ({"num_episodes": 0}, {"seed": -1}, {"num_envs": 0}):
+        with pytest.raises(UnknownOption, match="Did you mean 'rooms'"):
+            evaluate(RandomPolicy(), CAVE, env_kwargs={"room": 3})
+        for settings in ({"num_episodes": 0}, {"seed": -1}, {"seed": "3"}, {"num_envs": 0}):
             with pytest.raises(BadSetting, match=next(iter(settings))):
                 evaluate(RandomPolicy(), CAVE, **settings)  # type: ignore[arg-type]
 

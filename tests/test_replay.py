@@ -180,13 +180,26 @@ class TestDivergence:
         )
 
     @staticmethod
+    def test_a_constructor_that_breaks_is_the_logs_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+        line = logged(random_cave())
+
+        def broken(self: CaveEnv, **settings: Any) -> None:
+            raise ZeroDivisionError("nothing to divide by")
+
+        monkeypatch.setattr(CaveEnv, "__init__", broken)
+        divergence = verify(line)
+        assert divergence is not None
+        assert f"cannot be made with {line.kwargs!r}" in str(divergence)
+        assert "nothing to divide by" in str(divergence)
+
+    @staticmethod
     @pytest.mark.parametrize(
         ("edit", "complaint"),
         [
             (lambda line: replace(line, env_id="example/Cavern-v0"), "Unknown environment"),
             (lambda line: replace(line, env_id="os:Cave-v0"), "Unknown environment"),
             (lambda line: replace(line, env_id="CartPole-v1"), "no text environment"),
-            (lambda line: replace(line, kwargs={"room": 5}), "cannot be made with {'room': 5}"),
+            (lambda line: replace(line, kwargs={"room": 5}), "Did you mean 'rooms'"),
             (lambda line: replace(line, kwargs={"rooms": 0}), "rooms must be an integer of at least 1"),
             (lambda line: replace(line, kwargs={"render_mode": "ansi"}), "kwargs must not hold 'render_mode'"),
             (lambda line: replace(line, kwargs={"data": "/dev/zero"}), "kwargs must not hold 'data'"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, cast
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.errors import UnknownEnvironment
+from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 
 
 def register_all() -> None:
@@ -24,8 +25,8 @@ def register_all() -> None:
 def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
     """Make a text environment by its id, without Gymnasium's checking wrappers, which double the time of a step.
 
-    Raises `UnknownEnvironment` when the id is not registered or is no text environment; what the constructor raises
-    passes through.
+    Raises `UnknownEnvironment` when the id is not registered or is no text environment, and `UnknownOption` for an
+    argument that the environment does not take; what the constructor raises passes through.
     """
     # Only registered ids: `gym.make("module:Name-v0")` would import any module that a log or a form names.
     if env_id not in gym.registry:
@@ -36,4 +37,9 @@ def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
     kind = load_env_creator(creator) if isinstance(creator, str) else creator
     if not (isinstance(kind, type) and issubclass(kind, TextEnv)):
         raise UnknownEnvironment(f"{env_id} is no text environment: its entry point is not a subclass of TextEnv")
+    parameters = inspect.signature(kind).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in () if takes_any else kwargs:
+        if name not in parameters:
+            raise UnknownOption.among(name, parameters)
     return cast("TextEnv", gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped)

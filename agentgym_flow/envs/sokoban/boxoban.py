@@ -43,7 +43,7 @@ def read_levels(path: str | os.PathLike[str]) -> list[Level]:
 
 def _read_file(file: Path) -> list[Level]:
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")  # some editors put a mark before the first line
     except OSError as error:
         raise BadLevel(f"{file}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

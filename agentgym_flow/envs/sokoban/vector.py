@@ -45,7 +45,6 @@ Floats = npt.NDArray[np.float64]
 FAST_INFO_KEYS = ("task", "success", "score", "action_valid", "boxes_on_target", "action_mask")
 """What the batch delivers in `info` unless told otherwise: everything that costs no Python per board."""
 
-
 _REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
 """Indexed by the change in boxes on targets: 0, 1, or -1, which is the last element."""
 

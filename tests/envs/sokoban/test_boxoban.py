@@ -85,3 +85,8 @@ def test_the_real_sample(sample_data: Path) -> None:
 def test_a_level_that_is_solved_from_the_start_is_refused_by_line(tmp_path: Path) -> None:
     with pytest.raises(BadLevel, match=r"levels\.txt: line 6: every box is on a target already"):
         read_levels(write(tmp_path, "; 0\n#####\n#@$.#\n#####\n; 1\n#####\n#@* #\n#####\n"))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_level(tmp_path: Path) -> None:
+    plain = read_levels(write(tmp_path, "; 0\n#####\n#@$.#\n#####\n"))
+    assert read_levels(write(tmp_path, "\ufeff; 0\n#####\n#@$.#\n#####\n")) == plain
