@@ -17,8 +17,11 @@ def partial_of(path: Path) -> Path:
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is a device or a pipe; name a file", str(path))
-    with naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, f"{path.parent} is a file, not a folder", str(path)) from None
     return path.with_name(path.name + ".partial")
 
 

@@ -453,6 +453,12 @@ class TestOpenAI:
             OpenAIPolicy("m", "http://127.0.0.1:9", "agentgym_flow/Nothing-v0")
 
     @staticmethod
+    @pytest.mark.parametrize("url", ["here", "ftp://x/v1", "http://", "http://[::1", "http://x:99999", "http://a b/v1"])
+    def test_a_url_that_is_none_is_refused(url: str) -> None:
+        with pytest.raises(BadSetting, match="is no address of a server"):
+            make_policy(f"openai:m@{url}", CAVE)
+
+    @staticmethod
     def test_a_setting_that_does_not_exist_is_answered_with_the_closest() -> None:
         with pytest.raises(UnknownOption, match=r"'temprature'\. Did you mean 'temperature'"):
             make_policy("openai:m@http://127.0.0.1:9", CAVE, temprature=1)

@@ -20,6 +20,7 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy
 from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.policies import Move, Policy, View, make_policy
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 
 
 def evaluate(
@@ -68,7 +69,7 @@ def evaluate(
     _show(result, log, as_json)
     if stopped:
         note = "short ones finish first, so the figures lean to them"
-        stderr().print(f"stopped after {len(live.finished)} of {episodes} episodes; {note}")
+        stderr().print(f"stopped after {len(live.finished)} of {episodes} episodes; {note}", soft_wrap=True)
         raise typer.Exit(130)
 
 
@@ -89,17 +90,29 @@ def _code_of(policy: str) -> Iterator[None]:
 
 
 class _Watched:
-    """A policy whose own exceptions are explained."""
+    """A policy whose own exceptions are explained, and that is stopped when its server answers nothing at the start.
+
+    In the middle of a run a failed request is data; at the start it is a wrong URL, name or key.
+    """
 
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
         self._policy = policy
         self._description = description
+        self._began = False
 
     def act(self, views: Sequence[View]) -> Sequence[Move]:
-        """Return the moves of the policy."""
+        """Return the moves of the policy. Raises `BadPolicy` as the class says."""
         with _code_of(self._description):
-            return self._policy.act(views)
+            moves = self._policy.act(views)
+        if not self._began:
+            self._began = True
+            failures = [view.episode.meta.get(FAILED_REQUESTS) for view in views]
+            if all(failures):
+                kinds = ", ".join(sorted({failure[0]["failure"] for failure in failures if failure}))
+                advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
+                raise BadPolicy(f"policy {self._description!r} got no answer at all ({kinds}); {advice}")
+        return moves
 
 
 class _Live:

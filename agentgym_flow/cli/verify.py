@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -47,11 +50,23 @@ def verify(
         typer.echo(json.dumps({"ok": verdict.ok, **asdict(verdict)}, indent=1))
     else:
         console = stdout()
-        problems = verdict.problems()
-        for problem in problems[:_SHOWN]:
-            console.print("[red]differs[/]", printed(problem), soft_wrap=True)
-        if len(problems) > _SHOWN:
-            console.print(f"... and {len(problems) - _SHOWN} more; --json has them all")
+        alike = _alike(verdict.problems())
+        for problem, more in alike[:_SHOWN]:
+            rest = f" (and {more} more like it)" if more else ""
+            console.print("[red]differs[/]", printed(problem + rest), soft_wrap=True)
+        if len(alike) > _SHOWN:
+            console.print(f"... and {len(alike) - _SHOWN} more; --json has them all")
         console.print("[green]verified:[/]" if verdict.ok else "[bold red]not verified:[/]", printed(str(verdict)))
     if not verdict.ok:
         raise typer.Exit(1)
+
+
+def _alike(problems: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the first of all problems that differ in their line numbers only, and how many more there are of it."""
+    first: dict[str, str] = {}
+    count: Counter[str] = Counter()
+    for problem in problems:
+        kind = re.sub(r"\bline \d+", "line", problem)
+        first.setdefault(kind, problem)
+        count[kind] += 1
+    return [(problem, count[kind] - 1) for kind, problem in first.items()]

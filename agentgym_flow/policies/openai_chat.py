@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, MissingExtra
@@ -40,7 +42,7 @@ class OpenAIPolicy:
 
     Raises:
         MissingExtra: the `openai` package is not installed.
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of its range, or the URL is none.
         UnknownEnvironment, UnknownProfile: there is no such environment or profile.
     """
 
@@ -69,7 +71,7 @@ class OpenAIPolicy:
         self.temperature = temperature
         self.max_tokens = check_positive("max_tokens", max_tokens)
         self.concurrency = check_positive("concurrency", concurrency)
-        self._client = _client(url, timeout, max_retries)
+        self._client = _client(_checked_url(url), timeout, max_retries)
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view; up to `concurrency` requests run at a time."""
@@ -106,6 +108,17 @@ class OpenAIPolicy:
 
 class MalformedAnswer(Exception):
     """The server's answer is no chat completion."""
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url)
+    except ValueError:  # an unclosed bracket, a port that is none
+        good = False
+    if not good:
+        raise BadSetting(f"{url!r} is no address of a server; it should look like http://localhost:8000/v1")
+    return url
 
 
 def _is_number(value: object) -> bool:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,18 @@ def test_verify_of_something_else_is_bad_input_in_one_line(run, content):
     assert result.stderr.startswith("error: other.jsonl holds no episode that can be read. ")
     assert result.stderr.count("\n") == 1
     assert "\x1b" not in result.stderr
+
+
+def test_verify_says_once_what_is_wrong_with_every_line(run):
+    run("demo")
+    log = Path("demo.jsonl")
+    log.write_text(log.read_text().replace('"split":"train"', '"split":"trian"'))
+    result = run("verify", "demo.jsonl")
+    assert result.exit_code == 1
+    assert result.stdout.count("Did you mean 'train'?") == 1
+    assert "line 1, start: " in result.stdout
+    assert "(and 7 more like it)" in result.stdout
+    assert len(json.loads(run("verify", "demo.jsonl", "--json").stdout)["divergences"]) == 8
 
 
 def test_a_folder_is_no_log(run):
@@ -294,6 +307,18 @@ def test_a_policy_that_fails_is_one_line_that_names_its_own(run, tmp_path, code,
     assert re.search(r"no \[bold\]luck|no_such_module_here|invalid syntax", result.stderr)
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.glob("run.jsonl*"))
+
+
+def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_path):
+    pytest.importorskip("openai")
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        policy = f"openai:m@http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        arguments = ["--policy-arg", "max_retries=0", "--episodes", 3, "--log", "run.jsonl"]
+        result = run("evaluate", "Sokoban-v0", "--policy", policy, *arguments)
+    assert result.exit_code == 2
+    assert "got no answer at all (APIConnectionError)" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_text_arguments_are_taken_as_they_stand():
