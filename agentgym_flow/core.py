@@ -187,6 +187,7 @@ class TextEnv(gym.Env[str, str]):
         chosen = check_options(options, self.reset_options)
         self.task, bits = choose_task(self.np_random, seed, chosen.get("task"), self.num_tasks, self.split)
         self.steps = 0
+        self._playing = False  # should the start fail, nothing goes on half old and half new
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
         self._playing = True
         return observation, self._info(True)

@@ -255,3 +255,20 @@ def test_words_of_the_wrong_type() -> None:
         DiceEnv(split=["test"])  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="options must be a dictionary"):
         DiceEnv().reset(options=["task"])  # type: ignore[arg-type]
+
+
+def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = DiceEnv()
+    env.reset(seed=0)
+
+    def fail(self: DiceEnv, *start: object) -> str:
+        raise RuntimeError("the dice are lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiceEnv, "_begin", fail)
+        with pytest.raises(RuntimeError, match="lost"):
+            env.reset(seed=1)
+    with pytest.raises(ResetNeeded):
+        env.step("1")
+    env.reset(seed=0)
+    env.step("1")

@@ -156,6 +156,7 @@ class SokobanGridEnv(gym.Env[Grid, int]):
         super().reset(seed=seed)
         fixed = check_options(options, RESET_OPTIONS).get("task")
         self.task, _ = choose_task(self.np_random, seed, fixed, self.num_tasks, self._source.split)
+        self._playing = False  # should the start fail, nothing goes on half old and half new
         level = self._source.level(self.task)
         self.task_key = self._source.task_key(level)
         self._game = Game(level, self._backend)
