@@ -227,13 +227,12 @@ class LogWriter:
     """Writes a log line by line into `<path>.partial` and gives it its name when all is written.
 
     A context manager. When it is left by an error, the partial file is removed; when it is left by Ctrl-C, the episodes
-    written so far are kept under the log's name. `OSError` of the file itself (a full disk, a missing folder) passes
-    through, and nothing is kept.
+    written so far, if there are any, are kept under the log's name. `OSError` of the file itself (a full disk, a
+    missing folder) passes through, and nothing is kept.
 
     Args:
         path: where the log will be.
-        keep_finished: also keep the episodes written so far, if there are any, when something else than the file fails:
-            for episodes that took long to play.
+        keep_finished: also keep them when something else than the file fails: for episodes that took long to play.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep_finished: bool = False) -> None:
@@ -276,9 +275,8 @@ class LogWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        keep = not self._failed and (
-            kind is None or issubclass(kind, KeyboardInterrupt) or (self._keep_finished and self._written > 0)
-        )
+        cut_short = self._written > 0 and (self._keep_finished or kind is KeyboardInterrupt)
+        keep = not self._failed and (kind is None or cut_short)
         assert self._partial is not None  # __enter__ chose it
         try:
             with naming(self.path):

@@ -137,16 +137,14 @@ def evaluate(
         seed: the seed of the first episode; not negative.
         env_kwargs: other arguments of the environment.
         num_envs: the largest number of episodes under way; changes nothing but time.
-        log: where to write the episode log, one line per episode in the order of seeds. It appears when all is done.
-            After Ctrl-C, or when the policy or a reset raises, it holds the episodes that had finished.
+        log: where to write the episode log, one line per episode in the order of seeds, when all is done; after Ctrl-C,
+            or when the policy or a reset raises, it holds the episodes that had finished.
         on_episode: called with every finished episode at once (for a progress bar).
 
     Raises:
         UnknownEnvironment: the id is not registered; and what the environment's constructor raises.
         BadSetting: a number is out of range.
-        OSError: the log cannot be written; nothing is left of it.
-
-    What the policy and a reset raise passes through.
+        OSError: the log cannot be written; nothing is left of it. What the policy and a reset raise passes through.
     """
     num_episodes, seed = check_positive("num_episodes", num_episodes), check_integer("seed", seed, 0)
     make_env = _maker(env_id, {**(env_kwargs or {}), "split": split})

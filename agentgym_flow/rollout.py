@@ -55,8 +55,7 @@ def rollout(
         make_env: makes one environment (wrappers are looked through: native rewards are recorded).
         starts: the beginnings, in order.
         num_envs: the largest number of episodes under way.
-        on_episode: called with every finished episode at once, in order of finishing. After Ctrl-C it has seen all
-            that finished.
+        on_episode: called with every finished episode at once, in order of finishing; also of those before a Ctrl-C.
         stop: asked after every step that did not end the episode; true cuts the episode short (neither terminated
             nor truncated).
 

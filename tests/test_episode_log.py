@@ -226,6 +226,16 @@ class TestHalfWritten:
         assert len(list(read_log(tmp_path / name))) == 1
 
     @staticmethod
+    def test_ctrl_c_before_anything_is_finished_leaves_the_older_log(path: Path) -> None:
+        write_log(path, episodes())
+        before = path.read_bytes()
+        writer = LogWriter(path, keep_finished=True)
+        with pytest.raises(KeyboardInterrupt), writer:
+            raise KeyboardInterrupt
+        assert path.read_bytes() == before
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+    @staticmethod
     @pytest.mark.parametrize("room", [0, 100, 4000])
     def test_what_is_finished_is_not_kept_on_a_full_disk(
         room: int, path: Path, monkeypatch: pytest.MonkeyPatch
