@@ -17,6 +17,9 @@ except ImportError:  # Windows: lines are read instead of keys
 AVAILABLE = termios is not None
 """Whether this system can hand out single keys."""
 
+END_OF_INPUT = "\x04"
+"""Ctrl-D: a terminal that delivers single keys delivers it as a key."""
+
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
 

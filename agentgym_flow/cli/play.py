@@ -17,6 +17,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Recorder, Turn
 from agentgym_flow.episode_log import write_log
+from agentgym_flow.files import partial_of
 
 QUIT = "q"
 _CONTRACT = frozenset(
@@ -45,6 +46,8 @@ def play(
     commands: Annotated[bool, typer.Option("--commands", help="Type whole commands even where keys would do.")] = False,
 ) -> None:
     """Play one episode yourself: by arrow keys or first letters where the actions allow it, else by typing; q quits."""
+    if log is not None:
+        partial_of(log)  # a game is not to be lost to a name that no file can have
     env_id = environments.full_id(env)
     made = make_text_env(env_id, split=split, **environments.env_settings(env_id, env_arg))
     recorder = Recorder(made)
@@ -54,7 +57,7 @@ def play(
     console.print(Text.assemble(("Task ", "dim"), str(episode.task), ("  goal ", "dim"), printed(episode.goal)))
     bindings = key_bindings(recorder.info)
     try:
-        if bindings and not commands and keys.AVAILABLE and interactive():
+        if bindings and not commands and keys.AVAILABLE and interactive() and not console.is_dumb_terminal:
             _play_by_keys(recorder, bindings, console)
         else:
             _play_by_lines(recorder, console)
@@ -87,7 +90,7 @@ def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Cons
         while not recorder.done:
             live.update(Group(_scene(recorder, last), Text(help_line, "dim")), refresh=True)
             key = keys.read_key()
-            if key in (QUIT, ""):
+            if key in (QUIT, keys.END_OF_INPUT, ""):
                 break
             action = bindings.get(key) or bindings.get(key.lower())
             if action is not None:
@@ -137,7 +140,8 @@ def _scene(recorder: Recorder, last: Turn | None) -> RenderableType:
 def _ending(recorder: Recorder) -> Text:
     episode = recorder.episode
     assert episode is not None  # reset() comes before
-    steps = f"{len(episode.turns)} steps, return {episode.total_reward:.1f}, score {episode.score:g}"
+    count = len(episode.turns)
+    steps = f"{count} step{'' if count == 1 else 's'}, return {episode.total_reward:.1f}, score {episode.score:g}"
     if episode.success:
         return Text.assemble(("Success", "bold green"), f": {steps}")
     if episode.terminated:

@@ -41,8 +41,15 @@ def test_typed_commands_win_and_the_log_verifies(tmp_path):
 def test_leaving_keeps_what_was_played(tmp_path, lines):
     log = tmp_path / "mine.jsonl"
     result = play("--log", str(log), lines=lines)
-    assert "Left: 1 steps" in result.stdout
+    assert "Left: 1 step," in result.stdout
     assert next(read_log(log)).actions == ["right"]
+
+
+def test_a_log_that_cannot_be_is_refused_before_the_game(tmp_path):
+    result = play("--log", str(tmp_path), lines="right\nq\n")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "is a folder; name a file in it" in result.stderr
 
 
 def test_leaving_before_the_first_step_writes_no_log(tmp_path):
@@ -82,11 +89,11 @@ def test_keys_are_offered_where_a_letter_says_it_all(actions, templates, expecte
 class Terminal:
     """The program in a pseudo-terminal, seen from the keyboard."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, term: str = "xterm-256color") -> None:
         pty = pytest.importorskip("pty")
         self._master, slave = pty.openpty()
         command = [sys.executable, "-c", "from agentgym_flow.cli import main; main()", *arguments]
-        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        environment = os.environ | {"TERM": term, "COLUMNS": "100", "LINES": "40"}
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
         )
@@ -127,6 +134,24 @@ def test_keys_in_a_real_terminal_win_a_level(tmp_path: Path):
     assert terminal.close() == 0
     assert "\x1b[1;34m" in terminal.seen or "\x1b[1;94m" in terminal.seen  # the player's colour
     assert next(read_log(log)).actions == ["right"] * 3
+
+
+def test_ctrl_d_in_a_real_terminal_leaves():
+    terminal = Terminal("play", "Sokoban-v0", "--env-arg", f"level={LEVEL}")
+    terminal.wait_for("q quits")
+    terminal.press(b"l\x04")
+    terminal.wait_for("Left")
+    assert terminal.close() == 0
+
+
+def test_a_terminal_that_cannot_redraw_reads_lines():
+    terminal = Terminal("play", "Sokoban-v0", "--env-arg", f"level={LEVEL}", term="dumb")
+    terminal.wait_for("up | down | left | right | q quits")
+    terminal.press(b"left\n")
+    terminal.wait_for("left (-0.1)")
+    terminal.press(b"q\n")
+    terminal.wait_for("Left")
+    assert terminal.close() == 0
 
 
 def test_ctrl_c_in_a_real_terminal_restores_it_keeps_the_log_and_exits_with_130(tmp_path: Path):
