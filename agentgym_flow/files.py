@@ -11,12 +11,15 @@ from pathlib import Path
 def partial_of(path: Path) -> Path:
     """Return the name under which `path` is written until it is whole; the folder is made if it is not there.
 
-    Raises `OSError` when `path` is something other than a file: renaming would put a file in place of a device.
+    Raises `OSError` when `path` is something other than a file: renaming would put a file in place of a device or of a
+    link (`/dev/stdout` is one).
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is a device or a pipe; name a file", str(path))
+    if path.is_symlink():
+        raise OSError(errno.EINVAL, "is a link; name the file itself", str(path))
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,6 +36,16 @@ def test_a_device_or_pipe_is_never_replaced(through_a_link: bool, tmp_path: Path
     assert caught.value.filename == str(path)
 
 
+def test_a_link_is_never_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    for target in ("file", "nothing"):
+        link.unlink(missing_ok=True)
+        (tmp_path / "file").write_text("")
+        link.symlink_to(target)
+        with pytest.raises(OSError, match="is a link; name the file itself"):
+            partial_of(link)
+
+
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
     with pytest.raises(NotADirectoryError, match="taken is a file, not a folder") as caught:

@@ -66,6 +66,11 @@ def evaluate(
             if not live.finished:
                 raise
             stopped, result = True, Evaluation.of(live.finished, player.name)
+        except BadPolicy:
+            if log is not None and live.finished:
+                kept = f"the log {log} holds the {len(live.finished)} episodes that had finished"
+                stderr().print(printed(kept), soft_wrap=True)
+            raise
     _show(result, log, as_json)
     if stopped:
         note = "short ones finish first, so the figures lean to them"

@@ -309,6 +309,22 @@ def test_a_policy_that_fails_is_one_line_that_names_its_own(run, tmp_path, code,
     assert not list(tmp_path.glob("run.jsonl*"))
 
 
+def test_what_had_finished_before_a_policy_failed_is_kept_and_named(run, tmp_path):
+    (tmp_path / "late.py").write_text(
+        "calls = 0\n"
+        "def act(views):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    if calls > 30: raise ValueError('late')\n"
+        "    return [view.env.expert_action() for view in views]\n"
+    )
+    arguments = ["--policy", "late:act", "--episodes", 50, "--num-envs", 4, "--log", "run.jsonl"]
+    result = run("evaluate", "Sokoban-v0", *arguments)
+    count = len(list(read_log("run.jsonl")))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"the log run.jsonl holds the {count} episodes that had finished\nerror: policy ")
+
+
 def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_path):
     pytest.importorskip("openai")
     with socket.socket() as taken:  # bound, and nobody listens
