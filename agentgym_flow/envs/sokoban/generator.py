@@ -112,7 +112,7 @@ def generate(settings: LevelSettings, stream: Stream, accept: Callable[[bytes], 
         if len(layers) - 1 > deepest:
             starts = (depth for depth, layer in enumerate(layers) for boxes, _ in layer if not boxes & targets)
             deepest = max(deepest, *starts, 0)
-    raise BadSetting(_advice(settings, deepest))
+    raise BadSetting(_advice(settings, deepest, accept is None))
 
 
 @lru_cache(maxsize=64)
@@ -215,12 +215,16 @@ class _Room:
 _FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
 
 
-def _advice(settings: LevelSettings, deepest: int) -> str:
+def _advice(settings: LevelSettings, deepest: int, any_split: bool) -> str:
+    """Return why no level was found, in words that name the settings to change."""
     height, width = settings.size
-    pushes, moves = settings.min_pushes, settings.move_limit
-    what = f"no level of {height}x{width} with {settings.boxes} boxes in {MAX_ROOMS} rooms"
+    boxes = f"{settings.boxes} box{'es' if settings.boxes > 1 else ''}"
+    what = f"no level of {height}x{width} with {boxes} in {MAX_ROOMS} rooms"
     if deepest == 0:
         return f"{what}: the rooms are too small; raise size or lower boxes"
+    pushes, moves = settings.min_pushes, settings.move_limit
     if deepest < pushes:
         return f"{what}: the hardest needs {deepest} pushes; lower min_pushes (now {pushes}) or raise size"
-    return f"{what} was accepted with a plan so short: raise max_moves (now {moves}) or lower min_pushes (now {pushes})"
+    wanted = f"a plan of at most {moves} moves" + ("" if any_split else " on a board of this split")
+    more = "size" if settings.max_moves is None else f"max_moves (now {moves})"
+    return f"{what} has {wanted}: raise {more} or lower min_pushes (now {pushes})"

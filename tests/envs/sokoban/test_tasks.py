@@ -22,7 +22,7 @@ from agentgym_flow.envs.sokoban.tasks import (
     split_of,
     task_level,
 )
-from agentgym_flow.errors import UnknownSplit, UnknownTask
+from agentgym_flow.errors import BadSetting, UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream
 
 SPLITS = ("train", "valid", "test")
@@ -193,6 +193,17 @@ def test_the_default_limit_spelt_out_is_the_same_setting() -> None:
 def test_how_many_levels_of_a_split_are_distinct(setting: LevelSettings, split: str, distinct: int) -> None:
     """The manual states these figures: levels are drawn independently, and small boards have few."""
     assert len({task_level(setting, split, task) for task in range(num_tasks(split))}) == distinct
+
+
+def test_a_board_so_small_that_one_split_has_it_all() -> None:
+    """There is a single board of 3x5, up to symmetry, and the hash gives it to one split."""
+    tiny = LevelSettings(size=(3, 5))
+    level = generate(tiny, Stream("tiny"))
+    owner = split_of(level.height, level.width, level.cells)
+    assert task_level(tiny, owner, 0).targets
+    for split in set(SPLITS) - {owner}:
+        with pytest.raises(BadSetting, match="on a board of this split: raise size"):
+            task_level(tiny, split, 0)
 
 
 def test_unknown_split_and_task() -> None:
