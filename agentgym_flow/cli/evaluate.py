@@ -68,14 +68,17 @@ def evaluate(
             stopped, result = True, Evaluation.of(live.finished, player.name)
         except BadPolicy:
             if log is not None and live.finished:
-                kept = f"the log {log} holds the {len(live.finished)} episodes that had finished"
-                stderr().print(printed(kept), soft_wrap=True)
+                _note(f"the log {log} holds the {len(live.finished)} episodes that had finished")
             raise
     _show(result, log, as_json)
     if stopped:
-        note = "short ones finish first, so the figures lean to them"
-        stderr().print(f"stopped after {len(live.finished)} of {episodes} episodes; {note}", soft_wrap=True)
+        lean = "short ones finish first, so the figures lean to them"
+        _note(f"stopped after {len(live.finished)} of {episodes} episodes; {lean}")
         raise typer.Exit(130)
+
+
+def _note(text: str) -> None:
+    stderr().print(printed(text), soft_wrap=True)
 
 
 @contextmanager
