@@ -39,7 +39,8 @@ def home() -> Path:
     try:
         return (Path(base) if base else Path.home() / ".local" / "share") / "agentgym_flow"
     except RuntimeError:
-        raise BadData("this user has no home folder; name one for the registry: export AGENTGYM_FLOW_HOME=...") from None
+        remedy = "export AGENTGYM_FLOW_HOME=..."
+        raise BadData(f"this user has no home folder; name one for the registry: {remedy}") from None
 
 
 def content_digest(path: str | os.PathLike[str]) -> str:
