@@ -136,15 +136,3 @@ def test_without_a_home_folder_the_error_names_the_variable(monkeypatch: pytest.
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(BadData, match="export AGENTGYM_FLOW_HOME="):
         data.registered()
-
-
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AGENTGYM_FLOW_HOME", "XDG_DATA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    with pytest.raises(BadData, match="export AGENTGYM_FLOW_HOME"):
-        data.home()
