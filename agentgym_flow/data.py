@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_flow.errors import BadData, UnknownData
+from agentgym_flow.files import whole
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -91,14 +92,8 @@ def add(name: str, path: str | os.PathLike[str]) -> DataSet:
         raise BadData(f"{name!r} cannot name a data set: use letters, digits, '.', '_' and '-', at most 64")
     found = DataSet(name, Path(path).resolve(), content_digest(path))
     rows = {d.name: {"path": str(d.path), "sha256": d.sha256} for d in [*registered(), found]}
-    folder = home()
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / "data.json.partial"
-    try:
+    with whole((home() / "data.json").resolve()) as partial:  # the registry may be a link into somebody's settings
         partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
-        partial.replace(folder / "data.json")
-    finally:
-        partial.unlink(missing_ok=True)
     return found
 
 

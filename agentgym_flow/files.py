@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,3 +37,19 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give the name to write a file under; it gets the name `path` when the block ends, and is removed on an error.
+
+    The name is the process's own, so that two programs can write one file: the later one wins, whole. Raises `OSError`
+    naming `path` when it cannot be written; see `partial_of` for what is refused.
+    """
+    partial = partial_of(path).with_suffix(f".{os.getpid()}.partial")
+    try:
+        with naming(path):
+            yield partial
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -136,3 +136,13 @@ def test_without_a_home_folder_the_error_names_the_variable(monkeypatch: pytest.
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(BadData, match="export AGENTGYM_FLOW_HOME="):
         data.registered()
+
+
+def test_a_registry_that_is_a_link_stays_one(tmp_path: Path, empty_registry: Path) -> None:
+    empty_registry.mkdir()
+    (tmp_path / "settings.json").write_text("{}")
+    (empty_registry / "data.json").symlink_to(tmp_path / "settings.json")
+    (tmp_path / "levels").write_text("content")
+    data.add("levels", tmp_path / "levels")
+    assert (empty_registry / "data.json").is_symlink()
+    assert "levels" in (tmp_path / "settings.json").read_text()

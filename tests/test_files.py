@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.files import naming, partial_of
+from agentgym_flow.files import naming, partial_of, whole
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:
@@ -57,3 +57,41 @@ def test_an_error_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught, naming(tmp_path / "e.jsonl"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.filename == str(tmp_path / "e.jsonl")
+
+
+def test_a_file_written_whole_appears_at_the_end_and_replaces_the_older_one(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "summary.json"
+    for text in ("old", "new"):
+        with whole(path) as partial:
+            partial.write_text(text)
+            assert partial.parent == path.parent
+            assert not path.exists() or path.read_text() == "old"
+        assert path.read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("why"), OSError(errno.ENOSPC, "No space left")])
+def test_a_file_that_is_not_finished_leaves_the_older_one(error: BaseException, tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text("old")
+
+    def write_half() -> None:
+        with whole(path) as partial:
+            partial.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        write_half()
+    assert getattr(error, "filename", str(path)) == str(path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "graph.json"
+    with whole(path) as first:
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        with whole(path) as second:
+            first.write_text("first")
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.files import naming, partial_of
+from agentgym_flow.files import whole
 from agentgym_flow.report import curves as chart_curves
 from agentgym_flow.report import graph as state_graph
 from agentgym_flow.report import player
@@ -54,13 +54,8 @@ def write_report(
     """
     target = Path(path)
     page = render_report(title=title, summary=summary, curves=curves, groups=groups, episodes=episodes, gamma=gamma)
-    partial = partial_of(target)
-    try:
-        with naming(target):
-            partial.write_text(page, "utf-8", newline="\n")
-            partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole(target) as partial:
+        partial.write_text(page, "utf-8", newline="\n")
     return target
 
 

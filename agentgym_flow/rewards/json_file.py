@@ -1,4 +1,4 @@
-"""State graphs on disk: compact JSON, written next to its place and then renamed, so that it is whole or not there."""
+"""State graphs on disk: compact JSON, whole or not there."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.errors import BadData
+from agentgym_flow.files import whole
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` to `path`. `OSError` (a full disk, a missing folder) passes through; nothing new is left."""
-    place = Path(path)
-    partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
-    try:
+    """Write `value` to `path`; its folder is made. `OSError` (a full disk) passes through; nothing new is left."""
+    with whole(Path(path)) as partial:
         partial.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", "ascii")
-        partial.replace(place)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:

@@ -20,6 +20,7 @@ from trl import GRPOConfig, TrlParser
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.files import whole
 
 
 @dataclass
@@ -232,10 +233,9 @@ def resolved(configs: Configs) -> dict[str, Any]:
 
 
 def write_config(path: Path, configs: Configs) -> None:
-    """Write `resolved(configs)` as YAML, by way of a partial file."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
-    partial.replace(path)
+    """Write `resolved(configs)` as YAML."""
+    with whole(path) as partial:
+        partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
 
 
 def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.evaluation import Difference, Evaluation, paired_difference
+from agentgym_flow.files import whole
 from agentgym_flow.report import Curve, write_report
 from agentgym_flow.training.examine import Examination
 from agentgym_flow.training.run import RunFolder
@@ -58,9 +59,8 @@ def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
     axes.set(xlabel=curves[0].x_label, ylabel=curves[0].y_label, title=title, ylim=(0, 1))
     axes.grid(alpha=0.3)
     axes.legend()
-    partial = path.with_name(path.name + ".partial")
-    figure.savefig(partial, format="png", dpi=120)
-    partial.replace(path)
+    with whole(path) as partial:
+        figure.savefig(partial, format="png", dpi=120)
 
 
 def most_telling(groups: Sequence[Group]) -> Group:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.files import whole
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
@@ -50,10 +51,9 @@ class RunFolder:
 
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
         """Write `summary.json`: the status and the results so far."""
-        partial = self.path / "summary.json.partial"
         text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
-        partial.write_text(text + "\n", "utf-8")
-        partial.replace(self.path / "summary.json")
+        with whole(self.path / "summary.json") as partial:
+            partial.write_text(text + "\n", "utf-8")
 
     def contents(self) -> dict[str, Path]:
         """Return what a person will look for, by name."""
