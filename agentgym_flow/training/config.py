@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +102,41 @@ class WarmStartConfig:
             _at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
 
 
+NOT_USED = (
+    "beta",
+    "cache_implementation",
+    "chat_template_kwargs",
+    "eval_strategy",
+    "generation_kwargs",
+    "log_completions",
+    "mask_truncated_completions",
+    "min_p",
+    "model_init_kwargs",
+    "multi_objective_aggregation",
+    "repetition_penalty",
+    "resume_from_checkpoint",
+    "reward_weights",
+    "scale_rewards",
+    "sync_ref_model",
+    "top_k",
+    "top_p",
+    "use_transformers_continuous_batching",
+    "use_vllm",
+)
+"""Settings of TRL for parts of it that are replaced here (its sampling, rewards and reference model): refused."""
+
+LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows"}
+"""TRL's losses that padding rows cannot reach, and what each is a mean over: all turns, or the rows trained on."""
+
+
 @dataclass
 class AgentConfig(GRPOConfig):  # type: ignore[misc]
     """TRL's settings with defaults for agents, and what agents need beside them.
 
     Of TRL's names: `num_generations` is the size of a group; `per_device_train_batch_size` times `steps_per_generation`
     is the number of episodes per batch and process; `steps_per_generation` is the number of minibatches; `max_steps`
-    counts minibatches; `max_completion_length` is the longest answer of one turn.
+    counts optimizer steps, one per `gradient_accumulation_steps` minibatches; `max_completion_length` is the longest
+    answer of one turn.
 
     Attributes:
         credit: the function that turns a batch of groups into advantages, one of `agentgym_flow.rewards.CREDIT`.
@@ -117,9 +145,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             for AdamW alone.
         final_lr_ratio: what the linear schedule ends at, as a share of the full step.
         merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
-            prompts repeat.
-        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus; sums
-            are divided by the number of all turns either way.
+            prompts repeat. The entropy bonus is then divided as the objective is, by the turns of the whole batch;
+            TRL's own, without merging, is a mean over each minibatch.
+        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus; the
+            objective is divided by the number of all turns either way.
         stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
             episodes. Evaluation never stops early.
         num_envs: environments running at a time while collecting.
@@ -147,6 +176,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     def __post_init__(self) -> None:
         self.credit_settings = _mapping("credit_settings", self.credit_settings)
         _at_least("num_envs", self.num_envs, 1)
+        self._check_used()
         if self.final_lr_ratio and self.lr_scheduler_type != "linear":
             raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
         if self.merge_prompts and self.max_completion_length == 1:
@@ -161,16 +191,26 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         """The keyword arguments of the credit function as a mapping."""
         return _mapping("credit_settings", self.credit_settings)
 
+    def _check_used(self) -> None:
+        for setting in fields(self):
+            if setting.name in NOT_USED and getattr(self, setting.name) != setting.default:
+                raise BadSetting(f"{setting.name} belongs to a part of TRL that is not used here: leave it out")
+        if self.loss_type not in LOSS_TYPES:
+            raise UnknownOption.among(self.loss_type, LOSS_TYPES, "These are the losses that padding cannot change.")
+        if self.drop_zero_advantages and LOSS_TYPES[self.loss_type] == "rows":
+            raise BadSetting(
+                f"drop_zero_advantages would change the scale of loss_type {self.loss_type!r}, a mean over rows: use "
+                "dapo, or keep all rows"
+            )
+
     def _check_mergeable(self) -> None:
         needed = {
             "loss_type": "dapo",
             "importance_sampling_level": "token",
-            "beta": 0.0,
             "delta": None,
             "top_entropy_quantile": 1.0,
             "off_policy_mask_threshold": None,
             "use_adaptive_entropy": False,
-            "use_vllm": False,
         }
         for name, value in needed.items():
             if getattr(self, name) != value:
@@ -196,6 +236,8 @@ def parse_configs(arguments: Sequence[str] | None = None) -> Configs:
         raise
     except (ValueError, OSError, yaml.YAMLError) as error:
         raise BadSetting(str(error)) from error
+    except TypeError as error:
+        raise BadSetting(f"a setting has a value of the wrong kind ({error})") from error
     return run, warm_start, agent
 
 
@@ -253,5 +295,5 @@ def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]
 
 
 def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise BadSetting(f"{name} must be at least {least}, got {value}")
+    if not isinstance(value, int) or value < least:
+        raise BadSetting(f"{name} must be a whole number, at least {least}, got {value!r}")

@@ -112,6 +112,68 @@ def test_episodes_can_stop_on_a_flag_of_info(make_trainer: Trainers, warm: tuple
         assert [e.success for e in long] == [e.success for e in short]
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"merge_prompts": False}, {"merge_prompts": False, "max_completion_length": 3}]
+)
+def test_before_the_first_update_every_ratio_is_one(
+    make_trainer: Trainers, warm: tuple[Any, Any], settings: dict[str, Any]
+) -> None:
+    # Old log-probabilities are exactly those of the policy that sampled, at its temperature: then the objective of a
+    # batch is the sum of its advantages.
+    trainer = make_trainer(model=warm, temperature=0.7, steps_per_generation=1, **settings)
+    trainer.current_gradient_accumulation_steps = 1
+    batch = trainer.make_batch(INPUTS)
+    tokens = sum(len(turn.completion_ids) for turn in turns_of(trainer))
+    if "tokens" in batch:
+        total = batch["positive"].sum() + batch["negative"].sum()
+    else:
+        total = (batch["advantages"] * batch["completion_mask"]).sum()
+        logps, _, _ = trainer._get_per_token_logps_and_entropies(
+            trainer.model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].shape[1],
+        )
+        present = batch["completion_mask"].bool()
+        torch.testing.assert_close(logps[present], batch["old_per_token_logps"][present], rtol=1e-4, atol=1e-5)
+        assert settings.get("max_completion_length", 1) == 1 or present.shape[1] > 1
+    torch.testing.assert_close(trainer.loss(trainer.model, batch).detach(), -total / tokens, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"num_iterations": 2, "max_steps": 8}, {"gradient_accumulation_steps": 2, "max_steps": 3}]
+)
+def test_a_batch_is_played_once_and_trained_on_in_minibatches(
+    make_trainer: Trainers, warm: tuple[Any, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(model=warm, **{"max_steps": 6, **settings})
+    make_batch, loss = trainer.make_batch, trainer.loss
+    played: list[list[int]] = []
+    seeds: list[int] = []
+    losses: list[int] = []
+
+    def batches(inputs: list[dict[str, Any]]) -> Any:
+        played.append([row["task"] for row in inputs])
+        batch = make_batch(inputs)
+        seeds.append(trainer.groups[0].episodes[0].seed)
+        losses.append(0)
+        return batch
+
+    def count(model: Any, batch: Any) -> torch.Tensor:
+        losses[-1] += 1
+        return loss(model, batch)
+
+    monkeypatch.setattr(trainer, "make_batch", batches)
+    monkeypatch.setattr(trainer, "loss", count)
+    trainer.train()
+    assert losses == [2 * settings.get("num_iterations", 1)] * len(played)
+    assert sum(losses) == trainer.args.max_steps * trainer.args.gradient_accumulation_steps
+    for tasks in played:  # 4 different tasks, the 4 attempts at each side by side
+        assert tasks == [task for task in tasks[::4] for _ in range(4)]
+        assert len(set(tasks)) == 4
+    assert len({tuple(tasks) for tasks in played}) == len(set(seeds)) == len(played) > 1
+
+
 @pytest.mark.parametrize("settings", [{}, {"merge_prompts": False}, {"muon_learning_rate": None}])
 def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[str, Any], profile: Any) -> None:
     from agentgym_flow.training.run import load_model
@@ -146,8 +208,21 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         ({"credit": "grpo", "credit_settings": {"gamma": 0.9}}, BadSetting, "has no setting 'gamma'"),
         ({"stop_when": "deadlocked"}, UnknownOption, "'deadlock'"),
         ({"final_lr_ratio": 0.1, "lr_scheduler_type": "cosine"}, BadSetting, "final_lr_ratio"),
-        ({"beta": 0.1}, BadSetting, "merge_prompts"),
         ({"loss_type": "cispo"}, BadSetting, "merge_prompts"),
+        ({"loss_type": "grpo", "merge_prompts": False}, UnknownOption, "padding cannot change"),
+        ({"loss_type": "bnpo", "merge_prompts": False, "drop_zero_advantages": True}, BadSetting, "change the scale"),
+        *(
+            ({name: value, "merge_prompts": False}, BadSetting, f"{name} belongs to a part of TRL that is not used")
+            for name, value in {
+                "beta": 0.1,
+                "use_vllm": True,
+                "top_p": 0.9,
+                "scale_rewards": "batch",
+                "log_completions": True,
+                "resume_from_checkpoint": "runs/run",
+                "eval_strategy": "steps",
+            }.items()
+        ),
         ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
         ({"num_envs": 0}, BadSetting, "num_envs"),
     ],
@@ -213,6 +288,6 @@ def test_moved_members_of_trl_are_named() -> None:
 
 def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trl", None)
-    monkeypatch.delitem(sys.modules, "agentgym_flow.training._trl")
+    monkeypatch.delitem(sys.modules, "agentgym_flow.training")
     with pytest.raises(MissingExtra, match=r"agentgym_flow\[train\]"):
-        importlib.import_module("agentgym_flow.training._trl")
+        importlib.import_module("agentgym_flow.training")

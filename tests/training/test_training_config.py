@@ -70,6 +70,8 @@ def test_the_quickstart_settings_can_be_read(root: Path, tmp_path: Path) -> None
         ("validations: -1", "validations"),
         ("num_generations: 3", "divisible"),
         ("credit_settings: [", "flow"),
+        ("threads: [1]", "threads must be a whole number"),
+        ("warm_start_noise: [1]", "wrong kind"),
     ],
 )
 def test_bad_files_are_refused(file: Path, key: str, message: str) -> None:
