@@ -30,6 +30,21 @@ MAX_PROMPTS = 1 << 17
 """Tokenised prompts are kept from batch to batch up to about this many."""
 
 
+def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: Profile, view: View) -> str:
+    """Return the text of a turn's prompt: the profile's chat if the tokenizer has a template, else its plain prompt."""
+    if tokenizer.chat_template is None:
+        return profile.prompt(view)
+    chat = tokenizer.apply_chat_template(profile.messages(view), tokenize=False, add_generation_prompt=True)
+    assert isinstance(chat, str)  # not tokenised
+    return chat
+
+
+def prompt_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Return the tokens of such a text."""
+    special = tokenizer.chat_template is None  # a chat template writes its own special tokens
+    return tuple(tokenizer(text, add_special_tokens=special).input_ids)
+
+
 @dataclass(frozen=True, slots=True)
 class _Next:
     """What the frozen model says about the next token after one prompt."""
@@ -114,18 +129,11 @@ class ModelPolicy:
             self.seconds += time.perf_counter() - started
 
     # ---------------------------------------------------------------- prompts
-    def _texts(self, views: Sequence[View]) -> list[str]:
-        if self.tokenizer.chat_template is None:
-            return [self.profile.prompt(view) for view in views]
-        render = self.tokenizer.apply_chat_template
-        return [render(self.profile.messages(v), tokenize=False, add_generation_prompt=True) for v in views]
-
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a prompt. Raises `BadSetting` when they are too many or some are unknown."""
         ids = self._ids.get(text)
         if ids is None:
-            special = self.tokenizer.chat_template is None  # a chat template writes its own special tokens
-            ids = tuple(self.tokenizer(text, add_special_tokens=special).input_ids)
+            ids = prompt_tokens(self.tokenizer, text)
             self._check_prompt(ids)
             self._ids[text] = ids
         return ids
@@ -147,7 +155,7 @@ class ModelPolicy:
     # ---------------------------------------------------------------- one token: a forward pass, shared by equal
     # prompts
     def _one_token(self, views: Sequence[View]) -> list[Move]:
-        texts = self._texts(views)
+        texts = [prompt_text(self.tokenizer, self.profile, view) for view in views]
         new = [text for text in dict.fromkeys(texts) if text not in self._next]
         if new:
             self._look_up(new)
@@ -187,7 +195,7 @@ class ModelPolicy:
 
     # ---------------------------------------------------------------- several tokens: generate
     def _generate(self, views: Sequence[View]) -> list[Move]:
-        prompts = [self.encode(text) for text in self._texts(views)]
+        prompts = [self.encode(prompt_text(self.tokenizer, self.profile, view)) for view in views]
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         longest = max(map(len, prompts))
         padded = [[pad] * (longest - len(ids)) + list(ids) for ids in prompts]

@@ -22,6 +22,7 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
+from agentgym_flow.training.policy import prompt_text, prompt_tokens
 from agentgym_flow.training.rows import Row, rows
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 class NoisyExpert:
     """Plays the expert's action, or with some probability a random valid one; records the tokens of what it played.
+
+    The prompts are those that a `ModelPolicy` will see; the answer is the action as it is, so the profile must take it.
 
     Args:
         tokenizer: turns prompts and actions into tokens.
@@ -45,13 +48,21 @@ class NoisyExpert:
         self.noise = noise
 
     def act(self, views: Sequence[View]) -> list[Move]:
-        """Return one move per view, each with the tokens of its prompt and of its action."""
+        """Return one move per view, each with the tokens of its prompt and of its action.
+
+        Raises `BadSetting` when the profile reads something else from an action than the action.
+        """
         return [self._move(view) for view in views]
 
     def _move(self, view: View) -> Move:
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
         action = view.env.sample_action(view.rng) if expert is None else expert
-        prompt = self.tokenizer(self.profile.prompt(view)).input_ids
+        if self.profile.parse(action) != action:
+            raise BadSetting(
+                f"profile {self.profile.name!r} does not take the bare action {action!r} for an answer, so there is "
+                "nothing to clone: set warm_start_levels to 0, or use another profile"
+            )
+        prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         answer = self.tokenizer(action, add_special_tokens=False).input_ids
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
         return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))

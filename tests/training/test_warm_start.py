@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import Profile, TextProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import WarmStartConfig
+from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import Row
 from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start
 
@@ -86,3 +87,19 @@ def test_too_many_levels_and_diverging_cloning_are_refused(
         model.transformer.wpe.weight.fill_(math.nan)
     with pytest.raises(TrainingFailed, match="learning rates"):
         clone(model, [Row([4], [5], [0.0], [1.0])], SMALL, pad=0)
+
+
+def test_cloning_shows_the_prompts_that_the_policy_will_see(
+    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+) -> None:
+    model, tokenizer = tiny
+    tokenizer.chat_template = "{{ messages[0].content }} go"
+    [shown] = rollout(NoisyExpert(tokenizer, profile, 0.0), make_env, [Start(0, 1)], stop=lambda view: True)
+    [seen] = rollout(ModelPolicy(model, tokenizer, profile), make_env, [Start(0, 1)], stop=lambda view: True)
+    assert shown.turns[0].prompt_ids == seen.turns[0].prompt_ids
+    assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
+
+
+def test_a_profile_that_does_not_read_bare_actions_cannot_be_cloned(tiny: tuple[Any, Any], make_env: Any) -> None:
+    with pytest.raises(BadSetting, match="warm_start_levels to 0"):
+        demonstrations(make_env, tiny[1], TextProfile(), tasks=1, noise=0.0)
