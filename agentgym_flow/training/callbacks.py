@@ -123,10 +123,9 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         self._trainer = trainer
         self._validate = validate
         self._times = times
-        self._done = 0
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Validate when it is time."""
-        if state.global_step * self._times // state.max_steps > self._done:
-            self._done += 1
+        due, before = (step * self._times // state.max_steps for step in (state.global_step, state.global_step - 1))
+        if due > before:
             self._trainer.record(valid_success=self._validate())

@@ -67,3 +67,9 @@ def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
     for now in range(1, 11):
         callback.on_step_end(ARGS, at(now, total=10), None)
     assert recorded == [(3, 0.25), (5, 0.25), (8, 0.25), (10, 0.25)]
+
+    recorded.clear()
+    resumed = Validation(trainer, lambda: 0.5, times=4)
+    for now in range(7, 11):  # what was due before is not made up for
+        resumed.on_step_end(ARGS, at(now, total=10), None)
+    assert recorded == [(8, 0.5), (10, 0.5)]
