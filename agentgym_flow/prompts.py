@@ -161,7 +161,7 @@ def profiles_of(env_id: str) -> dict[str, Profile]:
     """
     spec = gym.registry.get(env_id)
     if spec is None:
-        raise UnknownEnvironment.among(env_id, sorted(gym.registry))
+        raise UnknownEnvironment.among(env_id, sorted(i for i in gym.registry if i.startswith("agentgym_flow/")))
     profiles: dict[str, Profile] = {"text": TextProfile()}
     module = spec.entry_point.partition(":")[0] if isinstance(spec.entry_point, str) else ""
     own = module.rpartition(".")[0] + ".prompt"

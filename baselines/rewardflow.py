@@ -54,6 +54,7 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
         profile = profile_for(run.env_id, run.profile)
         model, tokenizer = load_model(run.model, profile, seed=agent.seed)
         examiner = Examiner(run, agent, model, tokenizer, profile, folder.evaluations)
+        trainer = AgentTrainer(model, agent, tokenizer, profile, run.make_env)  # refuses what cannot work, before work
 
         # 1. Warm start: imitate a limited, noisy set of expert episodes.
         cloned = None
@@ -80,7 +81,6 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
         )
 
         # 3. RewardFlow. The trainer collects groups, asks `rewards.credit` for advantages and takes PPO steps.
-        trainer = AgentTrainer(model, agent, tokenizer, profile, run.make_env)
         metrics, progress = MetricsFile(folder.metrics), LiveProgress(console)
         trainer.add_callback(metrics)
         trainer.add_callback(progress)
@@ -129,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "Interrupted. The run folder has the checkpoint of what was learnt so far, if training had begun."
         )
         return 130
-    except AgentGymFlowError as error:
-        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False)
+    except (AgentGymFlowError, OSError) as error:
+        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
         return 1
     show(folder, results, console)
     return 1 if results.problems else 0

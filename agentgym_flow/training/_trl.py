@@ -17,16 +17,10 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+from trl import GRPOTrainer
+from trl.models import unwrap_model_for_generation
 
-from agentgym_flow.errors import MissingExtra, UnsupportedTRL
-
-try:
-    from trl import GRPOTrainer
-    from trl.models import unwrap_model_for_generation
-except ImportError as error:
-    if error.name is not None and error.name.partition(".")[0] == "trl":
-        raise MissingExtra.of("trl", "train") from None
-    raise
+from agentgym_flow.errors import UnsupportedTRL
 
 TESTED = ("1.16",)
 """The minor versions of TRL that the tests have run with."""

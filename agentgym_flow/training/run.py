@@ -116,8 +116,8 @@ def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTraine
 
     try:
         return AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name, padding_side="left")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise BadSetting(
-            f"there is no model {name!r}: give {TINY!r}, a folder saved by Hugging Face, or the name of a downloaded "
-            f"model (HF_HUB_OFFLINE=0 allows downloading it). {error}"
+            f"no causal language model can be loaded from {name!r}: give {TINY!r}, a folder saved by Hugging Face, or "
+            f"the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {error}"
         ) from error

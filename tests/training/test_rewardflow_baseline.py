@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +36,14 @@ SMALL = {
 FILES = {"config.yaml", "metrics.jsonl", "summary.json", "report.html", "learning_curve.png"}
 
 
-def run(root: Path, folder: Path, **settings: Any) -> int:
+def arguments(root: Path, folder: Path, settings: dict[str, Any]) -> list[str]:
     chosen = {**SMALL, "output_dir": folder, **settings}
     config = root / "baselines" / "configs" / "sokoban_tiny.yaml"
-    return rewardflow.main(["--config", str(config), *(f"--{name}={value}" for name, value in chosen.items())])
+    return ["--config", str(config), *(f"--{name}={value}" for name, value in chosen.items())]
+
+
+def run(root: Path, folder: Path, **settings: Any) -> int:
+    return rewardflow.main(arguments(root, folder, settings))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -124,6 +132,39 @@ def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypat
     assert len(metrics(tmp_path / "run")) == 1
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("sign", "settings", "left"),
+    [
+        ("config.yaml", {"warm_start_updates": 5000}, set()),  # while cloning
+        ("warm_start", {"eval_episodes": 500}, {"warm_start"}),  # while evaluating before training
+        ("metrics.jsonl", {"max_steps": 8000}, {"warm_start", "checkpoint"}),  # while training
+        ("checkpoint", {"eval_episodes": 500}, {"warm_start", "checkpoint"}),  # while evaluating after it
+    ],
+)
+def test_a_real_ctrl_c_in_every_phase(
+    root: Path, tmp_path: Path, sign: str, settings: dict[str, Any], left: set[str]
+) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baselines.rewardflow", *arguments(root, folder, settings)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test in the background inherits it ignored
+    )
+    while not (folder / sign).exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Interrupted" in said
+    assert json.loads((folder / "summary.json").read_text()) == {"status": "interrupted"}
+    assert {name for name in ("warm_start", "checkpoint") if (folder / name).is_dir()} == left
+    assert not list(folder.rglob("*.partial"))
+
+
 def test_a_run_that_fails_leaves_no_checkpoint_of_broken_weights(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +190,16 @@ def test_without_a_warm_start_training_begins_with_a_given_model(root: Path, fin
 
 def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, tmp_path / "run", credit="rewardflo") == 1
-    assert "Did you mean 'rewardflow'" in capsys.readouterr().out.replace("\n", " ")
+    assert "Did you mean 'rewardflow'" in capsys.readouterr().out
+    for name, value in {"stop_when": "deadlocked", "profile": "compat", "env_id": "agentgym_flow/Sokobann-v0"}.items():
+        assert run(root, tmp_path / "wrong", **{name: value}) == 1
+        said = capsys.readouterr().out
+        assert "Did you mean" in said
+        assert "Cloned" not in said  # refused before any work
+        assert said.count("\n") == 2  # the folder, and one line of error
+    (tmp_path / "file").write_text("")
+    assert run(root, tmp_path / "file" / "run") == 1
+    assert capsys.readouterr().out.startswith("NotADirectoryError: ")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     assert run(root, tmp_path / "other", boxoban=tmp_path / "nowhere") == 1
     assert "UnknownData" in capsys.readouterr().out

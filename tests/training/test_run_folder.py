@@ -85,3 +85,8 @@ def test_models_that_are_not_there_are_refused(profile: Profile, tmp_path: Path)
         load_model("tiny", TextProfile())
     with pytest.raises(BadSetting, match="HF_HUB_OFFLINE"):
         load_model(str(tmp_path / "nothing"), profile)
+    (tmp_path / "config.json").write_text('{"model_type": "no_such_kind"}')
+    with pytest.raises(BadSetting, match="no_such_kind"):
+        load_model(str(tmp_path), profile)
+    with pytest.raises(BadSetting, match="causal"):
+        load_model("no such name!", profile)
