@@ -21,6 +21,7 @@ from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from agentgym_flow.errors import UnsupportedTRL
+from agentgym_flow.training.collate import positions
 
 TESTED = ("1.16",)
 """The minor versions of TRL that the tests have run with."""
@@ -57,7 +58,7 @@ def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: d
     mask, cached = kwargs.get("attention_mask"), kwargs.get("past_key_values")
     if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
         return None
-    return args, {**kwargs, "position_ids": (mask.long().cumsum(-1) - 1).clamp(min=0)}
+    return args, {**kwargs, "position_ids": positions(mask)}
 
 
 def _no_reward(completions: list[Any], **_: Any) -> list[None]:

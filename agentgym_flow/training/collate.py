@@ -29,7 +29,7 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
     """
     padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple)
     every = [*batch, *padding]
-    prompt_ids, prompt_mask = _left([row.prompt for row in every], pad)
+    prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     lengths = torch.tensor([len(row.completion) for row in every])
     present = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
     weights = torch.tensor([row.weight for row in every])
@@ -53,7 +53,7 @@ def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, devic
     """
     padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple)
     every = [*batch, *padding]
-    prompt_ids, prompt_mask = _left([row.prompt for row in every], pad)
+    prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     weights = _right([row.weights for row in every], 0.0)
     tensors = {
         "prompt_ids": prompt_ids,
@@ -67,11 +67,17 @@ def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, devic
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
+def positions(mask: torch.Tensor) -> torch.Tensor:
+    """Return the position ids that count from the first token that is no padding; `mask` is (R, T)."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
 def _missing(count: int, multiple: int) -> int:
     return -count % multiple if count else multiple
 
 
-def _left(sequences: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+def left_padded(sequences: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return tokens and mask of sequences filled up with `pad` on the left, both (R, longest)."""
     longest = max(map(len, sequences))
     ids = torch.tensor([[pad] * (longest - len(s)) + list(s) for s in sequences])
     lengths = torch.tensor([len(s) for s in sequences])

@@ -177,6 +177,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         self.credit_settings = _mapping("credit_settings", self.credit_settings)
         _at_least("num_envs", self.num_envs, 1)
         self._check_used()
+        if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
+            raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
         if self.final_lr_ratio and self.lr_scheduler_type != "linear":
             raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
         if self.merge_prompts and self.max_completion_length == 1:

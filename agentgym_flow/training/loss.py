@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from agentgym_flow.training.collate import Batch
+from agentgym_flow.training.collate import Batch, positions
 
 
 class MergedLoss(NamedTuple):
@@ -46,7 +46,7 @@ def merged_loss(
     logits = model(
         input_ids=batch["prompt_ids"],
         attention_mask=batch["prompt_mask"],
-        position_ids=(batch["prompt_mask"].cumsum(-1) - 1).clamp(min=0),
+        position_ids=positions(batch["prompt_mask"]),
         logits_to_keep=1,
         use_cache=False,
     ).logits[:, -1]

@@ -2,6 +2,11 @@
 
 Muon (Jordan et al., 2024) orthogonalises the momentum of a matrix before it steps, which suits the weights inside a
 transformer but not embeddings, norms and biases. Trainers expect a single `Optimizer`, so the pair acts as one.
+
+PyTorch scales Muon's step by sqrt(max(1, rows / columns)) of the matrix as it is stored. GPT-2 stores its matrices as
+inputs x outputs where most models have outputs x inputs. Orthogonalising does not mind, but in a GPT-2 the larger step
+goes to the matrix that narrows, not to those that widen: a factor of 2 between the two of an MLP. The step sizes of our
+configs were chosen with this.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ class MuonAdamW(Optimizer):
         adamw_lr: the step of AdamW, on the rest.
         momentum: of Muon.
         betas: of AdamW.
+        eps: of AdamW.
         weight_decay: decoupled, for both.
 
     Raises:
@@ -54,6 +60,7 @@ class MuonAdamW(Optimizer):
         adamw_lr: float,
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
         if muon_lr <= 0 or adamw_lr <= 0:
@@ -62,7 +69,7 @@ class MuonAdamW(Optimizer):
         if not matrices:
             raise BadSetting("this model has no 2-D hidden weight to train with Muon: set muon_learning_rate to null")
         self.muon = Muon(matrices, lr=muon_lr, momentum=momentum, weight_decay=weight_decay)
-        self.adamw = AdamW(others, lr=adamw_lr, betas=betas, weight_decay=weight_decay)
+        self.adamw = AdamW(others, lr=adamw_lr, betas=betas, eps=eps, weight_decay=weight_decay)
         super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
         self._share_groups()
 

@@ -18,6 +18,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
+from agentgym_flow.training.collate import left_padded
 from agentgym_flow.training.sampling import StreamSampler
 
 if TYPE_CHECKING:
@@ -197,16 +198,14 @@ class ModelPolicy:
     def _generate(self, views: Sequence[View]) -> list[Move]:
         prompts = [self.encode(prompt_text(self.tokenizer, self.profile, view)) for view in views]
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
-        longest = max(map(len, prompts))
-        padded = [[pad] * (longest - len(ids)) + list(ids) for ids in prompts]
-        mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
+        ids, mask = left_padded(prompts, pad)
         sampler = StreamSampler(
             [None if self.greedy else view.rng for view in views], self.temperature, self._ends_of_completion()
         )
         device = self.model.device
         self.model.generate(
-            input_ids=torch.tensor(padded, device=device),
-            attention_mask=torch.tensor(mask, device=device),
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
             generation_config=self._generation_config(pad),
             logits_processor=[sampler],
         )

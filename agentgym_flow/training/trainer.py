@@ -99,6 +99,7 @@ class AgentTrainer(RowTrainer):
                 muon_lr=args.muon_learning_rate,
                 adamw_lr=args.learning_rate,
                 betas=(args.adam_beta1, args.adam_beta2),
+                eps=args.adam_epsilon,
                 weight_decay=args.weight_decay,
             )
         tasks = Dataset.from_dict({"prompt": [""] * env.num_tasks, "task": list(range(env.num_tasks))})

@@ -19,7 +19,7 @@ from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.collate import Batch, collate
+from agentgym_flow.training.collate import Batch, collate, positions
 from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
@@ -167,7 +167,7 @@ def imitation_loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
     logits = model(
         input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
         attention_mask=mask,
-        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        position_ids=positions(mask),
         logits_to_keep=length + 1,
         use_cache=False,
     ).logits[:, :-1]
