@@ -19,8 +19,7 @@ from agentgym_flow.report import graph_svg
 from agentgym_flow.rollout import Start, rollout_groups
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
-TASK = 39
-STATIC = Path(__file__).parent / "_static"
+ATTEMPTS = 8
 
 
 def half_lost(views: Sequence[View]) -> list[Move]:
@@ -28,15 +27,16 @@ def half_lost(views: Sequence[View]) -> list[Move]:
     return [Move((v.rng.below(2) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views]
 
 
-def main() -> None:
-    """Write `sokoban_board.png` and `sokoban_graph.svg`."""
+def draw(folder: Path) -> None:
+    """Write a board and its graph, of the first training task at which half of the attempts succeed."""
     env = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
-    env.reset(options={"task": TASK})
-    image.imsave(STATIC / "sokoban_board.png", np.asarray(env.render()).repeat(4, axis=0).repeat(4, axis=1))
-    policy, starts = FunctionPolicy("half lost", half_lost), [Start(seed=0, task=TASK)]
-    (group,) = rollout_groups(policy, lambda: env.unwrapped, starts, group_size=8, num_envs=1)
-    (STATIC / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
+    policy, starts = FunctionPolicy("half lost", half_lost), [Start(seed=0, task=task) for task in range(100)]
+    groups = rollout_groups(policy, lambda: env.unwrapped, starts, ATTEMPTS, num_envs=1)
+    group = next(group for group in groups if sum(episode.success for episode in group) == ATTEMPTS // 2)
+    env.reset(options={"task": group.episodes[0].task})
+    image.imsave(folder / "sokoban_board.png", np.asarray(env.render()).repeat(4, axis=0).repeat(4, axis=1))
+    (folder / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    draw(Path(__file__).parent / "_static")

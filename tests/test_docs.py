@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,28 @@ def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     assert not finished.returncode, finished.stdout + finished.stderr
     manual = (tmp_path / "html" / "environments" / "generated" / "sokoban.html").read_text(encoding="utf-8")
     assert "agentgym_flow/Sokoban-v0" in manual
+
+
+def test_every_public_module_has_its_place_in_the_reference() -> None:
+    listed = re.findall(r"automodule:: (\S+)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
+    assert len(listed) == len(set(listed))
+    package = ROOT / "agentgym_flow"
+    folders = [package, *(package / name for name in ("policies", "rewards", "report", "training"))]
+    files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
+    modules = {".".join(file.with_suffix("").parts) for file in files}
+    internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
+    internal |= {"agentgym_flow.rewards.json_file", "agentgym_flow.files"}
+    assert internal <= modules
+    assert modules - internal <= set(listed)
+
+
+def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:
+    pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
+    pictures["draw"](tmp_path)
+    kept = ROOT / "docs" / "_static"
+    assert (tmp_path / "sokoban_graph.svg").read_text("utf-8") == (kept / "sokoban_graph.svg").read_text("utf-8")
+    board, drawn = (pictures["image"].imread(folder / "sokoban_board.png") for folder in (kept, tmp_path))
+    assert (board == drawn).all()
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
