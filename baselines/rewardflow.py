@@ -1,139 +1,76 @@
 """RewardFlow: dense credit for every turn from the graph of the states that a group of attempts has seen.
 
-Several attempts at one task visit common states. Merge them into one graph, give every state the potential
-gamma ** (fewest observed steps from it to a success), and compare each turn with the other turns that were decided in
-the same state by the potential of the state it led to. Together with the episode's advantage within its group:
+RewardFlow: topology-aware reward propagation on state graphs for agentic reinforcement learning. 2026.
 
-    A(turn) = [success - mean over the group] + weight * [phi(next state) - mean over turns in this state]
+Several attempts at one task visit common states. Merge them into one graph, with an edge for every step that any of
+them took, and give every state its potential
 
-and PPO's clipped objective on these advantages. The published code subtracts means and does not divide by standard
-deviations; with division the same estimator is GraphGPO (`--credit graphgpo`). `--credit grpo`, `rloo` and `gigpo`
-exchange the estimator and nothing else.
+    phi(s) = gamma ** (fewest observed steps from s to a success),    0 where no success was seen from s
 
-    python -m baselines.rewardflow --config baselines/configs/sokoban_tiny.yaml
+so that a success of one attempt is credit for every attempt that came near it, also for those that failed. A turn is
+then compared with the other turns that were decided in the same state, by the potential of the state it led to,
+together with the episode's advantage within its group:
 
-clones a tiny policy from a few noisy demonstrations, trains it, evaluates it on held-out tasks before and after, and
-leaves a folder with everything: settings, metrics, learning curve, a page to open, episode logs that anyone can
-verify, and the checkpoint.
+    A(i, t) = [R_i - mean(R over the group)] + weight * [phi(s') - mean(phi(s') over turns decided in the same state)]
+
+Where GiGPO asks how this attempt went on after the turn, RewardFlow asks how the best attempt went on from there. The
+difference phi(s') - phi(s) would give the same advantage: all turns that are compared leave the same s.
+
+As published, means are subtracted and not divided by standard deviations; with division the estimator is that of
+GraphGPO (`agentgym-flow train graphgpo`). The released code differs from the paper in several places; how is told in
+`agentgym_flow.rewards.published`, and `--credit_settings '{"compat": true}'` does as it does.
+
+    python -m baselines.rewardflow --output_dir runs/rewardflow
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from typing import Any
 
-import torch
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from agentgym_flow.errors import AgentGymFlowError
-from agentgym_flow.prompts import profile_for
-from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
-from agentgym_flow.training.config import Configs, parse_configs, write_config
-from agentgym_flow.training.examine import Examiner, problems
-from agentgym_flow.training.results import Results, most_telling, write_results
-from agentgym_flow.training.run import RunFolder, load_model, quiet, save_model
-from agentgym_flow.training.trainer import AgentTrainer, stop_on
-from agentgym_flow.training.warm_start import warm_start
+from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.recipe import command, opened
+from agentgym_flow.training.results import Results
 
 
-def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
-    """Run the whole recipe; return the folder it has filled and the results."""
-    run, warm, agent = configs
-    started = time.perf_counter()
-    if run.threads is not None:
-        torch.set_num_threads(run.threads)
-    folder = RunFolder(agent.output_dir)
-    agent.output_dir = str(folder.path)
-    write_config(folder.config, configs)
-    console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
-    with folder.guard():
-        profile = profile_for(run.env_id, run.profile)
-        model, tokenizer = load_model(run.model, profile, seed=agent.seed)
-        examiner = Examiner(run, agent, model, tokenizer, profile, folder.evaluations)
-        trainer = AgentTrainer(model, agent, tokenizer, profile, run.make_env)  # refuses what cannot work, before work
+@dataclass
+class RewardFlow(AgentConfig):
+    """The settings of the trainer, with the constants of the paper."""
 
-        # 1. Warm start: imitate a limited, noisy set of expert episodes.
-        cloned = None
-        if warm.warm_start_levels:
-            with console.status("Cloning demonstrations"):
-                cloned = warm_start(
-                    model,
-                    tokenizer,
-                    profile,
-                    run.make_env,
-                    warm,
-                    seed=agent.seed,
-                    stop=stop_on(agent.stop_when),
-                    validate=partial(examiner.validate, warm.warm_start_validation_episodes),
-                )
-            save_model(folder.warm_start, model, tokenizer)
-            console.print(f"Cloned {cloned.turns} turns of {cloned.episodes} episodes: loss {cloned.losses[-1]:.2f}")
+    credit: str = "rewardflow"
+    credit_settings: dict[str, Any] | str | None = field(
+        default_factory=lambda: {
+            "gamma": 0.9,  # potential lost per step away from success
+            "weight": 1.0,  # of the comparison within a state against that of episodes
+            "norm": "mean",  # subtract means, do not divide by standard deviations
+        }
+    )
+
+
+def train(configs: Configs, console: Console) -> Results:
+    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
+    with opened(configs, console) as recipe:
+        # 1. Warm start. A graph without a success has no potential, so a policy has to succeed now and then.
+        recipe.clone()
 
         # 2. The test tasks, before: sampled and greedy.
-        with console.status("Evaluating before training"):
-            before = examiner.examine("before")
-        console.print(
-            f"Before training: success {before.sampled.success:.1%} sampled, {before.greedy.success:.1%} greedy"
-        )
+        recipe.examine("before")
 
-        # 3. RewardFlow. The trainer collects groups, asks `rewards.credit` for advantages and takes PPO steps.
-        metrics, progress = MetricsFile(folder.metrics), LiveProgress(console)
-        trainer.add_callback(metrics)
-        trainer.add_callback(progress)
-        if run.validations:
-            validate = partial(examiner.validate, run.validation_episodes)
-            trainer.add_callback(Validation(trainer, validate, run.validations))
-        try:
-            trainer.train()
-        except KeyboardInterrupt:  # what has been learnt is kept
-            save_model(folder.checkpoint, model, tokenizer)
-            raise
-        finally:
-            progress.close()
-        save_model(folder.checkpoint, model, tokenizer)
+        # 3. RewardFlow. Groups of attempts at one task; one graph per group; potentials against the state; PPO.
+        recipe.learn()
 
-        # 4. The same test tasks, after; every logged episode is stepped again.
-        with console.status("Evaluating after training, verifying all logs"):
-            after = examiner.examine("after")
-            found = problems(examiner, [before, after])
-        group, seconds = most_telling(trainer.groups), time.perf_counter() - started
-        results = Results(before, after, cloned, metrics.records, group, found, seconds)
-        write_results(folder, f"{agent.credit} on {run.env_id}", results)
-    return folder, results
-
-
-def show(folder: RunFolder, results: Results, console: Console) -> None:
-    """Print what was achieved and where everything is."""
-    table = Table(show_header=False, title="Result", title_justify="left")
-    for name, text in results.summary().items():
-        table.add_row(name, text)
-    console.print(table)
-    for problem in results.problems:
-        console.print(problem, style="red", markup=False)
-    for what, path in folder.contents().items():
-        console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+        # 4. The same test tasks, after; then every logged episode is stepped again.
+        recipe.examine("after")
+        return recipe.finish()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    console = Console()
-    quiet()
-    try:
-        folder, results = train(parse_configs(arguments), console)
-    except KeyboardInterrupt:
-        console.print(
-            "Interrupted. The run folder has the checkpoint of what was learnt so far, if training had begun."
-        )
-        return 130
-    except (AgentGymFlowError, OSError) as error:
-        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        return 1
-    show(folder, results, console)
-    return 1 if results.problems else 0
+    return command(train, RewardFlow, arguments)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ everywhere. So no caller of the functions here changes.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -203,6 +204,17 @@ CREDIT: Mapping[str, CreditFunction] = {
     "graphgpo": graphgpo,
 }
 """Algorithm name -> its credit function."""
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Return the keyword arguments of a credit function with their defaults: the constants of its paper.
+
+    Raises `UnknownOption` when there is no such function.
+    """
+    if name not in CREDIT:
+        raise UnknownOption.among(name, CREDIT, "These are the credit functions.")
+    parameters = inspect.signature(CREDIT[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 # ---------------------------------------------------------------- episodes

@@ -7,11 +7,15 @@ them has is refused.
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import yaml  # type: ignore[import-untyped]
@@ -21,6 +25,10 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import whole
+from agentgym_flow.rewards.credit import settings_of
+
+from agentgym_flow.rewards.penalty import check_penalty
+from agentgym_flow.training.rows import LAYOUTS, TURN
 
 
 @dataclass
@@ -39,6 +47,8 @@ class RunConfig:
         eval_episodes: test episodes before and after training, sampled and greedy.
         boxoban: for Sokoban, a Boxoban level file or folder or a registered name to evaluate on as well; none to skip.
         boxoban_episodes: levels of it to play before and after training.
+        resume: the folder of a killed or interrupted run to go on with, or `true` for the last one at `output_dir`;
+            none for a new run. The other settings must be those of that run.
     """
 
     env_id: str = "agentgym_flow/Sokoban-v0"
@@ -51,6 +61,7 @@ class RunConfig:
     eval_episodes: int = 500
     boxoban: str | None = None
     boxoban_episodes: int = 100
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
@@ -103,7 +114,6 @@ class WarmStartConfig:
 
 
 NOT_USED = (
-    "beta",
     "cache_implementation",
     "chat_template_kwargs",
     "eval_strategy",
@@ -123,7 +133,7 @@ NOT_USED = (
     "use_transformers_continuous_batching",
     "use_vllm",
 )
-"""Settings of TRL for parts of it that are replaced here (its sampling, rewards and reference model): refused."""
+"""Settings of TRL for parts of it that are replaced here (its sampling and its rewards): refused."""
 
 LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows"}
 """TRL's losses that padding rows cannot reach, and what each is a mean over: all turns, or the rows trained on."""
@@ -138,20 +148,32 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     counts optimizer steps, one per `gradient_accumulation_steps` minibatches; `max_completion_length` is the longest
     answer of one turn.
 
+    Also of TRL's names: `beta` weighs the KL divergence to a copy of the model as it is when training begins, estimated
+    on sampled tokens at the temperature of sampling; `entropy_coef` weighs the entropy of the policy there. Both are
+    sums over sampled tokens divided as the objective is.
+
     Attributes:
+        layout: `turn` for a row a turn, each with its own prompt; `conversation` for a row an episode, whose prompts
+            grow by what was said (the profile needs a `follow_up` message).
+        invalid_action_penalty: taken from the advantage of every turn whose action was not valid, see
+            `agentgym_flow.rewards.penalty`.
         credit: the function that turns a batch of groups into advantages, one of `agentgym_flow.rewards.CREDIT`.
         credit_settings: its keyword arguments; on the command line as JSON.
         muon_learning_rate: the step of Muon on hidden matrices, next to AdamW with `learning_rate` on the rest; none
             for AdamW alone.
         final_lr_ratio: what the linear schedule ends at, as a share of the full step.
         merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
-            prompts repeat. The entropy bonus is then divided as the objective is, by the turns of the whole batch;
-            TRL's own, without merging, is a mean over each minibatch.
-        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus; the
-            objective is divided by the number of all turns either way.
+            prompts repeat. Conversations are never merged.
+        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus
+            and the KL term; the objective is divided by the number of all turns either way.
         stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
             episodes. Evaluation never stops early.
+        replay_share: the share of a batch's tasks that are played again because their last group ended differently, in
+            [0, 1); the rest are new. 0 plays the tasks of the data set one after the other.
         num_envs: environments running at a time while collecting.
+
+    `save_strategy="steps"` writes a checkpoint to resume from every `save_steps` optimizer steps, and keeps the last
+    `save_total_limit`. `save_steps` must end with a batch.
     """
 
     learning_rate: float = 5e-4
@@ -164,6 +186,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     disable_tqdm: bool | None = True
     dataloader_pin_memory: bool = False
     save_strategy: str = "no"
+    layout: str = TURN
+    invalid_action_penalty: float = 0.0
     credit: str = "rewardflow"
     credit_settings: dict[str, Any] | str | None = field(default_factory=dict)
     muon_learning_rate: float | None = None
@@ -171,22 +195,32 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     merge_prompts: bool = True
     drop_zero_advantages: bool = False
     stop_when: str | None = None
+    replay_share: float = 0.0
     num_envs: int = 256
 
     def __post_init__(self) -> None:
         self.credit_settings = _mapping("credit_settings", self.credit_settings)
         _at_least("num_envs", self.num_envs, 1)
+        if self.layout not in LAYOUTS:
+            raise UnknownOption.among(self.layout, LAYOUTS)
+        check_penalty(self.invalid_action_penalty)
+        if not (math.isfinite(self.beta) and self.beta >= 0):
+            raise BadSetting(f"beta must be a finite number, at least 0, got {self.beta!r}")
+        if not 0 <= self.replay_share < 1:
+            raise BadSetting(f"replay_share must be at least 0 and below 1, got {self.replay_share}")
         self._check_used()
         if self.muon_learning_rate is not None and self.optim != GRPOConfig.optim:
             raise BadSetting(f"muon_learning_rate brings its own optimizers: leave out optim={self.optim!r}")
         if self.final_lr_ratio and self.lr_scheduler_type != "linear":
             raise BadSetting("final_lr_ratio belongs to lr_scheduler_type linear; leave it at 0 for another schedule")
-        if self.merge_prompts and self.max_completion_length == 1:
+        if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
             self._check_mergeable()
+        self._check_processes()
         self.bf16: bool | None
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
         super().__post_init__()
+        self._check_checkpoints()
 
     @property
     def credit_keywords(self) -> dict[str, Any]:
@@ -204,6 +238,38 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 f"drop_zero_advantages would change the scale of loss_type {self.loss_type!r}, a mean over rows: use "
                 "dapo, or keep all rows"
             )
+
+    @property
+    def steps_per_batch(self) -> float:
+        """Optimizer steps taken on one batch of episodes."""
+        minibatches: int = self.steps_per_generation * self.num_iterations  # type: ignore[operator]
+        return minibatches / self.gradient_accumulation_steps
+
+    def _check_checkpoints(self) -> None:
+        if self.save_strategy not in ("no", "steps"):
+            raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy.value!r}")
+        if self.save_strategy == "steps" and (self.save_steps < 1 or self.save_steps % self.steps_per_batch):
+            raise BadSetting(
+                f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a multiple "
+                f"of {self.steps_per_batch:g}, the optimizer steps of one batch"
+            )
+
+    def _check_processes(self) -> None:
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" or self.deepspeed is not None:
+            if self.use_cpu:
+                raise BadSetting("use_cpu would switch DeepSpeed off without a word: leave it out, also on a CPU")
+            if self.muon_learning_rate is not None:
+                raise BadSetting(
+                    "ZeRO cannot split Muon and AdamW between processes: set muon_learning_rate to null, for AdamW alone"
+                )
+        elif not torch.accelerator.is_available():
+            self.use_cpu = True
+        if (
+            self.ddp_backend is None
+            and int(os.environ.get("WORLD_SIZE", "1")) > 1
+            and not torch.accelerator.is_available()
+        ):
+            self.ddp_backend = "gloo"  # Accelerate would go on with each process on its own
 
     def _check_mergeable(self) -> None:
         needed = {
@@ -224,16 +290,38 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 Configs = tuple[RunConfig, WarmStartConfig, AgentConfig]
 
 
-def parse_configs(arguments: Sequence[str] | None = None) -> Configs:
+PACKAGED: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml"}
+"""The settings that an environment is trained with when no file is given."""
+
+
+def packaged_config(env_id: str) -> Path | None:
+    """Return the settings file of an environment in this package; None when it has none."""
+    return Path(__file__).parent / "configs" / PACKAGED[env_id] if env_id in PACKAGED else None
+
+
+class _Parser(TrlParser):  # type: ignore[misc]
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing how all of the settings are used and leaving."""
+        raise BadSetting(message)
+
+
+def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
     """Read the three configurations from `--config FILE` and the command line, which wins.
 
+    Without `--config` the file is that of the environment, see `PACKAGED`.
+
+    Args:
+        arguments: the command line; None for that of the process.
+        agent_type: the class of the trainer's settings, which may bring defaults of its own.
+
     Raises:
-        BadSetting: a value cannot work, a key of the file is unknown, or the file cannot be read.
-        SystemExit: the command line asks for help or cannot be parsed.
+        BadSetting: a value cannot work, a key is unknown, or the file cannot be read.
+        SystemExit: the command line asks for help.
     """
-    parser = TrlParser((RunConfig, WarmStartConfig, AgentConfig))
+    parser = _Parser((RunConfig, WarmStartConfig, agent_type or AgentConfig))
     try:
-        run, warm_start, agent = parser.parse_args_and_config(arguments, fail_with_unknown_args=True)
+        line = _with_config(sys.argv[1:] if arguments is None else arguments)
+        run, warm_start, agent = parser.parse_args_and_config(line, fail_with_unknown_args=True)
     except (BadSetting, UnknownOption):
         raise
     except (ValueError, OSError, yaml.YAMLError) as error:
@@ -241,6 +329,19 @@ def parse_configs(arguments: Sequence[str] | None = None) -> Configs:
     except TypeError as error:
         raise BadSetting(f"a setting has a value of the wrong kind ({error})") from error
     return run, warm_start, agent
+
+
+def _with_config(arguments: Sequence[str]) -> list[str]:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--config")
+    finder.add_argument("--env_id", "--env-id")
+    try:
+        found, rest = finder.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise BadSetting(str(error)) from None
+    file = found.config or packaged_config(found.env_id or RunConfig.env_id)
+    env = [] if found.env_id is None else ["--env_id", found.env_id]
+    return [*(["--config", str(file)] if file else []), *env, *rest]
 
 
 ALWAYS_SHOWN = (
@@ -261,25 +362,49 @@ ALWAYS_SHOWN = (
 """Settings of TRL that a reader of a run wants to see even where they are TRL's own defaults."""
 
 
+MAY_CHANGE = (
+    "disable_tqdm",
+    "num_envs",
+    "output_dir",
+    "report_to",
+    "run_name",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+)
+"""Settings of the trainer that may differ when a run is resumed: they change nothing in its results."""
+
+
 def resolved(configs: Configs) -> dict[str, Any]:
     """Return as plain data what a config file needs to repeat the run: all our settings, and TRL's where they matter.
 
-    The output folder is left out.
+    The output folder is left out, and what the run was resumed from. Raises `UnknownOption` when there is no such
+    credit function.
     """
     run, warm_start, agent = configs
+    chosen = asdict(run) | asdict(warm_start) | trainer_settings(agent)
+    del chosen["resume"]
+    return chosen
+
+
+def trainer_settings(agent: AgentConfig) -> dict[str, Any]:
+    """Return the trainer's part of `resolved`."""
     standard = AgentConfig(output_dir=agent.output_dir).to_dict()
     shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
     chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
     # Derived from other settings, and refused beside them.
     for name in ("generation_batch_size", "gradient_checkpointing", "logging_dir"):
         chosen.pop(name, None)
-    return asdict(run) | asdict(warm_start) | chosen
+    chosen["credit_settings"] = settings_of(agent.credit) | agent.credit_keywords
+    return chosen
 
 
-def write_config(path: Path, configs: Configs) -> None:
-    """Write `resolved(configs)` as YAML."""
+def write_config(path: Path, configs: Configs) -> dict[str, Any]:
+    """Write `resolved(configs)` as YAML, and return it."""
+    settings = resolved(configs)
     with whole(path) as partial:
-        partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
+        partial.write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "utf-8")
+    return settings
 
 
 def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ minibatch steps.
 
 from __future__ import annotations
 
-import inspect
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,16 +23,27 @@ from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile
-from agentgym_flow.rewards.credit import CREDIT, Advantages
-from agentgym_flow.rollout import ERROR, Start, rollout
-from agentgym_flow.seeding import Stream
+from agentgym_flow.rewards.credit import CREDIT, Advantages, settings_of
+from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
+from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
+from agentgym_flow.training.checkpoints import (
+    MADE_WITH,
+    TASK_REPLAY,
+    check_made_with,
+    model_outline,
+    progress_of,
+    write_json,
+)
 from agentgym_flow.training.collate import Batch, collate, collate_merged
-from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.loss import merged_loss
+from agentgym_flow.training.config import MAY_CHANGE, AgentConfig, trainer_settings
+from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions
-from agentgym_flow.training.rows import merge, mergeable, rows, teaches
+from agentgym_flow.training.reference import Reference
+from agentgym_flow.training.rows import TURN, merge, mergeable, rows, teaches
+from agentgym_flow.training.task_replay import TaskReplay, ended_alike
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -81,16 +92,19 @@ class AgentTrainer(RowTrainer):
         if args.stop_when is not None and args.stop_when not in info:
             raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
         self.credit = _credit(args)
-        self.make_env = make_env
+        self.envs = EnvPool(make_env)
         self.policy = ModelPolicy(
             model,
             tokenizer,
             profile,
             temperature=args.temperature,
             max_new_tokens=args.max_completion_length or 1,
+            layout=args.layout,
             name="policy in training",
         )
+        self.reference = Reference(model) if args.beta else None
         self.groups: list[Group] = []
+        self.replay = TaskReplay(env.num_tasks, args.replay_share, args.seed) if args.replay_share else None
         self._batch_done: float | None = None
         optimizer = None
         if args.muon_learning_rate is not None:
@@ -103,6 +117,7 @@ class AgentTrainer(RowTrainer):
                 weight_decay=args.weight_decay,
             )
         tasks = Dataset.from_dict({"prompt": [""] * env.num_tasks, "task": list(range(env.num_tasks))})
+        self._environment = {"env_id": env.env_id, "env_kwargs": dict(env.settings), "data": dict(env.data)}
         env.close()
         super().__init__(
             model=model,
@@ -126,6 +141,57 @@ class AgentTrainer(RowTrainer):
         )
         return self.lr_scheduler
 
+    # ---------------------------------------------------------------- going on with a killed run
+    def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
+        """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
+
+        A resumed run on the same machine and number of processes takes the very steps of one that never stopped.
+
+        Raises:
+            BadSetting: the folder is no checkpoint, or its run had another setting, model, environment or number of
+                processes; the message names the first that differs.
+            TrainingFailed: the loss is not a number.
+        """
+        if resume_from_checkpoint is not None:
+            progress_of(resume_from_checkpoint)
+            check_made_with(resume_from_checkpoint, self._made_with())
+            if self.replay is not None:
+                self.replay.load_state_dict(json.loads((resume_from_checkpoint / TASK_REPLAY).read_text("utf-8")))
+        return super().train(resume_from_checkpoint, **kwargs)
+
+    def describe(self, folder: Path) -> None:
+        """Write into a new checkpoint which run it belongs to, and which tasks wait for a replay."""
+        write_json(folder / MADE_WITH, self._made_with())
+        if self.replay is not None:
+            write_json(folder / TASK_REPLAY, self.replay.state_dict())
+
+    def _made_with(self) -> dict[str, Any]:
+        settings = {name: value for name, value in trainer_settings(self.args).items() if name not in MAY_CHANGE}
+        words = self.policy.tokenizer.get_vocab()
+        return {
+            **self._environment,
+            "profile": self.policy.profile.name,
+            "model": model_outline(self.accelerator.unwrap_model(self.model)),
+            "tokenizer": f"{len(words)} tokens, {stable_hash(sorted(words.items()))[:12]}",
+            "num_processes": self.accelerator.num_processes,
+            **settings,
+        }
+
+    def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
+        """Train to the end; see `RowTrainer`. With `beta` the model as it is now becomes the reference.
+
+        A resumed run keeps the reference it began with, which stands next to the checkpoint.
+        """
+        if self.reference is not None:
+            self.reference.to(self.accelerator.device)
+            if resume_from_checkpoint is not None:
+                self.reference.restore(resume_from_checkpoint.parent)
+            else:
+                self.reference.copy(self.model)
+                if self.accelerator.is_main_process:
+                    self.reference.save(Path(self.args.output_dir))
+        return super().train(resume_from_checkpoint, **kwargs)
+
     # ---------------------------------------------------------------- a batch
     def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
         """Play one episode per input, give credit to all turns and return the rows as tensors.
@@ -134,14 +200,18 @@ class AgentTrainer(RowTrainer):
         """
         started = time.perf_counter()
         generating = self.policy.seconds
-        mine = self._collect(inputs)
+        mine = self._collect(self._tasks(inputs))
         collected = time.perf_counter()
         generating = self.policy.seconds - generating
         everyone = gather_object(mine) if self.accelerator.num_processes > 1 else mine
         size = self.num_generations
         self.groups = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
-        advantages = self.credit(self.groups)
+        advantages = penalise_invalid(self.groups, self.credit(self.groups), self.args.invalid_action_penalty)
         batch, counts = self._rows(mine, [a for group in advantages for a in group][self._share(len(mine))])
+        if self.replay is not None:
+            self.replay.observe(self.groups)
+            counts["replayed_groups"] = self.replay.replayed / len(self.groups)
+            counts["tasks_to_replay"] = len(self.replay)
         done = time.perf_counter()
         if self._batch_done is not None:
             self.record(time__update=started - self._batch_done)
@@ -151,7 +221,7 @@ class AgentTrainer(RowTrainer):
             time__generate=generating,
             time__score=done - collected,
             **counts,
-            **outcome_metrics(self.groups),
+            **outcome_metrics(self.groups, self.args.invalid_action_penalty),
         )
         return batch
 
@@ -159,27 +229,35 @@ class AgentTrainer(RowTrainer):
         first = self.accelerator.process_index * count
         return slice(first, first + count)
 
-    def _collect(self, inputs: list[dict[str, Any]]) -> list[Episode]:
+    def _tasks(self, inputs: list[dict[str, Any]]) -> list[int]:
+        """Return the task of every episode of this process: what the data set says, or what the replay chooses."""
+        if self.replay is None:
+            return [int(row["task"]) for row in inputs]
+        groups = len(inputs) * self.accelerator.num_processes // self.num_generations
+        everyone = [task for task in self.replay.draw(groups) for _ in range(self.num_generations)]
+        return everyone[self._share(len(inputs))]
+
+    def _collect(self, tasks: list[int]) -> list[Episode]:
         # One seed for the whole batch: equal noise within a group, and a resumed run goes on with the same episodes.
         seed = Stream("training batch", self.args.seed, self.state.global_step).word()
-        first = self._share(len(inputs)).start
-        starts = [Start(seed, int(row["task"]), (first + i) % self.num_generations) for i, row in enumerate(inputs)]
+        first = self._share(len(tasks)).start
+        starts = [Start(seed, task, (first + i) % self.num_generations) for i, task in enumerate(tasks)]
         self.policy.forget()
         with self.frozen_model() as model:
             self.policy.model = model
             stop = stop_on(self.args.stop_when)
-            return rollout(self.policy, self.make_env, starts, num_envs=self.args.num_envs, stop=stop)
+            return rollout(self.policy, self.envs, starts, num_envs=self.args.num_envs, stop=stop)
 
     def _rows(self, episodes: list[Episode], advantages: list[list[float]]) -> tuple[Batch, dict[str, float]]:
-        plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages])
+        plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages], layout=self.args.layout)
         into: dict[str, Any] = {
             "pad": self.policy.tokenizer.pad_token_id,
             "multiple": self.args.steps_per_generation,
             "device": self.accelerator.device,
         }
-        counts: dict[str, float] = {"turns": len(plain)}
+        counts: dict[str, float] = {"turns": sum(len(episode.turns) for episode in episodes)}
         keep_all = not self.args.drop_zero_advantages
-        if self.args.merge_prompts and mergeable(plain):
+        if self.args.merge_prompts and self.args.layout == TURN and mergeable(plain):
             merged = merge(plain)
             counts["unique_prompts"] = len(merged)
             merged = [row for row in merged if keep_all or teaches(row)]
@@ -189,8 +267,10 @@ class AgentTrainer(RowTrainer):
             kept = [row for row in plain if keep_all or teaches(row)]
             counts["rows"] = len(kept)
             batch = collate(kept, **into)
+        everywhere = self.accelerator.reduce(torch.tensor(list(counts.values()), device=into["device"]), reduction="sum")
+        counts = dict(zip(counts, everywhere.tolist(), strict=True))
         # All turns count, also those of rows left out.
-        items = torch.tensor(float(sum(len(row.completion) * row.weight for row in plain)), device=into["device"])
+        items = torch.tensor(float(sum(row.trained_tokens * row.weight for row in plain)), device=into["device"])
         return {**batch, "num_items_in_batch": self.accelerator.reduce(items, reduction="sum")}, counts
 
     # ---------------------------------------------------------------- a minibatch
@@ -199,7 +279,7 @@ class AgentTrainer(RowTrainer):
 
         Raises `TrainingFailed` when it is not a number, after saving the micro-batch to the output folder.
         """
-        loss = self._merged_loss(model, batch) if "tokens" in batch else super().loss(model, batch)
+        loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):
             path = Path(self.args.output_dir) / FAILED_BATCH
             torch.save({name: tensor.cpu() for name, tensor in batch.items()}, path)
@@ -209,6 +289,13 @@ class AgentTrainer(RowTrainer):
             )
         return loss
 
+    def _row_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        if self.reference is None:
+            return super().loss(model, batch)
+        with torch.no_grad(), self.accelerator.autocast():
+            wanted = completion_logprobs(self.reference.model, batch, self.args.temperature)
+        return super().loss(model, {**batch, "ref_per_token_logps": wanted})
+
     def _merged_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         args = self.args
         sums = merged_loss(
@@ -217,41 +304,48 @@ class AgentTrainer(RowTrainer):
             temperature=args.temperature,
             epsilon_low=args.epsilon,
             epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
+            reference=None if self.reference is None else self.reference.model,
+            corrected=args.use_bias_correction_kl,
         )
-        logged = torch.stack([sums.entropy.detach(), sums.turns, sums.clipped, sums.total])
-        entropy, turns, clipped, total = self.accelerator.reduce(logged, reduction="sum").tolist()
+        logged = torch.stack([sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped, sums.total])
+        entropy, kl, turns, clipped, total = self.accelerator.reduce(logged, reduction="sum").tolist()
         if turns:
             self.record(entropy=entropy / turns, clip_fraction=clipped / total if total else 0.0)
+            if self.reference is not None:
+                self.record(kl=kl / turns)
         # The batch's turns, shared out to the processes and to the optimizer steps it is split into (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share
-        loss: torch.Tensor = (sums.policy - args.entropy_coef * sums.entropy) / turns_per_step
+        loss: torch.Tensor = (sums.policy - args.entropy_coef * sums.entropy + self.beta * sums.kl) / turns_per_step
         return loss
 
 
 def _credit(args: AgentConfig) -> Callable[[Sequence[Group]], Advantages]:
-    if args.credit not in CREDIT:
-        raise UnknownOption.among(args.credit, CREDIT, "These are the credit functions.")
-    function, settings = CREDIT[args.credit], args.credit_keywords
-    known = [name for name in inspect.signature(function).parameters if name != "batch"]
+    known, settings = settings_of(args.credit), args.credit_keywords
+    function = CREDIT[args.credit]
     for name in settings:
         if name not in known:
             raise BadSetting(f"credit function {args.credit!r} has no setting {name!r}; it has {', '.join(known)}")
     return lambda batch: function(batch, **settings)
 
 
-def outcome_metrics(groups: Sequence[Group]) -> dict[str, float]:
+def outcome_metrics(groups: Sequence[Group], invalid_action_penalty: float = 0.0) -> dict[str, float]:
     """Return means over the episodes of a batch: success, native return and length.
 
+    `invalid_actions` is the share of turns whose action was not valid, and `invalid_penalty` what they cost per turn.
     `zero_variance_groups` is the share of groups whose members all ended alike; `errors` counts episodes in which the
     environment raised.
     """
     episodes = [episode for group in groups for episode in group]
-    alike = sum(len({episode.success for episode in group}) == 1 for group in groups)
+    turns = [turn for episode in episodes for turn in episode.turns]
+    invalid = sum(not turn.action_valid for turn in turns) / max(1, len(turns))
+    alike = sum(map(ended_alike, groups))
     return {
         "success": sum(episode.success for episode in episodes) / len(episodes),
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
         "length": sum(len(episode.turns) for episode in episodes) / len(episodes),
+        "invalid_actions": invalid,
+        "invalid_penalty": invalid_action_penalty * invalid,
         "zero_variance_groups": alike / len(groups),
         "errors": float(sum(ERROR in episode.meta for episode in episodes)),
     }

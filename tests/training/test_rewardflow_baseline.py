@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify_log
+from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.trainer import AgentTrainer
 from baselines import rewardflow
 
@@ -36,14 +37,13 @@ SMALL = {
 FILES = {"config.yaml", "metrics.jsonl", "summary.json", "report.html", "learning_curve.png"}
 
 
-def arguments(root: Path, folder: Path, settings: dict[str, Any]) -> list[str]:
+def arguments(folder: Path, settings: dict[str, Any]) -> list[str]:
     chosen = {**SMALL, "output_dir": folder, **settings}
-    config = root / "baselines" / "configs" / "sokoban_tiny.yaml"
-    return ["--config", str(config), *(f"--{name}={value}" for name, value in chosen.items())]
+    return [f"--{name}={value}" for name, value in chosen.items()]
 
 
-def run(root: Path, folder: Path, **settings: Any) -> int:
-    return rewardflow.main(arguments(root, folder, settings))
+def run(folder: Path, **settings: Any) -> int:
+    return rewardflow.main(arguments(folder, settings))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def finished(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "first"
-    assert run(root, folder) == 0
+    assert run(folder) == 0
     return folder
 
 
@@ -65,7 +65,7 @@ def test_the_run_folder_is_complete(finished: Path) -> None:
     AutoModelForCausalLM.from_pretrained(finished / "warm_start")
     settings = yaml.safe_load((finished / "config.yaml").read_text())
     assert settings["credit"] == "rewardflow"
-    assert settings["credit_settings"] == {"gamma": 0.9, "weight": 1.0}
+    assert settings["credit_settings"] == settings_of("rewardflow")
 
 
 def test_every_log_verifies_and_gives_the_figures_of_the_summary(finished: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_page_shows_curve_graph_and_player(finished: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finished: Path, tmp_path: Path) -> None:
-    assert run(root, tmp_path / "again") == 0
+    assert run(tmp_path / "again") == 0
 
     def curve(folder: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in r.items() if not k.startswith(("time/", "step_time"))} for r in metrics(folder)]
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finish
 
 
 def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample_data: Path) -> None:
-    assert run(root, tmp_path / "run", boxoban=sample_data / "boxoban") == 0
+    assert run(tmp_path / "run", boxoban=sample_data / "boxoban") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert 0.0 <= summary["before"]["boxoban"]["mean_boxes_on_target"] <= 4.0
     assert summary["after"]["boxoban"]["episodes"] == 2
@@ -126,7 +126,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypat
         return make_batch(self, inputs)
 
     monkeypatch.setattr(AgentTrainer, "make_batch", interrupted)
-    assert run(root, tmp_path / "run") == 130
+    assert run(tmp_path / "run") == 130
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == {"status": "interrupted"}
     AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "checkpoint")
     assert len(metrics(tmp_path / "run")) == 1
@@ -147,7 +147,7 @@ def test_a_real_ctrl_c_in_every_phase(
 ) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "baselines.rewardflow", *arguments(root, folder, settings)],
+        [sys.executable, "-m", "baselines.rewardflow", *arguments(folder, settings)],
         cwd=root,
         stdout=subprocess.PIPE,
         text=True,
@@ -168,7 +168,7 @@ def test_a_real_ctrl_c_in_every_phase(
 def test_a_run_that_fails_leaves_no_checkpoint_of_broken_weights(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(root, tmp_path / "run", learning_rate="1e30", warm_start_levels=0, drop_zero_advantages=False) == 1
+    assert run(tmp_path / "run", learning_rate="1e30", warm_start_levels=0, drop_zero_advantages=False) == 1
     assert "TrainingFailed" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     assert not (tmp_path / "run" / "checkpoint").exists()
@@ -176,10 +176,7 @@ def test_a_run_that_fails_leaves_no_checkpoint_of_broken_weights(
 
 def test_without_a_warm_start_training_begins_with_a_given_model(root: Path, finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished / "warm_start", tmp_path / "model")
-    assert (
-        run(root, tmp_path / "run", warm_start_levels=0, model=tmp_path / "model", credit="grpo", credit_settings="{}")
-        == 0
-    )
+    assert run(tmp_path / "run", warm_start_levels=0, model=tmp_path / "model") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["warm_start"] is None
     assert (
@@ -189,17 +186,19 @@ def test_without_a_warm_start_training_begins_with_a_given_model(root: Path, fin
 
 
 def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(root, tmp_path / "run", credit="rewardflo") == 1
-    assert "Did you mean 'rewardflow'" in capsys.readouterr().out
+    assert run(tmp_path / "run", credit="grpo") == 1
+    assert capsys.readouterr().out.endswith("use agentgym-flow train grpo\n")
+    assert not (tmp_path / "run").exists()
+    assert run(tmp_path / "run", profile="compactt") == 1
     for name, value in {"stop_when": "deadlocked", "profile": "compat", "env_id": "agentgym_flow/Sokobann-v0"}.items():
-        assert run(root, tmp_path / "wrong", **{name: value}) == 1
+        assert run(tmp_path / "wrong", **{name: value}) == 1
         said = capsys.readouterr().out
         assert "Did you mean" in said
         assert "Cloned" not in said  # refused before any work
-        assert said.count("\n") == 2  # the folder, and one line of error
+        assert said.splitlines()[-1].startswith("Unknown")
     (tmp_path / "file").write_text("")
-    assert run(root, tmp_path / "file" / "run") == 1
+    assert run(tmp_path / "file" / "run") == 1
     assert capsys.readouterr().out.startswith("NotADirectoryError: ")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
-    assert run(root, tmp_path / "other", boxoban=tmp_path / "nowhere") == 1
+    assert run(tmp_path / "other", boxoban=tmp_path / "nowhere") == 1
     assert "UnknownData" in capsys.readouterr().out

@@ -50,9 +50,8 @@ def test_the_resolved_settings_repeat_the_run(file: Path, tmp_path: Path) -> Non
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_the_quickstart_settings_can_be_read(root: Path, tmp_path: Path) -> None:
-    file = root / "baselines" / "configs" / "sokoban_tiny.yaml"
-    run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
+def test_without_a_file_the_settings_are_those_of_the_quickstart(tmp_path: Path) -> None:
+    run, _, agent = parse_configs(["--output_dir", str(tmp_path)])
     assert run.env_settings["min_pushes"] >= 3
     assert run.eval_episodes == 500
     assert agent.generation_batch_size % agent.num_generations == 0

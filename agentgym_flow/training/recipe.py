@@ -1,0 +1,187 @@
+"""A training run from settings to a verified result, as steps that a baseline or `agentgym-flow train` calls in order.
+
+    with opened(configs, console) as recipe:
+        recipe.clone()
+        recipe.examine("before")
+        recipe.learn()
+        recipe.examine("after")
+        results = recipe.finish()
+
+What differs between algorithms is in the settings: which credit function gives the advantages, and its constants.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentgym_flow.errors import AgentGymFlowError, BadSetting
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
+from agentgym_flow.training.config import AgentConfig, Configs, parse_configs, write_config
+from agentgym_flow.training.examine import Examination, Examiner, problems
+from agentgym_flow.training.results import Results, most_telling, write_results
+from agentgym_flow.training.run import RunFolder, load_model, quiet, save_model
+from agentgym_flow.training.trainer import AgentTrainer, stop_on
+from agentgym_flow.training.warm_start import WarmStart, warm_start
+
+
+class Recipe:
+    """The steps of one run. Made by `opened`, which also writes down how the run ended.
+
+    Args:
+        configs: the settings.
+        folder: where everything goes.
+        console: where progress is shown.
+
+    Raises:
+        AgentGymFlowError: a setting cannot work; everything is checked here, before any work.
+    """
+
+    def __init__(self, configs: Configs, folder: RunFolder, console: Console) -> None:
+        self.run, self.warm, self.agent = run, _, agent = configs
+        self.folder = folder
+        self.console = console
+        self.profile = profile_for(run.env_id, run.profile)
+        self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
+        self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations)
+        self.trainer = AgentTrainer(self.model, agent, self.tokenizer, self.profile, run.make_env)
+        self.cloned: WarmStart | None = None
+        self.examinations: dict[str, Examination] = {}
+        self.metrics = MetricsFile(folder.metrics)
+        self._started = time.perf_counter()
+
+    def clone(self) -> None:
+        """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do."""
+        if not self.warm.warm_start_levels:
+            return
+        with self.console.status("Cloning demonstrations"):
+            self.cloned = warm_start(
+                self.model,
+                self.tokenizer,
+                self.profile,
+                self.run.make_env,
+                self.warm,
+                seed=self.agent.seed,
+                stop=stop_on(self.agent.stop_when),
+                validate=partial(self.examiner.validate, self.warm.warm_start_validation_episodes),
+            )
+        save_model(self.folder.warm_start, self.model, self.tokenizer)
+        cloned = self.cloned
+        self.console.print(f"Cloned {cloned.turns} turns of {cloned.episodes} episodes: loss {cloned.losses[-1]:.2f}")
+
+    def examine(self, moment: str) -> None:
+        """Play the held-out test tasks, sampled and greedy; `moment` is `before` or `after`."""
+        with self.console.status(f"Evaluating {moment} training"):
+            found = self.examinations[moment] = self.examiner.examine(moment)
+        sampled, greedy = found.sampled.success, found.greedy.success
+        self.console.print(f"{moment.title()} training: success {sampled:.1%} sampled, {greedy:.1%} greedy")
+
+    def learn(self) -> None:
+        """Train: collect groups of attempts, ask the credit function for advantages, take PPO steps; again and again.
+
+        Ctrl-C keeps what has been learnt and passes through.
+        """
+        progress = LiveProgress(self.console)
+        self.trainer.add_callback(self.metrics)
+        self.trainer.add_callback(progress)
+        if self.run.validations:
+            validate = partial(self.examiner.validate, self.run.validation_episodes)
+            self.trainer.add_callback(Validation(self.trainer, validate, self.run.validations))
+        try:
+            self.trainer.train()
+        except KeyboardInterrupt:
+            save_model(self.folder.checkpoint, self.model, self.tokenizer)
+            raise
+        finally:
+            progress.close()
+        save_model(self.folder.checkpoint, self.model, self.tokenizer)
+
+    def finish(self) -> Results:
+        """Step every logged episode again, write curve, report and summary, show them, and return the results."""
+        with self.console.status("Verifying all logs"):
+            found = problems(self.examiner, list(self.examinations.values()))
+        before, after = self.examinations["before"], self.examinations["after"]
+        group, seconds = most_telling(self.trainer.groups), time.perf_counter() - self._started
+        results = Results(before, after, self.cloned, self.metrics.records, group, found, seconds)
+        write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", results)
+        _show(self.folder, results, self.console)
+        return results
+
+
+@contextmanager
+def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
+    """Open a new run folder, show and save the settings, and give the steps.
+
+    The folder's summary says how the run ended, also after an error or Ctrl-C. Raises what `Recipe` raises, and
+    `OSError` when the folder cannot be made.
+    """
+    run, _, agent = configs
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    folder = RunFolder(agent.output_dir)
+    agent.output_dir = str(folder.path)
+    console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
+    with folder.guard():
+        settings = write_config(folder.config, configs)
+        console.print(", ".join(f"{name}={value}" for name, value in settings.items()), style="dim", markup=False)
+        yield Recipe(configs, folder, console)
+
+
+def train(configs: Configs, console: Console) -> Results:
+    """Run all steps with the credit function that the settings name; `agentgym-flow train` is this function."""
+    with opened(configs, console) as recipe:
+        recipe.clone()
+        recipe.examine("before")
+        recipe.learn()
+        recipe.examine("after")
+        return recipe.finish()
+
+
+INTERRUPTED = "Interrupted. The run folder has the checkpoint of what was learnt so far, if training had begun."
+
+
+def command(
+    run: Callable[[Configs, Console], Results], settings: type[AgentConfig], arguments: Sequence[str] | None
+) -> int:
+    """Be the command line of a baseline; return the exit status: 0, 1 after an error, 130 after Ctrl-C.
+
+    Args:
+        run: the baseline's sequence of steps.
+        settings: its configuration, with the constants of its paper as defaults.
+        arguments: the command line; None for that of the process.
+    """
+    console = Console()
+    quiet()
+    try:
+        configs = parse_configs(arguments, settings)
+        chosen = configs[2].credit
+        if chosen != settings.credit:
+            raise BadSetting(f"this baseline is {settings.credit}, not {chosen}: use agentgym-flow train {chosen}")
+        results = run(configs, console)
+    except KeyboardInterrupt:
+        console.print(INTERRUPTED)
+        return 130
+    except (AgentGymFlowError, OSError) as error:
+        console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
+        return 1
+    return 1 if results.problems else 0
+
+
+def _show(folder: RunFolder, results: Results, console: Console) -> None:
+    """Print what was achieved and where everything is."""
+    table = Table(show_header=False, title="Result", title_justify="left")
+    for name, text in results.summary().items():
+        table.add_row(name, text)
+    console.print(table)
+    for problem in results.problems:
+        console.print(problem, style="red", markup=False)
+    for what, path in folder.contents().items():
+        console.print(f"{what:15} {path}", soft_wrap=True, markup=False)

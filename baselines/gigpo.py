@@ -1,0 +1,77 @@
+"""GiGPO: a second comparison inside the group, between turns that were decided in the same state.
+
+L. Feng and others. Group-in-group policy optimization for LLM agent training. 2025.
+
+Attempts at one task begin in the same state and often come back to states that others saw. All turns of the group that
+were decided in one state s are an anchor group: different actions in the same situation. Each is worth the discounted
+rewards that followed it,
+
+    R(i, t) = sum over k >= t of gamma ** (k - t) * r(i, k)
+
+and the advantage of a turn adds both comparisons, within the group and within the anchor group:
+
+    A(i, t) = [R_i - mean(R over the group)] + weight * [R(i, t) - mean(R(j, u) over turns (j, u) decided in s)]
+
+So a detour on the way to a success is told from the short way, wherever two attempts met. A turn alone in its state
+gets 0 from the second part, and what happens elsewhere in the graph of states does not reach it: that is what
+RewardFlow adds.
+
+The paper divides either by the standard deviation or by 1 (its F_norm) and finds 1 the safer choice in hard
+environments; `--credit_settings '{"norm": "std"}'` is the other one. Anchor states are compared by the environment's
+state key, never by similarity of texts.
+
+    python -m baselines.gigpo --output_dir runs/gigpo
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+
+from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.recipe import command, opened
+from agentgym_flow.training.results import Results
+
+
+@dataclass
+class GiGPO(AgentConfig):
+    """The settings of the trainer, with the constants of the paper."""
+
+    credit: str = "gigpo"
+    credit_settings: dict[str, Any] | str | None = field(
+        default_factory=lambda: {
+            "gamma": 0.95,  # discount of the rewards that follow a turn
+            "weight": 1.0,  # of the comparison within a state against that of episodes (omega)
+            "norm": "mean",  # subtract means, divide by 1 (F_norm)
+        }
+    )
+
+
+def train(configs: Configs, console: Console) -> Results:
+    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
+    with opened(configs, console) as recipe:
+        # 1. Warm start. The episode part compares outcomes, so a policy has to succeed now and then.
+        recipe.clone()
+
+        # 2. The test tasks, before: sampled and greedy.
+        recipe.examine("before")
+
+        # 3. GiGPO. Groups of attempts at one task; outcomes against the group, returns against the state; steps of PPO.
+        recipe.learn()
+
+        # 4. The same test tasks, after; then every logged episode is stepped again.
+        recipe.examine("after")
+        return recipe.finish()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit status (130 after Ctrl-C)."""
+    return command(train, GiGPO, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""RLOO: one advantage per episode, its outcome against the mean of the other attempts at the same task.
+
+A. Ahmadian and others. Back to basics: revisiting REINFORCE style optimization for learning from human feedback in
+LLMs. 2024. The estimator is that of W. Kool and others, Buy 4 REINFORCE samples, get a baseline for free! 2019.
+
+REINFORCE with a baseline is unbiased as long as the baseline does not depend on the sample it is subtracted from. So
+each of the n attempts at a task takes the mean of the n - 1 others. With R_i the outcome of attempt i (1 for a success,
+0 otherwise) every turn t of it gets
+
+    A(i, t) = R_i - 1 / (n - 1) * sum of R_j over j != i  =  n / (n - 1) * (R_i - mean(R))
+
+There is no division by a standard deviation, which in GRPO weighs tasks up that are nearly always or nearly never
+solved: here a rare success in a group of n counts 1, a rare failure -1.
+
+The paper takes one step per batch, on samples of the very policy it improves, and so needs no clipping. We take several
+minibatches of each batch, and therefore keep PPO's clipped objective, as the other baselines do; on the first minibatch
+the ratio is 1 and the gradient is the paper's. `--steps_per_generation 1` with a `--per_device_train_batch_size` four
+times as large is the paper's single step.
+
+    python -m baselines.rloo --output_dir runs/rloo
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+
+from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.recipe import command, opened
+from agentgym_flow.training.results import Results
+
+
+@dataclass
+class RLOO(AgentConfig):
+    """The settings of the trainer, with the constants of the paper."""
+
+    credit: str = "rloo"
+    credit_settings: dict[str, Any] | str | None = field(
+        default_factory=lambda: {
+            "outcome": "success",  # 1 or 0 at the end of an episode; "return" is the sum of rewards
+        }
+    )
+
+
+def train(configs: Configs, console: Console) -> Results:
+    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
+    with opened(configs, console) as recipe:
+        # 1. Warm start. REINFORCE sees only outcomes, so a policy has to succeed now and then.
+        recipe.clone()
+
+        # 2. The test tasks, before: sampled and greedy.
+        recipe.examine("before")
+
+        # 3. RLOO. Groups of attempts at one task; each outcome against the mean of the others; policy gradient steps.
+        recipe.learn()
+
+        # 4. The same test tasks, after; then every logged episode is stepped again.
+        recipe.examine("after")
+        return recipe.finish()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit status (130 after Ctrl-C)."""
+    return command(train, RLOO, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
