@@ -180,9 +180,10 @@ class Group:
     def __post_init__(self) -> None:
         if not self.episodes:
             raise GroupMismatch("a group needs at least one episode")
-        first = self.episodes[0]
-        for other in self.episodes[1:]:
-            if other.start_digest != first.start_digest:
+        first, *others = self.episodes
+        start = first.start_digest if others else ""
+        for other in others:
+            if other.start_digest != start:
                 raise GroupMismatch(
                     f"attempts {first.attempt} and {other.attempt} do not start alike: task {first.task_key} seed "
                     f"{first.seed} against task {other.task_key} seed {other.seed}; a group needs one task, one seed "

@@ -19,6 +19,33 @@ ERROR = "error"
 """The key of `Episode.meta` that marks an episode in which the environment raised."""
 
 
+class EnvPool:
+    """Environments that are kept between rollouts: making some can take longer than playing a short episode.
+
+    Give it to `rollout` in place of the function that makes environments, and close it in the end.
+
+    Args:
+        make_env: makes one environment.
+    """
+
+    def __init__(self, make_env: Callable[[], TextEnv]) -> None:
+        self._make_env = make_env
+        self._idle: list[Recorder] = []
+
+    def take(self) -> Recorder:
+        """Return the recorder of an idle environment, or of a new one."""
+        return self._idle.pop() if self._idle else Recorder(self._make_env())
+
+    def give_back(self, recorder: Recorder) -> None:
+        """Take an environment back. Its next use begins with a reset, so it may be in the middle of an episode."""
+        self._idle.append(recorder)
+
+    def close(self) -> None:
+        """Close all idle environments; the pool can be used again."""
+        while self._idle:
+            self._idle.pop().env.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Where an episode begins.
@@ -36,7 +63,7 @@ class Start:
 
 def rollout(
     policy: Policy,
-    make_env: Callable[[], TextEnv],
+    make_env: Callable[[], TextEnv] | EnvPool,
     starts: Sequence[Start],
     *,
     num_envs: int = 64,
@@ -45,14 +72,15 @@ def rollout(
 ) -> list[Episode]:
     """Play one episode per start and return them in the order of `starts`.
 
-    At most `num_envs` environments are made and used again; an episode that ends leaves the batch and the next start
+    At most `num_envs` environments are used, again and again; an episode that ends leaves the batch and the next start
     takes its place. An environment that raises in a step is data: the episode ends there with the class and the
     message of the exception in `episode.meta["error"]`, the environment is replaced, and the others go on. What the
     policy raises, and what a reset raises, ends the rollout.
 
     Args:
         policy: who acts.
-        make_env: makes one environment (wrappers are looked through: native rewards are recorded).
+        make_env: makes one environment (wrappers are looked through: native rewards are recorded), to be closed in the
+            end; or a pool of them, which is left open.
         starts: the beginnings, in order.
         num_envs: the largest number of episodes under way.
         on_episode: called with every finished episode at once, in order of finishing; also of those before a Ctrl-C.
@@ -66,7 +94,8 @@ def rollout(
     check_positive("num_envs", num_envs)
     episodes: dict[int, Episode] = {}
     waiting = iter(enumerate(starts))
-    slots = [_Slot(make_env) for _ in range(min(num_envs, len(starts)))]
+    pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
+    slots = [_Slot(pool) for _ in range(min(num_envs, len(starts)))]
     try:
         running = [slot for slot in slots if slot.begin(waiting)]
         while running:
@@ -83,7 +112,9 @@ def rollout(
             running = following
     finally:
         for slot in slots:
-            slot.close()
+            slot.leave()
+        if pool is not make_env:
+            pool.close()
     return [episodes[index] for index in range(len(starts))]
 
 
@@ -93,8 +124,8 @@ class _Slot:
     index: int
     view: View
 
-    def __init__(self, make_env: Callable[[], TextEnv]) -> None:
-        self._make_env = make_env
+    def __init__(self, pool: EnvPool) -> None:
+        self._pool = pool
         self._recorder: Recorder | None = None
 
     def begin(self, waiting: Iterator[tuple[int, Start]]) -> bool:
@@ -103,9 +134,13 @@ class _Slot:
         if following is None:
             return False
         self.index, start = following
-        recorder = self._recorder or Recorder(self._make_env())
+        recorder = self._recorder or self._pool.take()
         self._recorder = recorder
-        episode = recorder.reset(seed=start.seed, task=start.task, attempt=start.attempt)
+        try:
+            episode = recorder.reset(seed=start.seed, task=start.task, attempt=start.attempt)
+        except BaseException:
+            self._discard()
+            raise
         rng = Stream("policy", start.seed, start.attempt, episode.task)
         self.view = View(recorder.env, recorder.observation, recorder.info, episode, rng)
         return True
@@ -131,19 +166,20 @@ class _Slot:
 
     def _discard(self) -> None:
         # Its state is anyone's guess, so the next start gets a fresh one; closing it may fail for the same reason.
+        recorder, self._recorder = self._recorder, None
         with suppress(Exception):
-            self.close()
-        self._recorder = None
+            if recorder is not None:
+                recorder.env.close()
 
-    def close(self) -> None:
-        """Close the environment, if one was made."""
+    def leave(self) -> None:
+        """Give the environment back to the pool, if there is one."""
         if self._recorder is not None:
-            self._recorder.env.close()
+            self._pool.give_back(self._recorder)
 
 
 def rollout_groups(
     policy: Policy,
-    make_env: Callable[[], TextEnv],
+    make_env: Callable[[], TextEnv] | EnvPool,
     tasks: Sequence[Start],
     group_size: int,
     *,

@@ -21,6 +21,8 @@ _WORDS_OF_BLOCK = struct.Struct(">8I")
 
 
 def _exact(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int)):  # nearly all values; asking for a Mapping is slow
+        return value
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueError(f"canonical JSON has no place for {value!r}")
