@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 import gymnasium as gym
 
@@ -64,6 +64,14 @@ class Profile(Protocol):
 
     def parse(self, completion: str) -> str:
         """Return the action that `completion` asks for. Never raises: what cannot be read is an invalid action."""
+
+
+@runtime_checkable
+class ConversationProfile(Profile, Protocol):
+    """A profile that can also hold one conversation over a whole episode: the first prompt stays, later turns add."""
+
+    def follow_up(self, view: Situation) -> str:
+        """Return what the policy is told after its last action: the text of one new message, without history."""
 
 
 def tagged_action(completion: str, *, tags_required: bool = False) -> str:
@@ -123,7 +131,7 @@ class TextProfile:
             self.rules,
             f"Your task: {view.info['goal']}",
             f"What happened lately:\n\n{past}" if past else "",
-            f"Turn {len(turns) + 1} of at most {view.episode.max_steps}. The observation now:\n{view.observation}",
+            _turn_now(view),
             _choices(view.info),
             self._how_to_answer(),
         ]
@@ -132,6 +140,16 @@ class TextProfile:
     def messages(self, view: Situation) -> list[Message]:
         """Return the prompt as a chat of one user message: the whole context is restated every turn."""
         return [{"role": "user", "content": self.prompt(view)}]
+
+    def follow_up(self, view: Situation) -> str:
+        """Return what the last action led to; rules, goal and how to answer stand in the first message."""
+        turns = view.episode.turns
+        parts = [
+            "" if turns[-1].action_valid else "Your last action was not accepted.",
+            _turn_now(view),
+            _choices(view.info),
+        ]
+        return "\n\n".join(part for part in parts if part)
 
     def parse(self, completion: str) -> str:
         """Return the action in the completion; see `tagged_action`."""
@@ -142,6 +160,11 @@ class TextProfile:
         if self.think:
             return f"First reason about the situation inside <think> and </think>. Then give {action}"
         return f"Answer with {action}"
+
+
+def _turn_now(view: Situation) -> str:
+    number, limit = len(view.episode.turns) + 1, view.episode.max_steps
+    return f"Turn {number} of at most {limit}. The observation now:\n{view.observation}"
 
 
 def _choices(info: Mapping[str, Any]) -> str:

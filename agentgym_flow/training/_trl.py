@@ -1,27 +1,32 @@
 """The seam to TRL: the only module that touches members of TRL which are not documented for users.
 
 TRL gives no public way to train on rows of one's own making, so `RowTrainer` overrides the two members that TRL's own
-experimental trainers override too: the one that makes a batch and the one that computes the loss. Their signatures are
-checked when this module is imported, so that a TRL in which they have moved is refused by name, not by a strange
-failure.
+experimental trainers override too: the one that makes a batch and the one that computes the loss. Two more make a
+resumed run equal to one that never stopped: the one that saves a checkpoint and the one that orders the tasks. Their
+signatures are checked when this module is imported, so that a TRL in which they have moved is refused by name, not by a
+strange failure.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from agentgym_flow.errors import UnsupportedTRL
+from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, progress_of
 from agentgym_flow.training.collate import positions
+from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 
 TESTED = ("1.16",)
 """The minor versions of TRL that the tests have run with."""
@@ -29,6 +34,8 @@ TESTED = ("1.16",)
 REQUIRED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
+    "_save_checkpoint": ("self", "model", "trial"),
+    "_get_train_sampler": ("self", "dataset"),
 }
 """The members of `GRPOTrainer` that are overridden, with their parameters."""
 
@@ -66,14 +73,31 @@ def _no_reward(completions: list[Any], **_: Any) -> list[None]:
     return [None] * len(completions)
 
 
+class _Unlogged(TrainerCallback):  # type: ignore[misc]
+    """Gives a resumed trainer back what it had measured since its last log."""
+
+    def __init__(self, trainer: RowTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._trainer._restore_unlogged()
+
+
 class RowTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO trainer for batches of our own making; a subclass provides `make_batch` and may extend `loss`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, reward_funcs=_no_reward, **kwargs)
+    def __init__(self, args: AgentConfig, **kwargs: Any) -> None:
+        beta, args.beta = args.beta, 0.0  # TRL would load a reference model by its name; a subclass brings its own
+        try:
+            super().__init__(args=args, reward_funcs=_no_reward, **kwargs)
+        finally:
+            args.beta = beta
+        self.beta = beta
         if not hasattr(self, "_metrics"):
             raise UnsupportedTRL(f"TRL {version('trl')} keeps its metrics elsewhere; tested with {', '.join(TESTED)}")
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
+        self._resumed: Path | None = None
+        self.add_callback(_Unlogged(self))
 
     @abstractmethod
     def make_batch(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -84,8 +108,21 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         """
 
     def loss(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return TRL's loss of one micro-batch."""
-        return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
+        """Return TRL's loss of one micro-batch. With `beta` the batch has `ref_per_token_logps` as well.
+
+        TRL's entropy bonus is a mean over each micro-batch. Here it is divided as the objective is, by the tokens of
+        the whole batch, so that a batch may be split in any way (unless the bonus adapts or picks tokens).
+        """
+        args = self.args
+        if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
+            return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
+        if LOSS_TYPES[self.loss_type] == "turns":
+            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum().clamp(min=1.0)
+            parts = args.steps_per_generation * self.accelerator.num_processes
+            self.entropy_coef = args.entropy_coef * (tokens * parts / batch["num_items_in_batch"].clamp(min=1.0)).item()
+        loss = super()._compute_loss(model, batch)
+        self._metrics["train"].pop("entropy_coef", None)  # a constant, but for the share of this micro-batch
+        return loss  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         return self.make_batch(inputs)
@@ -107,3 +144,56 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
             self.model_wrapped, self.accelerator, gather_deepspeed3_params=gather
         ) as model:
             yield model
+
+    # ---------------------------------------------------------------- checkpoints
+    def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
+        """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
+
+        `resume_from_checkpoint` is a folder that this trainer has written.
+        """
+        self._resumed = resume_from_checkpoint
+        folder = None if resume_from_checkpoint is None else str(resume_from_checkpoint)
+        return super().train(resume_from_checkpoint=folder, **kwargs)
+
+    def describe(self, folder: Path) -> None:
+        """Write into a new checkpoint what a subclass wants to find there again; called in the main process."""
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        # Nothing is left to resume at the last step: the caller has the model itself.
+        if self.state.global_step >= self.state.max_steps:
+            return
+        output, name = Path(self.args.output_dir), STEP_FOLDER.format(self.state.global_step)
+        partial = output / PARTIAL
+        self.args.output_dir = str(partial)  # everything below is written under another name first
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.output_dir = str(output)
+        unlogged = {
+            "metrics": dict(self._metrics["train"]),
+            "loss": self._tr_loss.item(),
+            "last_logged": self._globalstep_last_logged,
+        }
+        (partial / name / UNLOGGED.format(self.accelerator.process_index)).write_text(json.dumps(unlogged), "utf-8")
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            self.describe(partial / name)
+            keep_last(output, partial / name, self.args.save_total_limit)
+        self.accelerator.wait_for_everyone()
+
+    def _restore_unlogged(self) -> None:
+        if self._resumed is None:
+            return
+        path = self._resumed / UNLOGGED.format(self.accelerator.process_index)
+        unlogged = json.loads(path.read_text("utf-8"))
+        self._metrics["train"].update(unlogged["metrics"])
+        self._tr_loss += unlogged["loss"]
+        self._globalstep_last_logged = unlogged["last_logged"]
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        # TRL's sampler draws one permutation per epoch from its own generator, and checkpoints do not hold it.
+        sampler = super()._get_train_sampler(dataset)
+        if self._resumed is not None:
+            for _ in range(int(progress_of(self._resumed).epoch)):
+                torch.randperm(sampler.num_samples, generator=sampler.generator)
+        return sampler

@@ -14,8 +14,9 @@ Batch = dict[str, torch.Tensor]
 def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.device | None = None) -> Batch:
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
-    The number of rows is filled up to a multiple of `multiple` with rows of weight zero. A row's weight scales its
-    advantages.
+    The number of rows is filled up to a multiple of `multiple` with rows of weight zero. TRL sees every present token
+    (`completion_mask`) and takes its sums and means with `tool_mask`, which holds the row's weight on sampled tokens
+    and 0 on observations.
 
     Args:
         batch: the rows; may be empty.
@@ -24,7 +25,7 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
         device: where the tensors go.
 
     Returns:
-        `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `advantages`,
+        `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
         `old_per_token_logps` (R, C).
     """
     padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple)
@@ -34,12 +35,14 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
     present = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
     weights = torch.tensor([row.weight for row in every])
     mask = present & (weights > 0)[:, None]
+    sampled = _right([row.sampled or [1] * len(row.completion) for row in every], 0.0)
     tensors = {
         "prompt_ids": prompt_ids,
         "prompt_mask": prompt_mask,
         "completion_ids": _right([row.completion for row in every], pad).long(),
         "completion_mask": mask.long(),
-        "advantages": _right([row.advantages for row in every], 0.0) * weights[:, None],
+        "tool_mask": sampled * weights[:, None],
+        "advantages": _right([row.advantages for row in every], 0.0),
         "old_per_token_logps": _right([row.logprobs for row in every], 0.0),
     }
     return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -26,7 +26,6 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
-
 from agentgym_flow.rewards.penalty import check_penalty
 from agentgym_flow.training.rows import LAYOUTS, TURN
 
@@ -39,6 +38,10 @@ class RunConfig:
         env_id: the id of a text environment.
         env_kwargs: its arguments, without the split; on the command line as JSON.
         model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
+        lora: train adapters on the model's linear layers (LoRA) and leave the model as it is. Not for `tiny`. A folder
+            with trained adapters is given as `model`, without this.
+        lora_rank: the inner dimension of the adapters.
+        lora_alpha: their output is scaled by `lora_alpha / lora_rank`.
         profile: the prompt profile of the environment.
         threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
             one and loses much where other programs are running.
@@ -54,6 +57,9 @@ class RunConfig:
     env_id: str = "agentgym_flow/Sokoban-v0"
     env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
     model: str = "tiny"
+    lora: bool = False
+    lora_rank: int = 16
+    lora_alpha: int = 32
     profile: str = "compact"
     threads: int | None = None
     validations: int = 10
@@ -65,6 +71,13 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
+        if self.lora and (self.model == TINY or is_adapter(self.model)):
+            raise BadSetting(
+                f"lora adds adapters to a whole model, and model {self.model!r} is none that they could be saved beside: "
+                "leave it out, or give another model"
+            )
+        _at_least("lora_rank", self.lora_rank, 1)
+        _at_least("lora_alpha", self.lora_alpha, 1)
         _at_least("validations", self.validations, 0)
         _at_least("threads", self.threads or 1, 1)
         _at_least("validation_episodes", self.validation_episodes, 1)
@@ -363,7 +376,14 @@ ALWAYS_SHOWN = (
 
 
 MAY_CHANGE = (
+    "ddp_backend",
+    "deepspeed",
     "disable_tqdm",
+    "hub_token",
+    "local_rank",
+    "log_level",
+    "log_level_replica",
+    "logging_dir",
     "num_envs",
     "output_dir",
     "report_to",
@@ -371,6 +391,7 @@ MAY_CHANGE = (
     "save_steps",
     "save_strategy",
     "save_total_limit",
+    "use_cpu",
 )
 """Settings of the trainer that may differ when a run is resumed: they change nothing in its results."""
 
@@ -382,13 +403,6 @@ def resolved(configs: Configs) -> dict[str, Any]:
     credit function.
     """
     run, warm_start, agent = configs
-    chosen = asdict(run) | asdict(warm_start) | trainer_settings(agent)
-    del chosen["resume"]
-    return chosen
-
-
-def trainer_settings(agent: AgentConfig) -> dict[str, Any]:
-    """Return the trainer's part of `resolved`."""
     standard = AgentConfig(output_dir=agent.output_dir).to_dict()
     shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
     chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
@@ -396,7 +410,15 @@ def trainer_settings(agent: AgentConfig) -> dict[str, Any]:
     for name in ("generation_batch_size", "gradient_checkpointing", "logging_dir"):
         chosen.pop(name, None)
     chosen["credit_settings"] = settings_of(agent.credit) | agent.credit_keywords
-    return chosen
+    everything = asdict(run) | asdict(warm_start) | chosen
+    del everything["resume"]
+    return everything
+
+
+def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
+    """Return the settings that a resumed run must share with the run it goes on with."""
+    settings = {name: value for name, value in agent.to_dict().items() if name not in MAY_CHANGE}
+    return settings | {"credit_settings": settings_of(agent.credit) | agent.credit_keywords}
 
 
 def write_config(path: Path, configs: Configs) -> dict[str, Any]:

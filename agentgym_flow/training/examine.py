@@ -140,6 +140,7 @@ class Examiner:
             temperature=self._agent.temperature,
             greedy=greedy,
             max_new_tokens=self._agent.max_completion_length or 1,
+            layout=self._agent.layout,
             name=name,
         )
 

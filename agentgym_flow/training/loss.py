@@ -1,7 +1,7 @@
-"""The policy loss of merged rows: PPO's clipped objective and an entropy bonus, from one forward pass per prompt.
+"""The parts of the loss that are not TRL's: merged rows, and log-probabilities for other uses of ordinary ones.
 
-TRL's own loss covers ordinary rows. Here one position has several sampled tokens, each with the sums of its positive
-and negative advantages, which is all that the clipped objective needs (see `agentgym_flow.training.rows`).
+TRL's own loss covers ordinary rows. In merged ones a position has several sampled tokens, each with the sums of its
+positive and negative advantages, which is all that the clipped objective needs (see `agentgym_flow.training.rows`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class MergedLoss(NamedTuple):
     Attributes:
         policy: minus the clipped objective (Schulman et al., 2017), with gradient.
         entropy: the entropy of the next-token distribution in nats, summed over turns, with gradient.
+        kl: the estimate of the KL divergence to the reference, summed over turns, with gradient; 0 without one.
         turns: the number of turns, weighted.
         clipped: the sum of absolute advantages whose gradient the clipping has cut.
         total: the sum of absolute advantages.
@@ -26,13 +27,21 @@ class MergedLoss(NamedTuple):
 
     policy: torch.Tensor
     entropy: torch.Tensor
+    kl: torch.Tensor
     turns: torch.Tensor
     clipped: torch.Tensor
     total: torch.Tensor
 
 
 def merged_loss(
-    model: torch.nn.Module, batch: Batch, *, temperature: float, epsilon_low: float, epsilon_high: float
+    model: torch.nn.Module,
+    batch: Batch,
+    *,
+    temperature: float,
+    epsilon_low: float,
+    epsilon_high: float,
+    reference: torch.nn.Module | None = None,
+    corrected: bool = True,
 ) -> MergedLoss:
     """Return the loss sums of a batch made by `collate_merged`.
 
@@ -42,7 +51,33 @@ def merged_loss(
         temperature: the logits are divided by it, as in sampling.
         epsilon_low: the ratio is clipped from below at 1 minus this where the advantage is negative.
         epsilon_high: and from above at 1 plus this where it is positive.
+        reference: the model to stay close to; None for no such term.
+        corrected: multiply the KL estimate by the probability ratio (TRL's `use_bias_correction_kl`).
     """
+    logprobs = next_logprobs(model, batch, temperature)
+    chosen = logprobs.gather(1, batch["tokens"])
+    weights = batch["weights"]
+    ratio = (chosen - batch["old_logprobs"]).exp().masked_fill(weights == 0, 1.0)  # padding
+    positive, negative = batch["positive"], batch["negative"]
+    objective = positive * ratio.clamp(max=1 + epsilon_high) + negative * ratio.clamp(min=1 - epsilon_low)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    kl = torch.zeros_like(chosen)
+    if reference is not None:
+        with torch.no_grad():
+            wanted = next_logprobs(reference, batch, temperature).gather(1, batch["tokens"])
+        kl = (wanted - chosen).exp() - (wanted - chosen) - 1  # the estimate k3 (Schulman, 2020), as in TRL
+        kl = kl * ratio if corrected else kl
+    with torch.no_grad():
+        clipped = positive[ratio > 1 + epsilon_high].sum() - negative[ratio < 1 - epsilon_low].sum()
+        total = positive.sum() - negative.sum()
+    turns_at = weights.sum(-1)
+    return MergedLoss(
+        -objective.sum(), (entropy * turns_at).sum(), (kl * weights).sum(), turns_at.sum(), clipped, total
+    )
+
+
+def next_logprobs(model: torch.nn.Module, batch: Batch, temperature: float) -> torch.Tensor:
+    """Return the log-probabilities of all next tokens after the prompts of `batch`, tempered; (R, vocabulary)."""
     logits = model(
         input_ids=batch["prompt_ids"],
         attention_mask=batch["prompt_mask"],
@@ -50,14 +85,18 @@ def merged_loss(
         logits_to_keep=1,
         use_cache=False,
     ).logits[:, -1]
+    return torch.log_softmax(logits.float() / temperature, dim=-1)
+
+
+def completion_logprobs(model: torch.nn.Module, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
+    """Return the log-probability of every completion token of a batch made by `collate`, tempered; (R, C)."""
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    logits = model(
+        input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+        attention_mask=mask,
+        position_ids=positions(mask),
+        logits_to_keep=batch["completion_ids"].shape[1] + 1,
+        use_cache=False,
+    ).logits[:, :-1]
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    ratio = (logprobs.gather(1, batch["tokens"]) - batch["old_logprobs"]).exp()
-    ratio = ratio.masked_fill(batch["weights"] == 0, 1.0)  # padding
-    positive, negative = batch["positive"], batch["negative"]
-    objective = positive * ratio.clamp(max=1 + epsilon_high) + negative * ratio.clamp(min=1 - epsilon_low)
-    entropy = -(logprobs.exp() * logprobs).sum(-1)
-    turns_at = batch["weights"].sum(-1)
-    with torch.no_grad():
-        clipped = positive[ratio > 1 + epsilon_high].sum() - negative[ratio < 1 - epsilon_low].sum()
-        total = positive.sum() - negative.sum()
-    return MergedLoss(-objective.sum(), (entropy * turns_at).sum(), turns_at.sum(), clipped, total)
+    return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.collate import left_padded
+from agentgym_flow.training.conversation import Conversation
+from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.sampling import StreamSampler
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ class ModelPolicy:
     as the weights stay as they are; call `forget` after every change. Otherwise `generate` runs with left-padded
     prompts.
 
+    In the layout `conversation` the first prompt of an episode is the same, and every later one is all that was said
+    before, token by token, with the profile's `follow_up` message after it (see `agentgym_flow.training.conversation`).
+
     Args:
         model: the causal language model; it is put into evaluation mode for every call and back after it.
         tokenizer: its tokenizer. With a chat template the profile's messages are used, else its plain prompt.
@@ -75,10 +80,12 @@ class ModelPolicy:
         temperature: the logits are divided by it; log-probabilities are those of the tempered distribution.
         greedy: take the most likely token instead of drawing (`temperature` then only scales log-probabilities).
         max_new_tokens: the longest completion.
+        layout: what a prompt is, one of `agentgym_flow.training.rows.LAYOUTS`.
         name: the name results are reported under.
 
     Raises:
-        BadSetting: a number is out of its range.
+        BadSetting: a number is out of its range, or profile or chat template cannot hold a conversation.
+        UnknownOption: there is no such layout.
     """
 
     def __init__(
@@ -90,8 +97,11 @@ class ModelPolicy:
         temperature: float = 1.0,
         greedy: bool = False,
         max_new_tokens: int = 1,
+        layout: str = TURN,
         name: str = "model",
     ) -> None:
+        if layout not in LAYOUTS:
+            raise UnknownOption.among(layout, LAYOUTS)
         if temperature <= 0:
             raise BadSetting(f"temperature must be above 0, got {temperature}; use greedy=True for the best token")
         self.model = model
@@ -101,6 +111,9 @@ class ModelPolicy:
         self.greedy = greedy
         self.max_new_tokens = check_positive("max_new_tokens", max_new_tokens)
         self.name = name
+        self.conversation = (
+            Conversation(tokenizer, profile, self._ends_of_completion()) if layout == CONVERSATION else None
+        )
         self.seconds = 0.0
         self._ids: dict[str, tuple[int, ...]] = {}
         self._next: dict[str, _Next] = {}
@@ -124,7 +137,9 @@ class ModelPolicy:
         self.model.eval()
         try:
             with torch.inference_mode():
-                return self._one_token(views) if self.max_new_tokens == 1 else self._generate(views)
+                # Conversations differ from each other, so they have no forward pass to share.
+                shared = self.max_new_tokens == 1 and self.conversation is None
+                return self._one_token(views) if shared else self._generate(views)
         finally:
             self.model.train(was_training)
             self.seconds += time.perf_counter() - started
@@ -139,15 +154,34 @@ class ModelPolicy:
             self._ids[text] = ids
         return ids
 
+    def prompt_ids(self, view: View) -> tuple[int, ...]:
+        """Return the tokens of this turn's prompt. Raises `BadSetting` when they are too many or some are unknown."""
+        if self.conversation is None or not view.episode.turns:
+            return self.encode(prompt_text(self.tokenizer, self.profile, view))
+        said, new = self.conversation.prompt(view)
+        self._check_words(new)
+        self._check_length(len(said) + len(new))
+        return (*said, *new)
+
     def _check_prompt(self, ids: tuple[int, ...]) -> None:
-        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if context is not None and len(ids) + self.max_new_tokens > context:
-            raise BadSetting(
-                f"a prompt of {len(ids)} tokens and a completion of {self.max_new_tokens} do not fit into the model's "
-                f"context of {context}: use a shorter profile, a smaller board or a model with a longer context"
-            )
+        self._check_length(len(ids))
         if not ids:
             raise BadSetting("the tokenizer makes no tokens of a prompt: give the folder that the model was saved with")
+        self._check_words(ids)
+
+    def _check_length(self, length: int) -> None:
+        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if context is None or length + self.max_new_tokens <= context:
+            return
+        shorter = "a shorter profile, a smaller board"
+        if self.conversation is not None:
+            shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
+        raise BadSetting(
+            f"a prompt of {length} tokens and a completion of {self.max_new_tokens} do not fit into the model's "
+            f"context of {context}: use {shorter} or a model with a longer context"
+        )
+
+    def _check_words(self, ids: tuple[int, ...]) -> None:
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
                 f"the tokenizer does not know every word of profile {self.profile.name!r}: change one of them"
@@ -196,7 +230,7 @@ class ModelPolicy:
 
     # ---------------------------------------------------------------- several tokens: generate
     def _generate(self, views: Sequence[View]) -> list[Move]:
-        prompts = [self.encode(prompt_text(self.tokenizer, self.profile, view)) for view in views]
+        prompts = [self.prompt_ids(view) for view in views]
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         ids, mask = left_padded(prompts, pad)
         sampler = StreamSampler(

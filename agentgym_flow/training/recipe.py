@@ -27,6 +27,7 @@ from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.config import AgentConfig, Configs, parse_configs, write_config
 from agentgym_flow.training.examine import Examination, Examiner, problems
+from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.results import Results, most_telling, write_results
 from agentgym_flow.training.run import RunFolder, load_model, quiet, save_model
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
@@ -51,6 +52,8 @@ class Recipe:
         self.console = console
         self.profile = profile_for(run.env_id, run.profile)
         self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
+        if run.lora:
+            self.model = with_lora(self.model, rank=run.lora_rank, alpha=run.lora_alpha, seed=agent.seed)
         self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations)
         self.trainer = AgentTrainer(self.model, agent, self.tokenizer, self.profile, run.make_env)
         self.cloned: WarmStart | None = None
@@ -71,6 +74,7 @@ class Recipe:
                 self.warm,
                 seed=self.agent.seed,
                 stop=stop_on(self.agent.stop_when),
+                layout=self.agent.layout,
                 validate=partial(self.examiner.validate, self.warm.warm_start_validation_episodes),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)

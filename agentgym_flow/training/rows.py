@@ -1,8 +1,13 @@
 """From episodes to training rows: tokens in, tokens out, pure functions without torch.
 
-A row is one forward pass. In the layout `turn` every decision is a row of its own: the prompt the policy was given and
-the tokens it sampled, taken from the episode as they are and never tokenised again. Where many episodes of one frozen
-policy decide at the same prompt, and a decision is one token, `merge` lets them share a row.
+A row is one forward pass over tokens taken from the episode as they are and never tokenised again. In the layout `turn`
+every decision is a row of its own: the prompt the policy was given and the tokens it sampled (GiGPO, Feng et al.,
+2025). In the layout `conversation` an episode is one row: its first prompt, then answers and observations in turn, with
+a mask that is 1 on sampled tokens only (Search-R1, Jin et al., 2025). That needs episodes whose every prompt begins
+with the one before it and the answer to it.
+
+Where many episodes of one frozen policy decide at the same prompt, and a decision is one token, `merge` lets the rows
+of layout `turn` share one.
 
 Merging is exact under PPO's clipping. For one token of probability ratio r, the clipped objective min(r A, clip(r) A)
 is A min(r, 1 + high) for A > 0 and A max(r, 1 - low) for A < 0: linear in A on either side. So the sum over all rows
@@ -13,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 
-LAYOUTS = ("turn",)
-"""The layouts that `rows` knows."""
+TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
+"""The layouts: a row a turn, or a row an episode."""
 
 Advantage = float | Sequence[float]
 """The advantage of a turn: one number for all its tokens, or one per sampled token."""
@@ -26,14 +32,15 @@ Advantage = float | Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One prompt and the completion sampled for it.
+    """One prompt and what came after it.
 
     Attributes:
         prompt: the tokens given.
-        completion: the tokens sampled.
-        logprobs: their log-probabilities under the sampling policy.
-        advantages: one per token of the completion.
+        completion: the tokens sampled, in a conversation with those of the later observations among them.
+        logprobs: their log-probabilities under the sampling policy; 0 for those that were not sampled.
+        advantages: one per token of the completion; 0 for those that were not sampled.
         weight: how much the row counts in every sum and mean; 0 only in padding.
+        sampled: one per token of the completion: 1 if the policy sampled it, 0 if it was given; None when all were.
     """
 
     prompt: Sequence[int]
@@ -41,6 +48,19 @@ class Row:
     logprobs: Sequence[float]
     advantages: Sequence[float]
     weight: float = 1.0
+    sampled: Sequence[int] | None = None
+
+    @property
+    def trained_tokens(self) -> int:
+        """The number of tokens that were sampled, and so are trained on."""
+        return len(self.completion) if self.sampled is None else sum(self.sampled)
+
+    @property
+    def turns(self) -> int:
+        """The number of turns in the row: stretches of sampled tokens, which observations divide."""
+        if self.sampled is None:
+            return 1
+        return sum(now > before for before, now in pairwise([0, *self.sampled]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +88,12 @@ def rows(
     batch: Sequence[Group],
     advantages: Sequence[Sequence[Sequence[Advantage]]],
     *,
-    layout: str = "turn",
+    layout: str = TURN,
     weights: Sequence[Sequence[float]] | None = None,
 ) -> list[Row]:
     """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
+
+    An episode without turns has no row.
 
     Args:
         batch: the groups; every turn has `prompt_ids`, `completion_ids` and `logprobs`.
@@ -82,7 +104,8 @@ def rows(
 
     Raises:
         UnknownOption: there is no such layout.
-        BadSetting: a turn has no tokens, or the shapes of `advantages` or `weights` are not those of the batch.
+        BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` are not those of the batch, or the
+            prompts of an episode do not continue each other as the layout `conversation` needs it.
     """
     if layout not in LAYOUTS:
         raise UnknownOption.among(layout, LAYOUTS)
@@ -93,7 +116,8 @@ def rows(
         _same_length("episodes", group.episodes, group_advantages, group_weights)
         for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
             _same_length("turns", episode.turns, of_turns)
-            made.extend(_row(episode, turn, a, weight) for turn, a in zip(episode.turns, of_turns, strict=True))
+            of_episode = [_row(episode, turn, a, weight) for turn, a in zip(episode.turns, of_turns, strict=True)]
+            made += of_episode if layout == TURN or not of_episode else [_conversation(episode, of_episode)]
     return made
 
 
@@ -109,6 +133,28 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> R
     else:
         advantage = (float(advantage),) * len(completion)
     return Row(prompt, completion, logprobs, advantage, weight)
+
+
+def _conversation(episode: Episode, turns: Sequence[Row]) -> Row:
+    """Return the turns of one episode as one row."""
+    seen = list(turns[0].prompt)
+    completion: list[int] = []
+    logprobs: list[float] = []
+    advantages: list[float] = []
+    sampled: list[int] = []
+    for number, turn in enumerate(turns, 1):
+        if list(turn.prompt[: len(seen)]) != seen:
+            raise BadSetting(
+                f"the prompt of turn {number} of task {episode.task} does not begin with the conversation before it: "
+                "collect the episodes with a policy in layout conversation, or make rows in layout turn"
+            )
+        given = turn.prompt[len(seen) :]
+        completion += [*given, *turn.completion]
+        logprobs += [*[0.0] * len(given), *turn.logprobs]
+        advantages += [*[0.0] * len(given), *turn.advantages]
+        sampled += [*[0] * len(given), *[1] * len(turn.completion)]
+        seen = [*turn.prompt, *turn.completion]
+    return Row(turns[0].prompt, completion, logprobs, advantages, turns[0].weight, sampled)
 
 
 def _same_length(of: str, *sequences: Sequence[object]) -> None:

@@ -37,7 +37,7 @@ from agentgym_flow.training.checkpoints import (
     write_json,
 )
 from agentgym_flow.training.collate import Batch, collate, collate_merged
-from agentgym_flow.training.config import MAY_CHANGE, AgentConfig, trainer_settings
+from agentgym_flow.training.config import AgentConfig, lasting_settings
 from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions
@@ -145,7 +145,8 @@ class AgentTrainer(RowTrainer):
     def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
         """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
 
-        A resumed run on the same machine and number of processes takes the very steps of one that never stopped.
+        A resumed run on the same machine and number of processes takes the very steps of one that never stopped. With
+        `beta`, the model as it is when a run begins is the reference.
 
         Raises:
             BadSetting: the folder is no checkpoint, or its run had another setting, model, environment or number of
@@ -157,6 +158,8 @@ class AgentTrainer(RowTrainer):
             check_made_with(resume_from_checkpoint, self._made_with())
             if self.replay is not None:
                 self.replay.load_state_dict(json.loads((resume_from_checkpoint / TASK_REPLAY).read_text("utf-8")))
+        if self.reference is not None:
+            self._settle_reference(self.reference, resume_from_checkpoint)
         return super().train(resume_from_checkpoint, **kwargs)
 
     def describe(self, folder: Path) -> None:
@@ -166,7 +169,6 @@ class AgentTrainer(RowTrainer):
             write_json(folder / TASK_REPLAY, self.replay.state_dict())
 
     def _made_with(self) -> dict[str, Any]:
-        settings = {name: value for name, value in trainer_settings(self.args).items() if name not in MAY_CHANGE}
         words = self.policy.tokenizer.get_vocab()
         return {
             **self._environment,
@@ -174,23 +176,18 @@ class AgentTrainer(RowTrainer):
             "model": model_outline(self.accelerator.unwrap_model(self.model)),
             "tokenizer": f"{len(words)} tokens, {stable_hash(sorted(words.items()))[:12]}",
             "num_processes": self.accelerator.num_processes,
-            **settings,
+            **lasting_settings(self.args),
         }
 
-    def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
-        """Train to the end; see `RowTrainer`. With `beta` the model as it is now becomes the reference.
-
-        A resumed run keeps the reference it began with, which stands next to the checkpoint.
-        """
-        if self.reference is not None:
-            self.reference.to(self.accelerator.device)
-            if resume_from_checkpoint is not None:
-                self.reference.restore(resume_from_checkpoint.parent)
-            else:
-                self.reference.copy(self.model)
-                if self.accelerator.is_main_process:
-                    self.reference.save(Path(self.args.output_dir))
-        return super().train(resume_from_checkpoint, **kwargs)
+    def _settle_reference(self, reference: Reference, resumed: Path | None) -> None:
+        """Make the model as it is now the reference; a resumed run keeps the one it began with."""
+        reference.to(self.accelerator.device)
+        if resumed is not None:
+            reference.restore(resumed.parent)
+            return
+        reference.copy(self.model)
+        if self.accelerator.is_main_process:
+            reference.save(Path(self.args.output_dir))
 
     # ---------------------------------------------------------------- a batch
     def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
@@ -298,15 +295,16 @@ class AgentTrainer(RowTrainer):
 
     def _merged_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         args = self.args
-        sums = merged_loss(
-            model,
-            batch,
-            temperature=args.temperature,
-            epsilon_low=args.epsilon,
-            epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
-            reference=None if self.reference is None else self.reference.model,
-            corrected=args.use_bias_correction_kl,
-        )
+        with self.accelerator.autocast():  # the reference must be as exact as the policy, no more
+            sums = merged_loss(
+                model,
+                batch,
+                temperature=args.temperature,
+                epsilon_low=args.epsilon,
+                epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
+                reference=None if self.reference is None else self.reference.model,
+                corrected=args.use_bias_correction_kl,
+            )
         logged = torch.stack([sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped, sums.total])
         entropy, kl, turns, clipped, total = self.accelerator.reduce(logged, reduction="sum").tolist()
         if turns:

@@ -19,11 +19,13 @@ from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.collate import Batch, collate, positions
+from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config import WarmStartConfig
+from agentgym_flow.training.conversation import Conversation
+from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
-from agentgym_flow.training.rows import Row, rows
+from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -38,14 +40,19 @@ class NoisyExpert:
         tokenizer: turns prompts and actions into tokens.
         profile: writes the prompts.
         noise: the probability of a random action.
+        layout: what a prompt is, as for `ModelPolicy`.
+
+    Raises:
+        BadSetting: profile or chat template cannot hold a conversation.
     """
 
     name = "noisy expert"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float, layout: str = TURN) -> None:
         self.tokenizer = tokenizer
         self.profile = profile
         self.noise = noise
+        self.conversation = Conversation(tokenizer, profile, frozenset()) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its action.
@@ -62,7 +69,11 @@ class NoisyExpert:
                 f"profile {self.profile.name!r} does not take the bare action {action!r} for an answer, so there is "
                 "nothing to clone: set warm_start_levels to 0, or use another profile"
             )
-        prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
+        if self.conversation is None or not view.episode.turns:
+            prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
+        else:
+            said, new = self.conversation.prompt(view)
+            prompt = (*said, *new)
         answer = self.tokenizer(action, add_special_tokens=False).input_ids
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
         return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))
@@ -94,18 +105,19 @@ def demonstrations(
     noise: float,
     seed: int = 0,
     stop: Callable[[View], bool] | None = None,
+    layout: str = TURN,
 ) -> list[Row]:
-    """Let the noisy expert play the first `tasks` training tasks once each; return its turns as rows.
+    """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
     Raises `BadSetting` when there are fewer tasks.
     """
     env = make_env()
     if tasks > env.num_tasks:
         raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
-    policy = NoisyExpert(tokenizer, profile, noise)
+    policy = NoisyExpert(tokenizer, profile, noise, layout)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
     groups = [Group([episode]) for episode in episodes]
-    return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes])
+    return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes], layout=layout)
 
 
 def clone(
@@ -161,18 +173,9 @@ def clone(
 
 
 def imitation_loss(model: torch.nn.Module, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy of the completion tokens of `batch`, in nats per token."""
-    length = batch["completion_ids"].shape[1]
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    logits = model(
-        input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
-        attention_mask=mask,
-        position_ids=positions(mask),
-        logits_to_keep=length + 1,
-        use_cache=False,
-    ).logits[:, :-1]
-    logprobs = logits.float().log_softmax(-1).gather(-1, batch["completion_ids"][..., None])[..., 0]
-    loss: torch.Tensor = -(logprobs * batch["completion_mask"]).sum() / batch["completion_mask"].sum()
+    """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token."""
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    loss: torch.Tensor = -(completion_logprobs(model, batch) * mask).sum() / mask.sum()
     return loss
 
 
@@ -187,6 +190,7 @@ def warm_start(
     stop: Callable[[View], bool] | None = None,
     validate: Callable[[], float] | None = None,
     on_update: Callable[[int, float], None] | None = None,
+    layout: str = TURN,
 ) -> WarmStart:
     """Collect demonstrations and clone them into `model`; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -197,8 +201,10 @@ def warm_start(
         noise=config.warm_start_noise,
         seed=seed,
         stop=stop,
+        layout=layout,
     )
     losses, validation = clone(
         model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate, on_update=on_update
     )
-    return WarmStart(config.warm_start_levels, len(examples), losses, validation)
+    turns = sum(row.turns for row in examples)
+    return WarmStart(config.warm_start_levels, turns, losses, validation)

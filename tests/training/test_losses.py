@@ -198,6 +198,7 @@ def test_collation_pads_prompts_left_and_completions_right() -> None:
         "prompt_mask": [[0, 1], [1, 1]],
         "completion_ids": [[7, 8], [9, 0]],
         "completion_mask": [[1, 1], [1, 0]],
-        "advantages": [[0.5, 1.0], [4.0, 0.0]],
+        "tool_mask": [[0.5, 0.5], [1.0, 0.0]],
+        "advantages": [[1.0, 2.0], [4.0, 0.0]],
         "old_per_token_logps": [[-1.0, -2.0], [-3.0, 0.0]],
     }

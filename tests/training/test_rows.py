@@ -69,7 +69,7 @@ def test_turns_without_tokens_cannot_be_trained_on(turn: object) -> None:
 
 
 def test_an_unknown_layout_lists_what_there_is() -> None:
-    with pytest.raises(UnknownOption, match="Known: turn"):
+    with pytest.raises(UnknownOption, match="Did you mean .turn."):
         rows([], [], layout="turns")
 
 

@@ -214,7 +214,6 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         *(
             ({name: value, "merge_prompts": False}, BadSetting, f"{name} belongs to a part of TRL that is not used")
             for name, value in {
-                "beta": 0.1,
                 "use_vllm": True,
                 "top_p": 0.9,
                 "scale_rewards": "batch",
@@ -226,6 +225,10 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         ({"optim": "sgd"}, BadSetting, "leave out optim='sgd'"),
         ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
         ({"num_envs": 0}, BadSetting, "num_envs"),
+        ({"beta": -0.1}, BadSetting, "beta must be a finite number"),
+        ({"invalid_action_penalty": -1.0}, BadSetting, "invalid_action_penalty must be"),
+        ({"layout": "conversations"}, UnknownOption, "'conversation'"),
+        ({"layout": "conversation"}, BadSetting, "profile 'compact' has no follow_up"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(

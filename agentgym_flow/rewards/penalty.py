@@ -1,0 +1,37 @@
+"""The invalid-action penalty: credit taken from turns whose action the environment did not accept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.rewards.credit import Advantages
+
+
+def penalise_invalid(batch: Sequence[Group], advantages: Advantages, penalty: float) -> Advantages:
+    """Return A(turn) - `penalty` * [the action of the turn was not valid], for every turn of a batch.
+
+    The released code of GiGPO and RewardFlow takes the penalty from the score of the turn, before it is compared with
+    its group: there a group in which every turn is invalid learns nothing from it, and standard deviations rescale it.
+    Here it is taken from the advantage: an invalid turn always costs the same, in units of the advantage, and valid
+    turns keep theirs. That is the policy gradient of an immediate reward of -`penalty`, so its expectation is the same
+    with and without the baseline.
+
+    Raises `BadSetting` when `penalty` is negative or not finite.
+    """
+    check_penalty(penalty)
+    return [
+        [
+            [a - penalty * (not turn.action_valid) for turn, a in zip(episode.turns, of_turns, strict=True)]
+            for episode, of_turns in zip(group, of_group, strict=True)
+        ]
+        for group, of_group in zip(batch, advantages, strict=True)
+    ]
+
+
+def check_penalty(penalty: float) -> None:
+    """Raise `BadSetting` unless `penalty` is a finite number, at least 0."""
+    if not (math.isfinite(penalty) and penalty >= 0):
+        raise BadSetting(f"invalid_action_penalty must be a finite number, at least 0, got {penalty!r}")
