@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from agentgym_flow.files import whole
+
 if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig
     from agentgym_flow.training.trainer import AgentTrainer
@@ -33,13 +35,26 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
     The file grows while the run goes on, so it can be followed.
 
+    Args:
+        path: the file.
+        resumed_at: the optimizer step that a killed run goes on from: what it wrote of later steps will be written
+            again, and is taken out.
+
     Attributes:
         records: the objects written, in order.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, resumed_at: int | None = None) -> None:
         self.path = path
         self.records: list[dict[str, float | None]] = []
+        if resumed_at is not None and path.exists():
+            self._keep_until(resumed_at)
+
+    def _keep_until(self, step: int) -> None:
+        lines = self.path.read_text("utf-8").split("\n")[:-1]  # all but a line half written
+        self.records = [record for record in map(json.loads, lines) if record["step"] <= step]
+        with whole(self.path) as partial:
+            partial.write_text("".join(json.dumps(record) + "\n" for record in self.records), "utf-8")
 
     def on_log(
         self,
