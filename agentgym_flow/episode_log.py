@@ -14,12 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog
-from agentgym_flow.files import naming, partial_of
+from agentgym_flow.files import LineWriter
 
 MAX_LINE = 1 << 28
 """The longest line that is read, in bytes: a small archive cannot unpack to more memory than this."""
@@ -223,80 +222,13 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-class LogWriter:
-    """Writes a log line by line into `<path>.partial` and gives it its name when all is written.
-
-    A context manager. When it is left by an error, the partial file is removed; when it is left by Ctrl-C, the episodes
-    written so far, if there are any, are kept under the log's name. `OSError` of the file itself (a full disk, a
-    missing folder) passes through, and nothing is kept.
-
-    Args:
-        path: where the log will be.
-        keep_finished: also keep them when something else than the file fails: for episodes that took long to play.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], *, keep_finished: bool = False) -> None:
-        self.path = Path(path)
-        self._keep_finished = keep_finished
-        self._written = 0
-        self._failed = False
-        self._partial: Path | None = None
-        self._file: IO[bytes] | None = None
-        self._raw: IO[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self._partial = partial_of(self.path)
-        with naming(self.path):
-            self._raw = self._partial.open("wb")
-        self._file = self._raw
-        if self.path.suffix == ".gz":
-            try:
-                # No name and no time in the gzip header: equal episodes, equal bytes.
-                zipped = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
-            except OSError as error:  # it may write its header at once
-                self.__exit__(type(error), error, None)
-                raise
-            self._file = cast("IO[bytes]", zipped)
-        return self
+class LogWriter(LineWriter):
+    """Writes a log, one line an episode; see `LineWriter` for what is left there after an error or Ctrl-C."""
 
     def write(self, episode: Episode | LoggedEpisode) -> None:
         """Append one episode."""
-        assert self._file is not None, "LogWriter is a context manager: use it in a with statement"
         logged = LoggedEpisode.of(episode) if isinstance(episode, Episode) else episode
-        line = logged.line().encode("ascii") + b"\n"
-        try:
-            with naming(self.path):
-                self._file.write(line)
-        except OSError:
-            self._failed = True  # perhaps in the middle of the line
-            raise
-        self._written += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        cut_short = self._written > 0 and (self._keep_finished or kind is KeyboardInterrupt)
-        keep = not self._failed and (kind is None or cut_short)
-        assert self._partial is not None  # __enter__ chose it
-        try:
-            with naming(self.path):
-                self._close(sync=keep)
-                if keep:
-                    self._partial.replace(self.path)
-        finally:
-            self._partial.unlink(missing_ok=True)  # it is there only if it could not get its name
-
-    def _close(self, sync: bool) -> None:
-        assert self._file is not None
-        assert self._raw is not None
-        try:
-            if self._file is not self._raw:
-                self._file.close()
-            self._raw.flush()
-            if sync:
-                os.fsync(self._raw.fileno())
-        finally:
-            self._raw.close()
+        self.write_lines([logged.line()])
 
 
 def write_log(path: str | os.PathLike[str], episodes: Iterable[Episode | LoggedEpisode]) -> None:

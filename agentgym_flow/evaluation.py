@@ -146,25 +146,55 @@ def evaluate(
         BadSetting: a number is out of range.
         OSError: the log cannot be written; nothing is left of it. What the policy and a reset raise passes through.
     """
+    with LogWriter(log, keep_finished=True) if log is not None else nullcontext() as writer:
+        episodes = play_split(
+            policy,
+            env_id,
+            split=split,
+            num_episodes=num_episodes,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            num_envs=num_envs,
+            write=None if writer is None else writer.write,
+            on_episode=on_episode,
+        )
+    return Evaluation.of(episodes, policy.name), episodes
+
+
+def play_split(
+    policy: Policy,
+    env_id: str,
+    *,
+    split: str,
+    num_episodes: int,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    num_envs: int = 64,
+    write: Callable[[Episode], None] | None = None,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> list[Episode]:
+    """Play the first `num_episodes` tasks of a split; what `evaluate` sums up and `collect` writes down.
+
+    Args and errors are those of `evaluate`; `write` is called with the episodes in the order of their seeds, with each
+    as soon as all before it are there. When the playing ends early it gets those that had finished.
+    """
     num_episodes, seed = check_positive("num_episodes", num_episodes), check_integer("seed", seed, 0)
     make_env = _maker(env_id, {**(env_kwargs or {}), "split": split})
     with closing(make_env()) as env:
         num_tasks = env.num_tasks
     starts = [Start(seed + i, i % num_tasks, i // num_tasks) for i in range(num_episodes)]
-    with LogWriter(log, keep_finished=True) if log is not None else nullcontext() as writer:
-        in_order = _InOrder(seed, writer)
+    in_order = _InOrder(seed, write)
 
-        def finish(episode: Episode) -> None:
-            episode.meta["policy"] = policy.name
-            in_order.add(episode)
-            if on_episode is not None:
-                on_episode(episode)
+    def finish(episode: Episode) -> None:
+        episode.meta["policy"] = policy.name
+        in_order.add(episode)
+        if on_episode is not None:
+            on_episode(episode)
 
-        try:
-            episodes = rollout(policy, make_env, starts, num_envs=num_envs, on_episode=finish)
-        finally:
-            in_order.flush()
-    return Evaluation.of(episodes, policy.name), episodes
+    try:
+        return rollout(policy, make_env, starts, num_envs=num_envs, on_episode=finish)
+    finally:
+        in_order.flush()
 
 
 def _maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], TextEnv]:
@@ -177,25 +207,25 @@ def _maker(env_id: str, kwargs: dict[str, Any]) -> Callable[[], TextEnv]:
 class _InOrder:
     """Writes episodes in the order of their seeds, each as soon as all before it are there."""
 
-    def __init__(self, first_seed: int, writer: LogWriter | None) -> None:
+    def __init__(self, first_seed: int, write: Callable[[Episode], None] | None) -> None:
         self._next = first_seed
-        self._writer = writer
+        self._write = write
         self._waiting: dict[int, Episode] = {}
 
     def add(self, episode: Episode) -> None:
         """Take a finished episode."""
-        if self._writer is None:
+        if self._write is None:
             return
         self._waiting[episode.seed] = episode
         while self._next in self._waiting:
-            self._writer.write(self._waiting.pop(self._next))
+            self._write(self._waiting.pop(self._next))
             self._next += 1
 
     def flush(self) -> None:
         """Write what is waiting for an earlier episode that will not come."""
         for seed in sorted(self._waiting):
-            assert self._writer is not None  # add() keeps nothing without one
-            self._writer.write(self._waiting.pop(seed))
+            assert self._write is not None  # add() keeps nothing without one
+            self._write(self._waiting.pop(seed))
 
 
 def wilson(successes: int, count: int) -> Interval:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, cast
 
 
 def partial_of(path: Path) -> Path:
@@ -53,3 +56,78 @@ def whole(path: Path) -> Iterator[Path]:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+class LineWriter:
+    """Writes lines of ASCII into `<path>.partial` and gives it its name when all is written; gzip for a `.gz`.
+
+    A context manager. When it is left by an error, the partial file is removed; when it is left by Ctrl-C, the lines
+    written so far, if there are any, are kept under the file's name. `OSError` of the file itself (a full disk, a
+    missing folder) passes through, and nothing is kept.
+
+    Args:
+        path: where the file will be.
+        keep_finished: also keep them when something else than the file fails: for lines that took long to come by.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, keep_finished: bool = False) -> None:
+        self.path = Path(path)
+        self._keep_finished = keep_finished
+        self._written = 0
+        self._failed = False
+        self._partial: Path | None = None
+        self._file: IO[bytes] | None = None
+        self._raw: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._partial = partial_of(self.path)
+        with naming(self.path):
+            self._raw = self._partial.open("wb")
+        self._file = self._raw
+        if self.path.suffix == ".gz":
+            try:
+                # No name and no time in the gzip header: equal episodes, equal bytes.
+                zipped = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, mtime=0)
+            except OSError as error:  # it may write its header at once
+                self.__exit__(type(error), error, None)
+                raise
+            self._file = cast("IO[bytes]", zipped)
+        return self
+
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Append `lines`, which belong together: all of them are kept or none."""
+        assert self._file is not None, "a writer is a context manager: use it in a with statement"
+        text = "".join(f"{line}\n" for line in lines).encode("ascii")
+        try:
+            with naming(self.path):
+                self._file.write(text)
+        except OSError:
+            self._failed = True  # perhaps in the middle of a line
+            raise
+        self._written += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        cut_short = self._written > 0 and (self._keep_finished or kind is KeyboardInterrupt)
+        keep = not self._failed and (kind is None or cut_short)
+        assert self._partial is not None  # __enter__ chose it
+        try:
+            with naming(self.path):
+                self._close(sync=keep)
+                if keep:
+                    self._partial.replace(self.path)
+        finally:
+            self._partial.unlink(missing_ok=True)  # it is there only if it could not get its name
+
+    def _close(self, sync: bool) -> None:
+        assert self._file is not None
+        assert self._raw is not None
+        try:
+            if self._file is not self._raw:
+                self._file.close()
+            self._raw.flush()
+            if sync:
+                os.fsync(self._raw.fileno())
+        finally:
+            self._raw.close()

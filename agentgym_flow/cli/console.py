@@ -36,6 +36,11 @@ def printed(text: str) -> Text:
     return Text(printable(text))
 
 
+def note(text: str) -> None:
+    """Say something beside the result, on standard error."""
+    stderr().print(printed(text), soft_wrap=True)
+
+
 def show_table(table: Table) -> None:
     """Print `table` on standard output; a terminal narrower than 80 columns wraps its lines, and no cell is cut off."""
     console = stdout()

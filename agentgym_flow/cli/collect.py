@@ -1,0 +1,64 @@
+"""`agentgym-flow collect`: demonstrations, as an episode log or as rows for supervised fine-tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_flow import demonstrations
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.cli.player import Live, NumEnvs, PolicyArgs, PolicyName, Watched
+from agentgym_flow.demonstrations import Collected
+from agentgym_flow.errors import BadPolicy
+
+
+def collect(
+    env: environments.EnvName,
+    out: Annotated[Path, typer.Option(help="The file to write (.jsonl or .jsonl.gz).")],
+    policy: PolicyName = "expert",
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes; task i is played with seed SEED + i.")] = 500,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    form: Annotated[
+        str, typer.Option("--format", help="log: an episode log; sft: a row per turn, prompt and completion.")
+    ] = "log",
+    profile: Annotated[str, typer.Option(help="The prompt of the rows: text, or another of the environment.")] = "text",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the first episode.")] = 0,
+    env_arg: environments.EnvArgs = None,
+    policy_arg: PolicyArgs = None,
+    num_envs: NumEnvs = 64,
+) -> None:
+    """Let a policy play and write down what it did: demonstrations to clone or to fine-tune on.
+
+    Ctrl-C keeps the episodes that have finished and exits with status 130.
+    """
+    env_id = environments.full_id(env)
+    player = Watched(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
+    live = Live(episodes)
+    with live.progress:
+        try:
+            result = demonstrations.collect(
+                player,
+                env_id,
+                out,
+                form=form,
+                profile=profile,
+                split=split,
+                num_episodes=episodes,
+                seed=seed,
+                env_kwargs=environments.env_settings(env_id, env_arg),
+                num_envs=num_envs,
+                on_episode=live.add,
+            )
+        except (KeyboardInterrupt, BadPolicy):
+            if live.finished:
+                note(f"{out} holds the {len(live.finished)} episodes that had finished")
+            raise
+    stdout().print(printed(_sentence(result, out, form)), soft_wrap=True)
+
+
+def _sentence(result: Collected, out: Path, form: str) -> str:
+    what = f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}"
+    return what + (f". Check it with: agentgym-flow verify {out}" if form == "log" else "")

@@ -1,0 +1,107 @@
+"""A policy at work for a command: its progress, and what becomes of the exceptions of its code."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from agentgym_flow import evaluation
+from agentgym_flow.cli.console import share, stderr
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import AgentGymFlowError, BadPolicy
+from agentgym_flow.policies import Move, Policy, View, make_policy
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
+
+PolicyName = Annotated[
+    str, typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL or module:callable.")
+]
+PolicyArgs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy-arg",
+        metavar="KEY=VALUE",
+        help="A setting of an openai: policy, such as temperature=0.7. Repeatable.",
+    ),
+]
+NumEnvs = Annotated[int, typer.Option(min=1, help="Episodes played at a time; changes nothing but time.")]
+
+
+@contextmanager
+def _code_of(policy: str) -> Iterator[None]:
+    """Turn what the code of a policy raises into a `BadPolicy` that names the exception and the line."""
+    try:
+        yield
+    except AgentGymFlowError:
+        raise
+    except (Exception, SystemExit) as error:  # it may be anyone's code, and a script may exit when it is imported
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        if not isinstance(error, SyntaxError):  # which says where it is
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+            what += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+        rest = "agentgym-flow --traceback COMMAND ... shows the calls"
+        raise BadPolicy(f"policy {policy!r} raised {what}; {rest}") from error
+
+
+class Watched:
+    """A policy whose own exceptions are explained, and that is stopped when its server answers nothing at the start.
+
+    In the middle of a run a failed request is data; at the start it is a wrong URL, name or key.
+
+    Args:
+        description: what `make_policy` takes.
+        env_id: the environment it will play.
+        settings: of the policy.
+
+    Raises:
+        BadPolicy: its code raised; and what `make_policy` raises.
+    """
+
+    def __init__(self, description: str, env_id: str, **settings: Any) -> None:
+        with _code_of(description):
+            self._policy: Policy = make_policy(description, env_id, **settings)
+        self.name = self._policy.name
+        self._description = description
+        self._began = False
+
+    def act(self, views: Sequence[View]) -> Sequence[Move]:
+        """Return the moves of the policy. Raises `BadPolicy` as the class says."""
+        with _code_of(self._description):
+            moves = self._policy.act(views)
+        if not self._began:
+            self._began = True
+            failures = [view.episode.meta.get(FAILED_REQUESTS) for view in views]
+            if all(failures):
+                kinds = ", ".join(sorted({failure[0]["failure"] for failure in failures if failure}))
+                advice = "check that the server runs, the URL, the name of the model and OPENAI_API_KEY"
+                raise BadPolicy(f"policy {self._description!r} got no answer at all ({kinds}); {advice}")
+        return moves
+
+
+class Live:
+    """The progress bar, the episodes it has counted, and their success so far.
+
+    Args:
+        total: how many episodes there will be.
+    """
+
+    def __init__(self, total: int) -> None:
+        console = stderr()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.finished: list[Episode] = []
+        self._successes = 0
+        self._bar = self.progress.add_task("success", total=total)
+
+    def add(self, episode: Episode) -> None:
+        """Count a finished episode."""
+        self.finished.append(episode)
+        self._successes += episode.success
+        count = len(self.finished)
+        so_far = share(self._successes / count, evaluation.wilson(self._successes, count))
+        self.progress.update(self._bar, advance=1, description=f"success {so_far}")

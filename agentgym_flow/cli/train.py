@@ -1,0 +1,69 @@
+"""`agentgym-flow train`: the recipe of the baselines for anyone who has the package; needs the extra `train`."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import show_table, stdout
+from agentgym_flow.errors import BadSetting
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""What the command line needs to pass on settings that it does not know itself."""
+
+
+def _list(wanted: bool) -> None:
+    if not wanted:
+        return
+    from agentgym_flow.rewards.credit import CREDIT
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("algorithm")
+    table.add_column("advantage of a turn")
+    for name, function in CREDIT.items():
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        table.add_row(name, summary.removeprefix("Return "))
+    show_table(table)
+    raise typer.Exit
+
+
+def train(
+    context: typer.Context,
+    algorithm: Annotated[str, typer.Argument(metavar="ALGO", help="grpo, rloo, gigpo, ...: see --list.")],
+    env: Annotated[
+        str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; `agentgym-flow list` has them.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings; by default the one for the environment.")
+    ] = None,
+    _: Annotated[
+        bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
+    ] = False,
+) -> None:
+    """Train a policy: warm start, evaluation, training, evaluation, and a folder with everything.
+
+    Any further setting is given as --key value, such as --seed 1 or --model FOLDER, and wins over the file. The file
+    `config.yaml` in the folder of a run has all of them. Ctrl-C keeps what was learnt.
+    """
+    if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
+        raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")
+    settings = [*context.args, f"--credit={algorithm}"]
+    settings += [] if config is None else [f"--config={config}"]
+    settings += [] if env is None else [f"--env_id={environments.full_id(env)}"]
+    from agentgym_flow.training import recipe
+    from agentgym_flow.training.config import parse_configs
+    from agentgym_flow.training.run import quiet
+
+    quiet()
+    try:
+        results = recipe.train(parse_configs(settings), stdout())
+    except KeyboardInterrupt:
+        stdout().print(recipe.INTERRUPTED)
+        raise typer.Exit(130) from None
+    if results.problems:
+        raise typer.Exit(1)

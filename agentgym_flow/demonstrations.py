@@ -1,0 +1,154 @@
+"""Demonstrations: let a policy play, and keep what it did as an episode log or as rows for supervised fine-tuning.
+
+A row is one turn in the conversational prompt-completion format of TRL's `SFTTrainer`: the prompt that a language
+model would be given there, and the answer that asks for the action the policy took.
+
+    {"prompt": [{"role": "user", "content": ...}], "completion": [{"role": "assistant", "content": ...}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.episode import Episode
+from agentgym_flow.episode_log import LogWriter
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.evaluation import play_split
+from agentgym_flow.files import LineWriter
+from agentgym_flow.policies import Move, Policy, View
+from agentgym_flow.policies.base import ask
+from agentgym_flow.prompts import CLOSE, OPEN, Message, Profile, profile_for
+
+FORMATS = ("log", "sft")
+"""What `collect` can write."""
+
+Row = dict[str, list[Message]]
+"""`prompt` and `completion`, each a list of messages."""
+
+
+def answer(profile: Profile, action: str) -> str:
+    """Return a completion that `profile` reads `action` from: the action itself, or in tags where these are required.
+
+    Raises `BadSetting` when neither is read so.
+    """
+    for completion in (action, f"{OPEN}{action}{CLOSE}"):
+        if profile.parse(completion) == action:
+            return completion
+    raise BadSetting(f"profile {profile.name!r} cannot ask for the action {action!r}: choose another profile")
+
+
+class Prompted:
+    """A policy, and what a language model would have been told and have answered in its place.
+
+    Args:
+        policy: who acts.
+        profile: writes the prompts. A policy's own completion is kept where the profile reads the same action from it.
+    """
+
+    def __init__(self, policy: Policy, profile: Profile) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._profile = profile
+        self._rows: dict[int, list[Row]] = {}
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return the moves of the policy. Raises `BadSetting` when the profile cannot ask for one of them."""
+        prompts = [self._profile.messages(view) for view in views]
+        moves = ask(self._policy, views)
+        for view, prompt, move in zip(views, prompts, moves, strict=True):
+            said: Message = {"role": "assistant", "content": self._completion(move)}
+            self._rows.setdefault(id(view.episode), []).append({"prompt": prompt, "completion": [said]})
+        return moves
+
+    def _completion(self, move: Move) -> str:
+        if move.completion is not None and self._profile.parse(move.completion) == move.action:
+            return move.completion
+        return answer(self._profile, move.action)
+
+    def take(self, episode: Episode) -> list[Row]:
+        """Return the rows of an episode that is over, once: one per turn."""
+        return self._rows.pop(id(episode))[: len(episode.turns)]  # the turn in which the environment raised is none
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was written.
+
+    Attributes:
+        episodes: how many were played.
+        turns: the decisions in them; rows, in the format `sft`.
+        successes: how many episodes achieved their task.
+    """
+
+    episodes: int
+    turns: int
+    successes: int
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode]) -> Collected:
+        """Count `episodes`."""
+        turns = sum(len(episode.turns) for episode in episodes)
+        return cls(len(episodes), turns, sum(episode.success for episode in episodes))
+
+
+def collect(
+    policy: Policy,
+    env_id: str,
+    out: Path,
+    *,
+    form: str = "log",
+    profile: str = "text",
+    split: str = "train",
+    num_episodes: int = 500,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    num_envs: int = 64,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> Collected:
+    """Let `policy` play the first `num_episodes` tasks of a split and write what it did to `out`, in order of seeds.
+
+    The file comes whole or not at all; after Ctrl-C, or when the policy or a reset raises, it holds the episodes that
+    had finished.
+
+    Args:
+        policy: who acts.
+        env_id: the environment.
+        out: the file, JSONL; compressed when its name ends in `.gz`.
+        form: `log` for an episode log, `sft` for rows.
+        profile: the prompt profile of the rows.
+        split: the split.
+        num_episodes: how many episodes; episode i is task i with seed `seed + i`.
+        seed: the seed of the first episode.
+        env_kwargs: other arguments of the environment.
+        num_envs: the largest number of episodes under way; changes nothing but time.
+        on_episode: called with every finished episode at once.
+
+    Raises:
+        UnknownOption: there is no such form.
+        UnknownProfile: the environment has no such profile.
+        BadSetting: the profile cannot ask for an action of the policy. Also what `evaluate` raises.
+    """
+    how: dict[str, Any] = {
+        "split": split,
+        "num_episodes": num_episodes,
+        "seed": seed,
+        "env_kwargs": env_kwargs,
+        "num_envs": num_envs,
+        "on_episode": on_episode,
+    }
+    if form not in FORMATS:
+        raise UnknownOption.among(form, FORMATS)
+    if form == "log":
+        with LogWriter(out, keep_finished=True) as log:
+            return Collected.of(play_split(policy, env_id, write=log.write, **how))
+    prompted = Prompted(policy, profile_for(env_id, profile))
+    with LineWriter(out, keep_finished=True) as lines:
+
+        def write(episode: Episode) -> None:
+            lines.write_lines(json.dumps(row) for row in prompted.take(episode))
+
+        return Collected.of(play_split(prompted, env_id, write=write, **how))
