@@ -10,7 +10,7 @@ from agentgym_flow.core import Transition
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
-from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.rollout import EnvPool, Start, rollout, rollout_groups
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
@@ -238,3 +238,26 @@ def test_a_group_that_does_not_start_alike_is_noticed() -> None:
 
     with pytest.raises(GroupMismatch):
         rollout_groups(RandomPolicy(), DriftingEnv, [Start(0)], 2)
+
+
+def test_a_pool_keeps_its_environments_between_rollouts() -> None:
+    make = Counted()
+    pool = EnvPool(make)
+    first = rollout(RandomPolicy(), pool, STARTS, num_envs=4, stop=lambda view: len(view.episode.turns) == 2)
+    assert (make.made, make.closed) == (4, 0)
+    again = rollout(RandomPolicy(), pool, STARTS, num_envs=6)
+    assert (make.made, make.closed) == (6, 0)
+    assert again == rollout(RandomPolicy(), CaveEnv, STARTS), "episodes that were cut short leave nothing behind"
+    assert first != again
+    pool.close()
+    assert make.closed == 6
+
+
+def test_a_broken_environment_does_not_come_back_to_the_pool() -> None:
+    make = Counted(BrittleEnv)
+    pool = EnvPool(make)
+    rollout(FunctionPolicy("breaker", lambda views: [Move("break")] * len(views)), pool, STARTS[:3], num_envs=1)
+    assert (make.made, make.closed) == (3, 3)
+    with pytest.raises(UnknownTask):
+        rollout(RandomPolicy(), pool, [Start(0, 10**6)])
+    assert (make.made, make.closed) == (4, 4)
