@@ -160,7 +160,10 @@ class AgentTrainer(RowTrainer):
                 self.replay.load_state_dict(json.loads((resume_from_checkpoint / TASK_REPLAY).read_text("utf-8")))
         if self.reference is not None:
             self._settle_reference(self.reference, resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, **kwargs)
+        try:
+            return super().train(resume_from_checkpoint, **kwargs)
+        finally:
+            self.envs.close()
 
     def describe(self, folder: Path) -> None:
         """Write into a new checkpoint which run it belongs to, and which tasks wait for a replay."""
