@@ -27,7 +27,13 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.rewards.penalty import check_penalty
+from agentgym_flow.training.checkpoints import check_same
+from agentgym_flow.training.lora import is_adapter
 from agentgym_flow.training.rows import LAYOUTS, TURN
+from agentgym_flow.training.run import TINY
+
+LAST_RUN = "true"
+"""The value of `resume` that stands for the last run at `output_dir`."""
 
 
 @dataclass
@@ -71,10 +77,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
+        if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
+            self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
         if self.lora and (self.model == TINY or is_adapter(self.model)):
             raise BadSetting(
-                f"lora adds adapters to a whole model, and model {self.model!r} is none that they could be saved beside: "
-                "leave it out, or give another model"
+                f"lora adds adapters to a whole model in a folder or on the Hub, and model {self.model!r} is none: leave "
+                "lora out, or give another model"
             )
         _at_least("lora_rank", self.lora_rank, 1)
         _at_least("lora_alpha", self.lora_alpha, 1)
@@ -263,8 +271,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy.value!r}")
         if self.save_strategy == "steps" and (self.save_steps < 1 or self.save_steps % self.steps_per_batch):
             raise BadSetting(
-                f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a multiple "
-                f"of {self.steps_per_batch:g}, the optimizer steps of one batch"
+                f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a "
+                f"multiple of {self.steps_per_batch:g}, the optimizer steps of one batch"
             )
 
     def _check_processes(self) -> None:
@@ -273,7 +281,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 raise BadSetting("use_cpu would switch DeepSpeed off without a word: leave it out, also on a CPU")
             if self.muon_learning_rate is not None:
                 raise BadSetting(
-                    "ZeRO cannot split Muon and AdamW between processes: set muon_learning_rate to null, for AdamW alone"
+                    "ZeRO cannot split Muon and AdamW between processes: set muon_learning_rate to null, which leaves "
+                    "AdamW alone"
                 )
         elif not torch.accelerator.is_available():
             self.use_cpu = True
@@ -391,9 +400,10 @@ MAY_CHANGE = (
     "save_steps",
     "save_strategy",
     "save_total_limit",
+    "threads",
     "use_cpu",
 )
-"""Settings of the trainer that may differ when a run is resumed: they change nothing in its results."""
+"""Settings that may differ when a run is resumed: they say where and how fast it runs."""
 
 
 def resolved(configs: Configs) -> dict[str, Any]:
@@ -427,6 +437,18 @@ def write_config(path: Path, configs: Configs) -> dict[str, Any]:
     with whole(path) as partial:
         partial.write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "utf-8")
     return settings
+
+
+def check_config(path: Path, configs: Configs) -> None:
+    """Raise `BadSetting` naming the first setting that differs from those in the config file of a run to resume."""
+    try:
+        made_with = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadSetting(f"resume: the run's settings cannot be read ({error})") from error
+    if not isinstance(made_with, dict):
+        raise BadSetting(f"resume: there are no settings in {path}")
+    ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
+    check_same(path.parent, *ours)
 
 
 def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class MuonAdamW(Optimizer):
         if not matrices:
             raise BadSetting("this model has no 2-D hidden weight to train with Muon: set muon_learning_rate to null")
         self.muon = Muon(matrices, lr=muon_lr, momentum=momentum, weight_decay=weight_decay)
-        self.adamw = AdamW(others, lr=adamw_lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        # Named as a group, because there may be none: LoRA trains matrices only.
+        self.adamw = AdamW([{"params": others}], lr=adamw_lr, betas=betas, eps=eps, weight_decay=weight_decay)
         super().__init__([*self.muon.param_groups, *self.adamw.param_groups], {})
         self._share_groups()
 

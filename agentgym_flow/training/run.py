@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
 import warnings
@@ -13,35 +14,48 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.files import whole
 from agentgym_flow.prompts import Profile
+from agentgym_flow.training.lora import is_adapter, load_adapter
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+CONFIG = "config.yaml"
+"""The file of a run folder with its settings."""
+
+SUMMARY = "summary.json"
+"""The file of a run folder that says what became of the run."""
 
 TINY = "tiny"
 """The name of the model that is built from nothing."""
 
 
 class RunFolder:
-    """A new folder for one run: the wanted path, or with `-2`, `-3`, ... after it where a run is already there.
+    """The folder of one run: the wanted path, or with `-2`, `-3`, ... after it where a run is already there.
 
     `summary.json` says at any time what the folder is: its `status` is `running`, `finished`, `interrupted` or
     `failed`. Every other file but the growing metrics file appears whole.
 
     Args:
         wanted: the path.
+        resume: open the folder of a run that was killed or interrupted, at just this path.
+
+    Raises:
+        BadSetting: there is no such run, or it is finished.
     """
 
-    def __init__(self, wanted: str | Path) -> None:
+    def __init__(self, wanted: str | Path, *, resume: bool = False) -> None:
         wanted = path = Path(wanted)
+        if resume:
+            _check_unfinished(path)
         number = 2
-        while path.exists() and (not path.is_dir() or any(path.iterdir())):
+        while not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
             path = wanted.with_name(f"{wanted.name}-{number}")
             number += 1
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.metrics = path / "metrics.jsonl"
-        self.config = path / "config.yaml"
+        self.config = path / CONFIG
         self.report = path / "report.html"
         self.curve = path / "learning_curve.png"
         self.evaluations = path / "evaluations"
@@ -52,7 +66,7 @@ class RunFolder:
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
         """Write `summary.json`: the status and the results so far."""
         text = json.dumps({"status": status, **(results or {})}, indent=1, allow_nan=False)
-        with whole(self.path / "summary.json") as partial:
+        with whole(self.path / SUMMARY) as partial:
             partial.write_text(text + "\n", "utf-8")
 
     def contents(self) -> dict[str, Path]:
@@ -79,6 +93,28 @@ class RunFolder:
             raise
 
 
+def _check_unfinished(path: Path) -> None:
+    try:
+        status = json.loads((path / SUMMARY).read_text("utf-8"))["status"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadSetting(f"resume: there is no run in {path} ({error})") from error
+    if status == "finished":
+        raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
+
+
+def last_run(wanted: str | Path) -> Path:
+    """Return the last of the run folders `wanted`, `wanted-2`, ... Raises `BadSetting` when there is none."""
+    wanted = Path(wanted)
+    numbered = {1: wanted} if wanted.is_dir() else {}
+    for path in wanted.parent.glob(f"{glob.escape(wanted.name)}-*"):
+        number = path.name.removeprefix(f"{wanted.name}-")
+        if number.isdecimal() and path.is_dir():
+            numbered[int(number)] = path
+    if not numbered:
+        raise BadSetting(f"resume: there is no run at output_dir {wanted} yet: leave resume out, or name its folder")
+    return numbered[max(numbered)]
+
+
 def quiet() -> None:
     """Silence the progress bars and future warnings of the Hugging Face libraries: a recipe has its own display."""
     from transformers.utils import logging
@@ -98,10 +134,21 @@ def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokeni
     partial.replace(folder)
 
 
+def load_weights(folder: Path, model: PreTrainedModel) -> None:
+    """Load into `model` the weights, or the adapter, that `save_model` wrote of a model of the same shape."""
+    if hasattr(model, "peft_config"):
+        model.load_adapter(str(folder), "default", is_trainable=True)
+        return
+    from transformers import AutoModelForCausalLM
+
+    model.load_state_dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
+
+
 def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model and tokenizer: the fresh tiny model for the profile's vocabulary, or a Hugging Face causal model.
 
-    Raises `BadSetting` when the profile has no vocabulary for the tiny model, or there is no such model.
+    A folder with trained LoRA adapters gives these on the model they belong to. Raises `BadSetting` when the profile
+    has no vocabulary for the tiny model, or there is no such model.
     """
     if name == TINY:
         vocabulary = getattr(profile, "vocabulary", None)
@@ -114,8 +161,9 @@ def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTraine
         return tiny_model(tokenizer, seed=seed), tokenizer
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    load = load_adapter if is_adapter(name) else AutoModelForCausalLM.from_pretrained
     try:
-        return AutoModelForCausalLM.from_pretrained(name), AutoTokenizer.from_pretrained(name, padding_side="left")
+        return load(name), AutoTokenizer.from_pretrained(name, padding_side="left")
     except (OSError, ValueError) as error:
         raise BadSetting(
             f"no causal language model can be loaded from {name!r}: give {TINY!r}, a folder saved by Hugging Face, or "
