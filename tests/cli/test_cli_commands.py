@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -44,7 +45,7 @@ def run(monkeypatch, tmp_path):
 def test_version_and_help(run):
     assert run("--version").stdout == f"agentgym_flow {__version__}\n"
     listing = run("--help").stdout
-    for command in ("list", "play", "demo", "evaluate", "verify", "view", "doctor", "data"):
+    for command in ("list", "play", "demo", "evaluate", "collect", "train", "verify", "view", "doctor", "data"):
         assert re.search(rf"\b{command}\b", listing)
         assert run(command, "--help").exit_code == 0
 
@@ -499,3 +500,56 @@ def test_an_output_without_the_signs_of_a_board_gets_question_marks():
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "? #" in result.stdout
+
+
+# ---------------------------------------------------------------- collect
+def test_collect_writes_a_log_that_verifies_and_rows(run, tmp_path):
+    result = run("collect", "sokoban", "--episodes", 5, "--out", "log.jsonl")
+    assert result.exit_code == 0
+    assert "5 episodes" in result.stdout
+    assert "agentgym-flow verify log.jsonl" in result.stdout
+    assert run("verify", "log.jsonl").exit_code == 0
+    rows = run("collect", "sokoban", "--episodes", 2, "--format", "sft", "--profile", "compact", "--out", "rows.jsonl")
+    assert "2 successful: rows.jsonl\n" in rows.stdout
+    first = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])
+    assert first["prompt"][0]["content"].endswith(" go")
+    assert first["completion"][0]["content"] in ("up", "down", "left", "right")
+
+
+def test_collect_stopped_by_ctrl_c_says_what_the_file_holds(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "slow.py").write_text(
+        "seen = []\n"
+        "def act(views):\n"
+        "    seen.append(len(views))\n"
+        "    if len(seen) == 40: raise KeyboardInterrupt\n"
+        "    return [view.env.expert_action() for view in views]\n"
+    )
+    result = run("collect", "sokoban", "-p", "slow:act", "--episodes", 500, "--num-envs", 2, "--out", "log.jsonl")
+    assert result.exit_code == 130
+    kept = len(list(read_log("log.jsonl")))
+    assert kept > 0
+    assert f"log.jsonl holds the {kept} episodes that had finished" in result.stderr
+
+
+def test_collect_explains_wrong_words(run):
+    for words, message in (
+        (("--format", "stf"), "Did you mean 'sft'"),
+        (("--format", "sft", "--profile", "compcat"), "Did you mean 'compact'"),
+        (("--policy", "expret"), "Did you mean 'expert'"),
+    ):
+        result = run("collect", "sokoban", "--out", "out.jsonl", *words)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert not Path("out.jsonl").exists()
+
+
+# ---------------------------------------------------------------- train
+def test_train_without_the_extra_names_it(run, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("agentgym_flow.training")]:
+        monkeypatch.delitem(sys.modules, name)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
+    result = run("train", "rewardflow")
+    assert result.exit_code == 2
+    assert "agentgym_flow[train]" in result.stderr

@@ -1,0 +1,149 @@
+"""Demonstrations: logs that verify, rows that read back to the actions, files that are whole or not there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.demonstrations import answer, collect
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadSetting, UnknownOption, UnknownProfile
+from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
+from agentgym_flow.prompts import TextProfile, profile_for
+from agentgym_flow.replay import verify_log
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+
+
+def actions_of(path: Path) -> list[str]:
+    return [action for episode in read_log(path) for action in episode.actions]
+
+
+def test_a_log_of_the_expert_verifies(tmp_path: Path) -> None:
+    log = tmp_path / "expert.jsonl.gz"
+    collected = collect(ExpertPolicy(), SOKOBAN, log, num_episodes=12)
+    verdict = verify_log(log)
+    assert verdict.ok
+    assert verdict.episodes == collected.episodes == collected.successes == 12
+    assert {episode.split for episode in read_log(log)} == {"train"}
+    assert collected.turns == len(actions_of(log))
+
+
+@pytest.mark.parametrize("name", ["text", "compact"])
+def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, name: str) -> None:
+    log, out = tmp_path / "log.jsonl", tmp_path / "rows.jsonl"
+    collect(RandomPolicy(), SOKOBAN, log, num_episodes=6, num_envs=4)
+    collected = collect(RandomPolicy(), SOKOBAN, out, form="sft", profile=name, num_episodes=6, num_envs=4)
+    rows, profile = rows_of(out), profile_for(SOKOBAN, name)
+    assert len(rows) == collected.turns
+    said = []
+    for row in rows:
+        (completion,) = row["completion"]
+        assert [message["role"] for message in row["prompt"]] == ["user"]
+        assert completion["role"] == "assistant"
+        said.append(profile.parse(completion["content"]))
+    assert said == actions_of(log)
+    assert len({row["prompt"][0]["content"] for row in rows}) > 6
+
+
+def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
+    profile, shown = profile_for(SOKOBAN, "text"), []
+
+    class Reader(ExpertPolicy):
+        def act(self, views: Sequence[View]) -> list[Move]:
+            shown.extend(profile.prompt(view) for view in views)
+            return super().act(views)
+
+    collect(Reader(), SOKOBAN, tmp_path / "rows.jsonl", form="sft", num_episodes=3, num_envs=1)
+    assert [row["prompt"][0]["content"] for row in rows_of(tmp_path / "rows.jsonl")] == shown
+
+
+def test_rows_are_a_data_set_for_supervised_fine_tuning(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra train")
+    out = tmp_path / "rows.jsonl"
+    collected = collect(ExpertPolicy(), SOKOBAN, out, form="sft", num_episodes=4)
+    loaded = datasets.load_dataset("json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded.num_rows == collected.turns
+    assert sorted(loaded.column_names) == ["completion", "prompt"]
+    trl = pytest.importorskip("trl", reason="needs the extra train")
+    assert trl.data_utils.is_conversational(loaded[0])
+
+
+def test_the_number_of_environments_changes_nothing(tmp_path: Path) -> None:
+    files = []
+    for num_envs in (1, 5):
+        files.append(tmp_path / f"{num_envs}.jsonl.gz")
+        collect(ExpertPolicy(), SOKOBAN, files[-1], form="sft", num_episodes=7, num_envs=num_envs)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert gzip.decompress(files[0].read_bytes()).endswith(b"\n")
+
+
+def test_the_words_of_a_policy_are_kept_where_they_mean_the_action(tmp_path: Path) -> None:
+    class Talker:
+        name = "talker"
+
+        def act(self, views: Sequence[View]) -> list[Move]:
+            return [Move("up", completion="<think>why not</think><action>up</action>") for _ in views]
+
+    contents = []
+    for profile in ("text", "compact"):
+        out = tmp_path / f"{profile}.jsonl"
+        collect(Talker(), SOKOBAN, out, form="sft", profile=profile, num_episodes=1)
+        contents.append(rows_of(out)[0]["completion"][0]["content"])
+    assert contents == ["<think>why not</think><action>up</action>", "up"]
+
+
+def test_an_interrupted_collection_keeps_whole_episodes(tmp_path: Path) -> None:
+    out, finished = tmp_path / "rows.jsonl", []
+
+    def stop(episode: Any) -> None:
+        finished.append(episode)
+        if len(finished) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(ExpertPolicy(), SOKOBAN, out, form="sft", num_episodes=50, num_envs=8, on_episode=stop)
+    assert len(rows_of(out)) == sum(len(episode.turns) for episode in finished)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_nothing_is_left_of_a_collection_without_an_episode(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+
+    class Broken(ExpertPolicy):
+        def act(self, views: Sequence[View]) -> list[Move]:
+            raise ZeroDivisionError
+
+    out.write_text("older\n")
+    with pytest.raises(ZeroDivisionError):
+        collect(Broken(), SOKOBAN, out, form="sft", num_episodes=2)
+    assert out.read_text() == "older\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_what_cannot_be_written_is_refused_before_any_play(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    with pytest.raises(UnknownOption, match="Did you mean 'sft'"):
+        collect(ExpertPolicy(), SOKOBAN, out, form="stf")
+    with pytest.raises(UnknownProfile, match="Did you mean 'compact'"):
+        collect(ExpertPolicy(), SOKOBAN, out, form="sft", profile="compcat")
+    with pytest.raises(BadSetting, match="num_episodes"):
+        collect(ExpertPolicy(), SOKOBAN, out, form="sft", num_episodes=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_action_that_no_completion_means_is_refused() -> None:
+    assert answer(TextProfile(tags_required=False), "up") == "up"
+    assert answer(TextProfile(), "up") == "<action>up</action>"
+    for action in (" up", "a</action>b"):
+        with pytest.raises(BadSetting, match="cannot ask for the action"):
+            answer(TextProfile(), action)
