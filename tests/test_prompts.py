@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
-from agentgym_flow.prompts import TextProfile, history_window, profile_for, profiles_of, tagged_action
+from agentgym_flow.prompts import (
+    ConversationProfile,
+    TextProfile,
+    history_window,
+    profile_for,
+    profiles_of,
+    tagged_action,
+)
 
 
 def turn(number: int, *, valid: bool = True) -> Turn:
@@ -64,6 +71,15 @@ def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
 @given(st.text())
 def test_parsing_never_raises(completion: str) -> None:
     assert isinstance(TextProfile().parse(completion), str)
+
+
+def test_a_follow_up_says_what_came_of_the_action_and_no_more() -> None:
+    profile = TextProfile(rules="The rules.")
+    told = profile.follow_up(view([turn(0)], admissible_actions=["go 1", "wait"]))
+    assert told == "Turn 2 of at most 9. The observation now:\nroom 1\n\nActions you can take now: go 1, wait"
+    assert profile.follow_up(view([turn(0, valid=False)])).startswith("Your last action was not accepted.\n\nTurn 2")
+    assert isinstance(profile, ConversationProfile)
+    assert not isinstance(profile_for("agentgym_flow/Sokoban-v0", "compact"), ConversationProfile)
 
 
 def test_history_is_numbered_from_the_start_of_the_episode() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.rows import Row, merge
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
-LOW, HIGH, TEMPERATURE, ENTROPY = 0.2, 0.28, 0.7, 0.05
+LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
 
 Trainers = Callable[..., AgentTrainer]
 
@@ -40,6 +42,26 @@ def sampled_rows(model: Any, *, lengths: Sequence[int], count: int = 40, seed: i
     return made
 
 
+def conversations(model: Any, *, count: int = 12, seed: int = 1) -> list[Row]:
+    """Rows with one to four answers of one to three tokens, and observations of two to four tokens between them."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def below(n: int) -> int:
+        return int(torch.randint(n, (), generator=generator))
+
+    made = []
+    for _ in range(count):
+        prompt, sampled = [3 + below(100) for _ in range(4 + below(6))], []
+        for turn in range(1 + below(4)):
+            sampled += ([0] * (2 + below(3)) if turn else []) + [1] * (1 + below(3))
+        completion = [3 + below(100) for _ in sampled]
+        noise = torch.rand(len(sampled), generator=generator) * 1.2 - 0.6
+        logprobs = (token_logprobs(model, prompt, completion).detach()[0] + noise) * torch.tensor(sampled)
+        advantages = torch.randn(len(sampled), generator=generator) * torch.tensor(sampled)
+        made.append(Row(prompt, completion, logprobs.tolist(), advantages.tolist(), sampled=sampled))
+    return made
+
+
 def token_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int]) -> torch.Tensor:
     """Return (log-probabilities, entropies) of the completion, shape (2, tokens): one row, no padding, no masks."""
     ids = torch.tensor([[*prompt, *completion]])
@@ -49,17 +71,26 @@ def token_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int])
     return torch.stack([chosen, -(logprobs.exp() * logprobs).sum(-1)])
 
 
-def reference(model: Any, batch: Sequence[Row]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return loss and gradients, written out row by row: mean over tokens of PPO's clipped objective plus entropy."""
+def reference(
+    model: Any, batch: Sequence[Row], *, beta: float = 0.0, other: Any = None, corrected: bool = True
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return loss and gradients, written out token by token: the mean over sampled tokens, weighted, of PPO's clipped
+    objective plus entropy minus the KL estimate to `other`."""
     model.zero_grad()
-    total = torch.zeros(())
-    tokens = sum(len(row.completion) for row in batch)
+    total, tokens = torch.zeros(()), 0.0
     for row in batch:
         logprobs, entropies = token_logprobs(model, row.prompt, row.completion)
-        ratio = (logprobs - torch.tensor(row.logprobs)).exp()
-        advantage = torch.tensor(row.advantages)
-        objective = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
-        total = total + objective.sum() + ENTROPY * entropies.sum()
+        wanted = token_logprobs(other, row.prompt, row.completion)[0].detach() if beta else logprobs.detach()
+        for i, sampled in enumerate(row.sampled or [1] * len(row.completion)):
+            if not sampled:
+                continue
+            ratio = (logprobs[i] - row.logprobs[i]).exp()
+            advantage = row.advantages[i]
+            objective = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
+            kl = (wanted[i] - logprobs[i]).exp() - (wanted[i] - logprobs[i]) - 1
+            kl = kl * ratio if corrected else kl
+            total = total + row.weight * (objective + ENTROPY * entropies[i] - beta * kl)
+            tokens += row.weight
     loss = -total / tokens
     loss.backward()
     return loss.detach(), gradients(model)
@@ -69,7 +100,13 @@ def gradients(model: Any) -> list[torch.Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def trainer_loss(trainer: AgentTrainer, batches: Sequence[dict], items: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def tokens_of(batch: Sequence[Row]) -> float:
+    return sum(row.weight * sum(row.sampled or [1] * len(row.completion)) for row in batch)
+
+
+def trainer_loss(
+    trainer: AgentTrainer, batches: Sequence[dict], items: float
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Return the summed loss of micro-batches and the gradients they leave."""
     model = trainer.model
     model.train()
@@ -90,8 +127,8 @@ def assert_close(
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-6)
 
 
-@pytest.fixture
-def trainer(make_trainer: Trainers) -> AgentTrainer:
+def one_step_trainer(make_trainer: Trainers, **settings: Any) -> AgentTrainer:
+    """A trainer that takes a batch in one step, with an entropy bonus."""
     made = make_trainer(
         epsilon=LOW,
         epsilon_high=HIGH,
@@ -99,9 +136,25 @@ def trainer(make_trainer: Trainers) -> AgentTrainer:
         entropy_coef=ENTROPY,
         steps_per_generation=1,
         per_device_train_batch_size=16,
+        **settings,
     )
     made.current_gradient_accumulation_steps = 1
     return made
+
+
+@pytest.fixture
+def trainer(make_trainer: Trainers) -> AgentTrainer:
+    return one_step_trainer(make_trainer)
+
+
+def far_reference(trainer: AgentTrainer) -> Any:
+    """Move the reference away from the policy, so that the KL term is not 0, and return its model."""
+    assert trainer.reference is not None
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in trainer.reference.model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return copy.deepcopy(trainer.reference.model)
 
 
 def test_clipping_acts_in_the_test_data(trainer: AgentTrainer) -> None:
@@ -129,10 +182,105 @@ def test_merged_rows_give_the_reference_loss_and_gradient(trainer: AgentTrainer)
     assert_close(trainer_loss(trainer, [collate_merged(merge(batch), pad=0, multiple=1)], len(batch)), expected)
 
 
+def test_conversations_give_the_reference_loss_and_gradient(trainer: AgentTrainer) -> None:
+    batch = [
+        replace(row, weight=weight)
+        for row, weight in zip(conversations(trainer.model), [1.0, 0.5, 2.0] * 4, strict=True)
+    ]
+    assert {0, 1} == {mask for row in batch for mask in row.sampled or ()}
+    expected = reference(trainer.model, batch)
+    assert_close(trainer_loss(trainer, [collate(batch, pad=0, multiple=1)], tokens_of(batch)), expected)
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+@pytest.mark.parametrize("kind", ["turns", "conversations", "merged"])
+def test_the_kl_term_is_that_of_the_reference(make_trainer: Trainers, kind: str, corrected: bool) -> None:
+    trainer = one_step_trainer(make_trainer, beta=BETA, use_bias_correction_kl=corrected)
+    other = far_reference(trainer)
+    batch = (
+        conversations(trainer.model)
+        if kind == "conversations"
+        else sampled_rows(trainer.model, lengths=[1] if kind == "merged" else [1, 2, 4])
+    )
+    expected = reference(trainer.model, batch, beta=BETA, other=other, corrected=corrected)
+    without = reference(trainer.model, batch)
+    assert abs(expected[0] - without[0]) > 1e-3
+    merged = kind == "merged"
+    tensors = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
+    found = trainer_loss(trainer, [tensors], tokens_of(batch))
+    assert_close(found, expected)
+    assert trainer._metrics["train"]["kl"][-1] == pytest.approx(float((expected[0] - without[0]) / BETA), rel=1e-3)
+    assert all(parameter.grad is None for parameter in trainer.reference.model.parameters())
+
+
+def test_what_stands_at_observations_reaches_neither_loss_nor_gradient(make_trainer: Trainers) -> None:
+    trainer = one_step_trainer(make_trainer, beta=BETA)
+    far_reference(trainer)
+    batch = conversations(trainer.model)
+    spoilt = [
+        replace(
+            row,
+            advantages=[a if s else 7.0 for a, s in zip(row.advantages, row.sampled or (), strict=True)],
+            logprobs=[lp if s else -9.0 for lp, s in zip(row.logprobs, row.sampled or (), strict=True)],
+        )
+        for row in batch
+    ]
+    found, expected = (trainer_loss(trainer, [collate(b, pad=0, multiple=1)], tokens_of(b)) for b in (spoilt, batch))
+    assert_close(found, expected)
+    silent = [replace(row, sampled=[0] * len(row.completion)) for row in batch]
+    loss, grads = trainer_loss(trainer, [collate(silent, pad=0, multiple=1)], 1)
+    assert loss == 0
+    assert all(not grad.any() for grad in grads)
+
+
+@pytest.mark.parametrize("kind", ["turns", "conversations"])
+def test_order_padding_and_micro_batches_change_nothing(make_trainer: Trainers, kind: str) -> None:
+    trainer = one_step_trainer(make_trainer, beta=BETA)
+    far_reference(trainer)
+    model = trainer.model
+    batch = conversations(model) if kind == "conversations" else sampled_rows(model, lengths=[1, 2, 4], count=12)
+    items = tokens_of(batch)
+    expected = trainer_loss(trainer, [collate(batch, pad=0, multiple=1)], items)
+    assert_close(trainer_loss(trainer, [collate(batch[::-1], pad=0, multiple=1)], items), expected)
+    assert_close(trainer_loss(trainer, [collate(batch, pad=0, multiple=17)], items), expected)
+    # Longer neighbours pad a row on both sides.
+    long = Row([9] * 40, [9] * 30, [0.0] * 30, [0.0] * 30, weight=0.0)
+    assert_close(trainer_loss(trainer, [collate([*batch, long], pad=0, multiple=1)], items), expected)
+    for parts in (2, 5):  # 5 parts: one holds padding rows
+        tensors = collate(batch, pad=0, multiple=parts)
+        size = tensors["prompt_ids"].shape[0] // parts
+        split = [{name: t[i * size : (i + 1) * size] for name, t in tensors.items()} for i in range(parts)]
+        trainer.args.steps_per_generation = trainer.current_gradient_accumulation_steps = parts
+        assert_close(trainer_loss(trainer, split, items), expected)
+
+
+PINNED = {
+    "turns": [-0.538026, -0.605218, -0.632513, -0.641010, -0.667431],
+    "conversations": [-0.229740, -0.285756, -0.322459, -0.347077, -0.363437],
+}
+"""The losses of five steps of plain gradient descent on fixed rows, with all terms."""
+
+
+@pytest.mark.parametrize("kind", list(PINNED))
+def test_a_short_trajectory_is_pinned(make_trainer: Trainers, kind: str) -> None:
+    trainer = one_step_trainer(make_trainer, beta=BETA)
+    model = trainer.model
+    batch = conversations(model) if kind == "conversations" else sampled_rows(model, lengths=[1, 2, 4], count=12)
+    start = trainer.reference.model
+    descent = torch.optim.SGD(model.parameters(), lr=0.005)
+    tensors, losses = collate(batch, pad=0, multiple=1), []
+    for _ in range(5):
+        expected = reference(model, batch, beta=BETA, other=start)
+        loss, _ = trainer_loss(trainer, [tensors], tokens_of(batch))
+        torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-6)
+        losses.append(float(loss))
+        descent.step()
+    assert losses == pytest.approx(PINNED[kind], rel=1e-3), losses
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_padding_rows_change_nothing(trainer: AgentTrainer, merged: bool) -> None:
     batch = sampled_rows(trainer.model, lengths=[1])
-    # TRL averages the entropy over the rows of a micro-batch that count, ours sums it: both ignore padding.
     one = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
     many = collate_merged(merge(batch), pad=0, multiple=64) if merged else collate(batch, pad=0, multiple=64)
     assert many["prompt_ids"].shape[0] == 64 > one["prompt_ids"].shape[0]

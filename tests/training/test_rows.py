@@ -53,6 +53,64 @@ def test_tokens_are_handed_through_as_they_are() -> None:
     assert row.completion is tokens
 
 
+def test_a_conversation_is_one_row_with_the_observations_masked() -> None:
+    first = episode(
+        spoken([1, 2], [7], [-0.5]),
+        spoken([1, 2, 7, 3, 4], [8, 9], [-0.1, -0.2]),
+        spoken([1, 2, 7, 3, 4, 8, 9, 5], [6], [-3.0]),
+    )
+    second = episode(spoken([1, 2], [8], [-1.5]), attempt=1)
+    none = episode(attempt=2)
+    advantages = [[[2.0, [0.5, -1.0], 3.0], [0.5], []]]
+    made = rows([group(first, second, none)], advantages, layout="conversation", weights=[[1.0, 0.25, 1.0]])
+    assert made == [
+        Row(
+            [1, 2],
+            [7, 3, 4, 8, 9, 5, 6],
+            [-0.5, 0.0, 0.0, -0.1, -0.2, 0.0, -3.0],
+            [2.0, 0.0, 0.0, 0.5, -1.0, 0.0, 3.0],
+            sampled=[1, 0, 0, 1, 1, 0, 1],
+        ),
+        Row([1, 2], [8], [-1.5], [0.5], weight=0.25, sampled=[1]),
+    ]
+    assert [row.trained_tokens for row in made] == [4, 1]
+    assert [row.turns for row in made] == [3, 1]
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], [1, 3, 7, 4], [1, 2, 8, 4]])
+def test_a_conversation_must_continue_what_was_said(prompt: list[int]) -> None:
+    broken = group(episode(spoken([1, 2], [7], [-0.5]), spoken(prompt, [8], [-0.5])))
+    assert len(rows([broken], [[[1.0, 1.0]]])) == 2
+    with pytest.raises(BadSetting, match="turn 2 of task 0 does not begin with the conversation"):
+        rows([broken], [[[1.0, 1.0]]], layout="conversation")
+
+
+TURNS = st.lists(
+    st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.lists(st.integers(0, 9), min_size=1, max_size=3)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(TURNS)
+def test_both_layouts_train_on_the_same_tokens(said: list[tuple[list[int], list[int]]]) -> None:
+    context: list[int] = []
+    turns = []
+    for given_tokens, answer in said:
+        context = [*context, *given_tokens]
+        turns.append(spoken(context, answer, [-float(token) for token in answer]))
+        context = [*context, *answer]
+    played, advantages = [group(episode(*turns))], [[[float(number) for number in range(len(turns))]]]
+    apart = rows(played, advantages)
+    [whole] = rows(played, advantages, layout="conversation")
+    assert [*whole.prompt, *whole.completion] == context
+    assert whole.trained_tokens == sum(row.trained_tokens for row in apart)
+    assert whole.turns == len(apart)
+    kept = [i for i, sampled in enumerate(whole.sampled or ()) if sampled]
+    for name in ("completion", "logprobs", "advantages"):
+        assert [getattr(whole, name)[i] for i in kept] == [value for row in apart for value in getattr(row, name)]
+
+
 @pytest.mark.parametrize(
     ("advantages", "weights"),
     [([], None), ([[]], None), ([[[]]], None), ([[[1.0, 2.0]]], None), ([[[[1.0, 2.0]]]], None), ([[[1.0]]], [[]])],
@@ -69,7 +127,7 @@ def test_turns_without_tokens_cannot_be_trained_on(turn: object) -> None:
 
 
 def test_an_unknown_layout_lists_what_there_is() -> None:
-    with pytest.raises(UnknownOption, match="Did you mean .turn."):
+    with pytest.raises(UnknownOption, match="Known: turn, conversation"):
         rows([], [], layout="turns")
 
 

@@ -1,0 +1,296 @@
+"""Layout conversation: tokens in, tokens out, exact log-probabilities, and one training run from end to end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
+from agentgym_flow.envs.sokoban.prompt import RULES
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.policies import View, make_policy
+from agentgym_flow.prompts import TextProfile
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.config import AgentConfig, WarmStartConfig
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.reference import WEIGHTS
+from agentgym_flow.training.rows import rows
+from agentgym_flow.training.tiny import word_tokenizer
+from agentgym_flow.training.trainer import AgentTrainer
+from agentgym_flow.training.warm_start import warm_start
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+MakeEnv = Callable[[], TextEnv]
+SPEAKERS = ("<user>", "<assistant>")
+CHAT = (
+    "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <eos> {% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+FORGETFUL = CHAT.replace(
+    "{{ m['content'] }}", "{{ m['content'].split('</think>')[-1] if not loop.last else m['content'] }}"
+)
+"""A template that drops the reasoning of all answers but the last message, as those of reasoning models do."""
+
+PROFILE = TextProfile(rules=RULES, history=0, think=False, tags_required=False)
+ACTIONS = ("up", "down", "left", "right")
+STEPS = 6
+STARTS = [Start(3, task, attempt) for task in range(3) for attempt in range(4)]
+
+
+@pytest.fixture
+def short_env() -> MakeEnv:
+    """Sokoban with few steps, so that conversations stay short."""
+
+    def make() -> TextEnv:
+        return make_text_env(SOKOBAN, size=6, boxes=1, min_pushes=1, split="train", max_steps=STEPS)
+
+    return make
+
+
+def words_of(make_env: MakeEnv) -> list[str]:
+    """Every word that the profile can write, found by playing."""
+    refusal = ["Your", "last", "action", "was", "not", "accepted."]
+    found: dict[str, None] = dict.fromkeys([*SPEAKERS, *ACTIONS, *LLM_SYMBOLS.values(), *refusal])
+
+    def listen(view: View) -> bool:
+        found.update(dict.fromkeys(f"{PROFILE.prompt(view)} {PROFILE.follow_up(view)}".split()))
+        return False
+
+    rollout(make_policy("random", SOKOBAN), make_env, STARTS, stop=listen)
+    found["1"] = None  # the first turn's number; the listener comes after it
+    return list(found)
+
+
+@pytest.fixture
+def talker(short_env: MakeEnv) -> tuple[Any, Any]:
+    """A small model that mostly says actions and ends its answers, and a tokenizer of words with a chat template."""
+    tokenizer = word_tokenizer(words_of(short_env))
+    tokenizer.chat_template = CHAT
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_positions=640, n_embd=32, n_layer=2, n_head=2, eos_token_id=tokenizer.eos_token_id
+    )
+    config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+    model = GPT2LMHeadModel(config)
+    with torch.no_grad():
+        said = [*tokenizer.convert_tokens_to_ids(list(ACTIONS)), tokenizer.eos_token_id, tokenizer.eos_token_id]
+        weight = model.transformer.wte.weight
+        direction = weight[said].mean(0) / weight[said].mean(0).norm()
+        weight[said[:5]] += 1.5 * direction
+        model.transformer.ln_f.bias += 3.0 * direction
+    return model, tokenizer
+
+
+def speaker(talker: tuple[Any, Any], **settings: Any) -> ModelPolicy:
+    model, tokenizer = talker
+    return ModelPolicy(
+        model, tokenizer, PROFILE, **{"temperature": 0.8, "max_new_tokens": 2, "layout": "conversation", **settings}
+    )
+
+
+def turns_of(episodes: list[Episode]) -> list[Any]:
+    return [turn for episode in episodes for turn in episode.turns]
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_a_prompt_is_all_that_was_said_and_the_new_message(
+    talker: tuple[Any, Any], short_env: MakeEnv, template: bool
+) -> None:
+    _, tokenizer = talker
+    if not template:
+        tokenizer.chat_template = None
+    policy = speaker(talker)
+    episodes = rollout(policy, short_env, STARTS)
+    ends = {turn.completion_ids[-1] == tokenizer.eos_token_id for turn in turns_of(episodes)}
+    assert ends == {True, False}  # some answers end, some are cut off
+    for episode in episodes:
+        for before, turn in zip(episode.turns, episode.turns[1:], strict=False):
+            said = (*before.prompt_ids, *before.completion_ids)
+            assert turn.prompt_ids[: len(said)] == said
+            new = tokenizer.decode(turn.prompt_ids[len(said) :]).split()
+            ended = before.completion_ids[-1] == tokenizer.eos_token_id
+            if template:  # an answer is closed once, by itself or by the template
+                assert new[: 1 if ended else 2] == (["<user>"] if ended else ["<eos>", "<user>"])
+                assert new[-2:] == ["<eos>", "<assistant>"]
+            text = " ".join(new)
+            assert " ".join(turn.observation.split()) in text
+            assert ("not accepted." in text) != before.action_valid
+            assert " ".join(RULES.split()[:8]) not in text  # what stands in the first message is not said again
+
+
+def test_logprobs_are_those_of_one_pass_over_the_whole_episode(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    policy = speaker(talker)
+    episodes = rollout(policy, short_env, STARTS[:6])
+    groups = [Group([episode]) for episode in episodes]
+    made = rows(groups, [[[float(t) for t in range(len(e.turns))]] for e in episodes], layout="conversation")
+    for episode, row in zip(episodes, made, strict=True):
+        assert [*row.prompt, *row.completion] == [*episode.turns[-1].prompt_ids, *episode.turns[-1].completion_ids]
+        with torch.no_grad():
+            logits = policy.model(input_ids=torch.tensor([[*row.prompt, *row.completion]])).logits[0]
+        logprobs = (logits / policy.temperature).log_softmax(-1)
+        spoken = [(i, token) for i, (token, s) in enumerate(zip(row.completion, row.sampled, strict=True)) if s]
+        assert [token for _, token in spoken] == [t for turn in episode.turns for t in turn.completion_ids]
+        expected = [float(logprobs[len(row.prompt) - 1 + i, token]) for i, token in spoken]
+        assert [row.logprobs[i] for i, _ in spoken] == pytest.approx(expected, abs=1e-4)
+        assert [row.advantages[i] for i, _ in spoken] == [
+            float(t) for t, turn in enumerate(episode.turns) for _ in turn.completion_ids
+        ]
+        assert row.turns == len(episode.turns)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_conversations_do_not_depend_on_the_batch(talker: tuple[Any, Any], short_env: MakeEnv, length: int) -> None:
+    policy = speaker(talker, max_new_tokens=length)
+    said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS)]
+    assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS, num_envs=2)] == said
+    assert len({tuple(map(tuple, episode)) for episode in said}) > 6
+
+
+def test_a_template_that_rewrites_what_was_said_is_refused(talker: tuple[Any, Any]) -> None:
+    model, tokenizer = talker
+    tokenizer.chat_template = FORGETFUL
+    with pytest.raises(BadSetting, match="chat_template that keeps every answer"):
+        speaker((model, tokenizer))
+    speaker((model, tokenizer), layout="turn")
+
+
+def test_a_conversation_longer_than_the_context_names_what_to_change(
+    talker: tuple[Any, Any], short_env: MakeEnv
+) -> None:
+    model, _ = talker
+    first = len(rollout(speaker(talker), short_env, STARTS[:1], stop=lambda _: True)[0].turns[0].prompt_ids or ())
+    model.config.n_positions = first + 100
+    with pytest.raises(BadSetting, match=f"context of {first + 100}: use layout turn, a lower max_steps"):
+        rollout(speaker(talker), short_env, STARTS)
+    model.config.n_positions = first
+    with pytest.raises(BadSetting, match="layout turn"):
+        rollout(speaker(talker), short_env, STARTS)
+
+
+def test_words_the_tokenizer_does_not_know_are_refused_in_later_turns_too(
+    talker: tuple[Any, Any], short_env: MakeEnv
+) -> None:
+    model, tokenizer = talker
+    vocabulary = [w for w in tokenizer.get_vocab() if w not in ("2", "<pad>", "<eos>", "<unk>")]
+    poorer = word_tokenizer(sorted(vocabulary, key=tokenizer.convert_tokens_to_ids))  # no word for turn 2
+    poorer.chat_template = CHAT
+    with pytest.raises(BadSetting, match="'text'"):
+        rollout(speaker((model, poorer)), short_env, STARTS)
+
+
+def test_only_a_policy_that_played_the_whole_episode_can_go_on(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    [episode] = rollout(make_policy("random", SOKOBAN), short_env, STARTS[:1])
+    view = SimpleNamespace(episode=episode, observation="", info={"admissible_actions": [], "action_templates": []})
+    with pytest.raises(BadSetting, match="whole episode"):
+        speaker(talker).prompt_ids(view)  # type: ignore[arg-type]
+
+
+def test_an_unknown_layout_is_refused(talker: tuple[Any, Any]) -> None:
+    with pytest.raises(UnknownOption, match="'turn'"):
+        speaker(talker, layout="turns")
+
+
+# ---------------------------------------------------------------- training
+def agent(tmp_path: Path, **settings: Any) -> AgentConfig:
+    chosen = {
+        "output_dir": str(tmp_path / "run"),
+        "layout": "conversation",
+        "credit": "gigpo",
+        "credit_settings": {"outcome": "return"},
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "steps_per_generation": 2,
+        "max_completion_length": 2,
+        "max_steps": 4,
+        "logging_steps": 2,
+        "learning_rate": 5e-3,
+        "temperature": 0.8,
+        "seed": 0,
+        **settings,
+    }
+    return AgentConfig(**chosen)
+
+
+def test_training_in_conversations_from_end_to_end(talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path) -> None:
+    model, tokenizer = talker
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    args = agent(tmp_path, beta=0.05, entropy_coef=0.01, invalid_action_penalty=0.5, max_steps=8)
+    trainer = AgentTrainer(model, args, tokenizer, PROFILE, short_env)
+    trainer.train()
+    logs = [log for log in trainer.state.log_history if "return" in log]
+    assert len(logs) == 4
+    for log in logs:
+        assert log["rows"] == 16  # episodes
+        assert log["turns"] > 32
+        assert 0 < log["invalid_actions"] < 1
+        assert log["invalid_penalty"] == pytest.approx(0.5 * log["invalid_actions"])
+        assert math.isfinite(log["loss"])
+        assert log["entropy"] > 0
+        assert "entropy_coef" not in log
+    kls = [log["kl"] for log in logs]
+    assert 0 <= kls[0] < kls[-1]  # the policy leaves its reference
+    # Nothing but fewer invalid actions is easy to learn here.
+    assert logs[-1]["invalid_actions"] < logs[0]["invalid_actions"]
+    moved = [not torch.equal(before[name], p) for name, p in model.named_parameters()]
+    assert all(moved)
+    assert trainer.reference is not None
+    for name, parameter in trainer.reference.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+def test_before_the_first_update_every_ratio_is_one(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
+    model, tokenizer = talker
+    trainer = AgentTrainer(
+        model, agent(tmp_path, steps_per_generation=1, per_device_train_batch_size=16), tokenizer, PROFILE, short_env
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    batch = trainer.make_batch([{"prompt": "", "task": task} for task in (0, 1, 2, 3) for _ in range(4)])
+    episodes = [episode for group in trainer.groups for episode in group]
+    tokens = sum(len(turn.completion_ids) for turn in turns_of(episodes))
+    assert batch["num_items_in_batch"] == tokens == batch["tool_mask"].sum()
+    assert batch["completion_mask"].sum() > 5 * tokens
+    expected = -(batch["advantages"] * batch["tool_mask"]).sum() / tokens
+    torch.testing.assert_close(trainer.loss(model, batch).detach(), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_resumed_run_keeps_the_reference_it_began_with(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
+    model, tokenizer = talker
+    trainer = AgentTrainer(model, agent(tmp_path, beta=0.05, max_steps=2), tokenizer, PROFILE, short_env)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trainer.train()
+    assert (tmp_path / "run" / WEIGHTS).exists()
+    again = AgentTrainer(model, agent(tmp_path, beta=0.05, max_steps=2), tokenizer, PROFILE, short_env)
+    assert again.reference is not None
+    again.reference.restore(tmp_path / "run")
+    for name, parameter in again.reference.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    with pytest.raises(BadSetting, match="began without beta"):
+        again.reference.restore(tmp_path)
+
+
+def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    model, tokenizer = talker
+    config = WarmStartConfig(
+        warm_start_levels=8,
+        warm_start_noise=0.0,
+        warm_start_updates=25,
+        warm_start_batch=8,
+        warm_start_learning_rate=3e-3,
+    )
+    result = warm_start(model, tokenizer, PROFILE, short_env, config, layout="conversation")
+    assert result.turns > result.episodes == 8
+    assert result.losses[-1] < 0.8 * result.losses[0]
