@@ -1,9 +1,9 @@
 """Checkpoints that a run resumes from: complete or not there, the last few kept, refused by runs they do not fit.
 
-A checkpoint is a folder `checkpoint-STEP` in the output folder: what the Hugging Face trainer saves (weights, optimizer,
-schedule, random states, progress), `unlogged_RANK.json` with what each process had measured since the last log, and
-`made_with.json` with the settings, model and environment it belongs to. It is written under another name and renamed
-when all processes are done, so a killed run leaves whole checkpoints only.
+A checkpoint is a folder `checkpoint-STEP` in the output folder: what the Hugging Face trainer saves (weights,
+optimizer, schedule, random states, progress), `unlogged_RANK.json` with what each process had measured since the last
+log, and `made_with.json` with the settings, model and environment it belongs to. It is written under another name and
+renamed when all processes are done, so a killed run leaves whole checkpoints only.
 
 Checkpoints are taken between batches: the episodes of a half-used batch are not kept.
 """
@@ -104,10 +104,15 @@ def check_made_with(checkpoint: Path, run: Mapping[str, Any]) -> None:
         made_with = json.loads((checkpoint / MADE_WITH).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise BadSetting(f"resume: {checkpoint} does not say what it was made with ({error})") from error
+    check_same(checkpoint, made_with, run)
+
+
+def check_same(place: Path, made_with: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Raise `BadSetting` naming the first entry in which `made_with`, found at `place`, differs from `run`."""
     now = json.loads(json.dumps(dict(run), default=str))
     for name in [*now, *(name for name in made_with if name not in now)]:
         if made_with.get(name) != now.get(name):
             raise BadSetting(
-                f"resume: {checkpoint} was made with {name}={made_with.get(name)!r}, and this run has "
-                f"{now.get(name)!r}: give it the same, or start a new run"
+                f"resume: {place} was made with {name}={made_with.get(name)!r}, and this run has {now.get(name)!r}: "
+                "give it the same, or start a new run"
             )

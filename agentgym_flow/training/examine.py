@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.data import resolve
 from agentgym_flow.envs.sokoban.prompt import BOX_ON_TARGET
 from agentgym_flow.episode import Episode
+from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation, evaluate
 from agentgym_flow.prompts import Profile
@@ -129,8 +130,20 @@ class Examiner:
 
     def verify(self, log: Path) -> Verdict:
         """Step every episode of a log again."""
-        data = {} if self._boxoban is None else {self._boxoban.name: self._boxoban.path}
-        return verify_log(log, data)
+        return verify_log(log, self._data)
+
+    @property
+    def _data(self) -> dict[str, Path]:
+        return {} if self._boxoban is None else {self._boxoban.name: self._boxoban.path}
+
+    def _read(self, log: Path) -> list[Episode]:
+        # Lines do not hold observations, so the episodes are stepped again; none is taken from a log that is not true.
+        episodes: list[Episode | None] = []
+        ok = verify_log(log, self._data, lambda _, episode: episodes.append(episode)).ok
+        read = [episode for episode in episodes if episode is not None] if ok else []
+        for episode, logged in zip(read, read_log(log) if ok else (), strict=True):
+            episode.meta.update(logged.meta or {})
+        return read
 
     def _policy(self, name: str, *, greedy: bool) -> ModelPolicy:
         return ModelPolicy(
@@ -146,6 +159,8 @@ class Examiner:
 
     def _play(self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool) -> Examined:
         log = self._folder / f"{name}.jsonl.gz"
+        if log.exists() and len(done := self._read(log)) == count:  # by a killed run that is resumed
+            return Examined(Evaluation.of(done, name), done, log)
         evaluation, episodes = evaluate(
             self._policy(name, greedy=greedy),
             self._run.env_id,

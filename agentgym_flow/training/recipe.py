@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -25,13 +26,15 @@ from rich.table import Table
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
-from agentgym_flow.training.config import AgentConfig, Configs, parse_configs, write_config
+from agentgym_flow.training.checkpoints import checkpoints, progress_of
+from agentgym_flow.training.config import LAST_RUN, AgentConfig, Configs, check_config, parse_configs, write_config
 from agentgym_flow.training.examine import Examination, Examiner, problems
+from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.results import Results, most_telling, write_results
-from agentgym_flow.training.run import RunFolder, load_model, quiet, save_model
+from agentgym_flow.training.run import CONFIG, RunFolder, last_run, load_model, quiet, save_model
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
-from agentgym_flow.training.warm_start import WarmStart, warm_start
+from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
 
 class Recipe:
@@ -58,12 +61,17 @@ class Recipe:
         self.trainer = AgentTrainer(self.model, agent, self.tokenizer, self.profile, run.make_env)
         self.cloned: WarmStart | None = None
         self.examinations: dict[str, Examination] = {}
-        self.metrics = MetricsFile(folder.metrics)
+        saved = checkpoints(folder.path)
+        self._checkpoint = saved[-1] if saved else None  # only where a killed run is resumed
+        self.metrics = MetricsFile(folder.metrics, progress_of(saved[-1]).step if saved else 0)
         self._started = time.perf_counter()
 
     def clone(self) -> None:
         """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do."""
         if not self.warm.warm_start_levels:
+            return
+        self.cloned = restore_warm_start(self.folder.warm_start, self.model)
+        if self.cloned is not None:
             return
         with self.console.status("Cloning demonstrations"):
             self.cloned = warm_start(
@@ -78,6 +86,7 @@ class Recipe:
                 validate=partial(self.examiner.validate, self.warm.warm_start_validation_episodes),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
+        record_warm_start(self.folder.warm_start, self.cloned)
         cloned = self.cloned
         self.console.print(f"Cloned {cloned.turns} turns of {cloned.episodes} episodes: loss {cloned.losses[-1]:.2f}")
 
@@ -91,16 +100,21 @@ class Recipe:
     def learn(self) -> None:
         """Train: collect groups of attempts, ask the credit function for advantages, take PPO steps; again and again.
 
-        Ctrl-C keeps what has been learnt and passes through.
+        Ctrl-C keeps what has been learnt and passes through. A resumed run goes on from its last checkpoint.
         """
+        for stale in self.folder.evaluations.glob("after_*"):  # of the killed run
+            stale.unlink()
         progress = LiveProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
         if self.run.validations:
             validate = partial(self.examiner.validate, self.run.validation_episodes)
             self.trainer.add_callback(Validation(self.trainer, validate, self.run.validations))
+        stop = StopAfterBatch(self.trainer, self.console.print)
+        self.trainer.add_callback(stop)
         try:
-            self.trainer.train()
+            with stop.listening():
+                self.trainer.train(self._checkpoint)
         except KeyboardInterrupt:
             save_model(self.folder.checkpoint, self.model, self.tokenizer)
             raise
@@ -122,7 +136,7 @@ class Recipe:
 
 @contextmanager
 def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
-    """Open a new run folder, show and save the settings, and give the steps.
+    """Open a new run folder, or with `resume` that of a killed run; show and save the settings, and give the steps.
 
     The folder's summary says how the run ended, also after an error or Ctrl-C. Raises what `Recipe` raises, and
     `OSError` when the folder cannot be made.
@@ -130,7 +144,12 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
     run, _, agent = configs
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    folder = RunFolder(agent.output_dir)
+    if run.resume is None:
+        folder = RunFolder(agent.output_dir)
+    else:
+        path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
+        check_config(path / CONFIG, configs)
+        folder = RunFolder(path, resume=True)
     agent.output_dir = str(folder.path)
     console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
     with folder.guard():

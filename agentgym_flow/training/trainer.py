@@ -267,7 +267,9 @@ class AgentTrainer(RowTrainer):
             kept = [row for row in plain if keep_all or teaches(row)]
             counts["rows"] = len(kept)
             batch = collate(kept, **into)
-        everywhere = self.accelerator.reduce(torch.tensor(list(counts.values()), device=into["device"]), reduction="sum")
+        everywhere = self.accelerator.reduce(
+            torch.tensor(list(counts.values()), device=into["device"]), reduction="sum"
+        )
         counts = dict(zip(counts, everywhere.tolist(), strict=True))
         # All turns count, also those of rows left out.
         items = torch.tensor(float(sum(row.trained_tokens * row.weight for row in plain)), device=into["device"])

@@ -6,8 +6,10 @@ by trying, and a demonstration of reinforcement learning on top of it would show
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +17,7 @@ import torch
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
+from agentgym_flow.files import whole
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
 from agentgym_flow.rollout import Start, rollout
@@ -26,9 +29,14 @@ from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
+from agentgym_flow.training.run import load_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+RECORD = "warm_start.json"
+"""The file that says what cloning did, beside the cloned weights."""
 
 
 class NoisyExpert:
@@ -94,6 +102,21 @@ class WarmStart:
     turns: int
     losses: list[float]
     validation: list[tuple[int, float]]
+
+
+def record_warm_start(folder: Path, done: WarmStart) -> None:
+    """Write into the folder of the cloned model what cloning did; from then on a killed run need not clone again."""
+    with whole(folder / RECORD) as partial:
+        partial.write_text(json.dumps(asdict(done)) + "\n", "utf-8")
+
+
+def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None:
+    """Load the cloned weights of a killed run into `model`; return what cloning did, or None if it was not done."""
+    if not (folder / RECORD).exists():
+        return None
+    load_weights(folder, model)
+    recorded = json.loads((folder / RECORD).read_text("utf-8"))
+    return WarmStart(**{**recorded, "validation": [(update, success) for update, success in recorded["validation"]]})
 
 
 def demonstrations(

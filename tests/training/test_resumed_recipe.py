@@ -1,0 +1,183 @@
+"""`--resume`: a run killed in any phase goes on in its own folder and ends like one that nobody killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from transformers import AutoModelForCausalLM
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.training import recipe
+from agentgym_flow.training.callbacks import MetricsFile
+from agentgym_flow.training.checkpoints import checkpoints
+from agentgym_flow.training.config import parse_configs
+from agentgym_flow.training.run import last_run
+
+SMALL = {
+    "warm_start_levels": 20,
+    "warm_start_updates": 15,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 4,
+    "max_steps": 16,
+    "save_strategy": "steps",
+    "save_steps": 4,
+    "save_total_limit": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "eval_episodes": 8,
+    "validations": 2,
+    "validation_episodes": 4,
+}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing is tidied up after it."""
+
+
+def arguments(folder: Path, **settings: Any) -> list[str]:
+    return [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
+
+
+def train(folder: Path, **settings: Any) -> str:
+    screen = io.StringIO()
+    torch.manual_seed(int(folder.exists()))  # nothing may depend on the state a process happens to start with
+    recipe.train(parse_configs(arguments(folder, **settings)), Console(file=screen))
+    return screen.getvalue()
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in r.items() if not k.startswith(("time/", "step_time"))} for r in records]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    found.pop("seconds", None)
+    return found
+
+
+def check_equal(one: Path, other: Path) -> None:
+    assert curve(one) == curve(other)
+    assert summary(one) == summary(other)
+    assert summary(one)["status"] == "finished"
+    models = [AutoModelForCausalLM.from_pretrained(folder / "checkpoint") for folder in (one, other)]
+    assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
+    for log in ("before_sampled", "after_greedy"):
+        name = Path("evaluations") / f"{log}.jsonl.gz"
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(folder)
+    return folder
+
+
+@pytest.mark.parametrize("phase", ["before", "learning", "after"])
+def test_a_resumed_run_ends_like_one_that_was_never_killed(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    examine, on_log = recipe.Recipe.examine, MetricsFile.on_log
+
+    def kill_examining(self: Any, moment: str) -> None:
+        if moment == phase:
+            raise Killed
+        examine(self, moment)
+
+    def kill_learning(self: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        on_log(self, args, state, control, **rest)
+        if phase == "learning" and state.global_step == 12:  # logged, and the checkpoint of this step not written
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recipe.Recipe, "examine", kill_examining)
+        patched.setattr(MetricsFile, "on_log", kill_learning)
+        with pytest.raises(Killed):
+            train(tmp_path / "run")
+    steps = [path.name for path in checkpoints(tmp_path / "run")]
+    assert steps == {"before": [], "learning": ["checkpoint-4", "checkpoint-8"]}.get(
+        phase, ["checkpoint-8", "checkpoint-12"]
+    )
+    said = train(tmp_path / "run", resume="true")
+    assert "Cloned" not in said  # that was done
+    check_equal(tmp_path / "run", whole)
+
+
+def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path) -> None:
+    before = summary(whole)
+    with pytest.raises(BadSetting, match="is finished"):
+        train(whole, resume=whole)
+    (whole / "summary.json").write_text('{"status": "failed"}')
+    try:
+        for name, value in {"env_id": "agentgym_flow/Other-v0", "profile": "text", "credit": "grpo", "seed": 3}.items():
+            with pytest.raises(BadSetting, match=f"made with {name}="):
+                train(tmp_path / "elsewhere", resume=whole, config=whole / "config.yaml", **{name: value})
+        assert summary(whole) == {"status": "failed"}  # a refused command changes nothing
+    finally:
+        (whole / "summary.json").write_text(json.dumps(before))
+    for nothing in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(BadSetting, match="resume: "):
+            train(tmp_path / "elsewhere", resume=nothing)
+    with pytest.raises(BadSetting, match="no run at output_dir"):
+        train(tmp_path / "elsewhere", resume="true")
+
+
+def test_the_last_run_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    for name in ("run", "run-2", "run-10", "run-x", "running-11"):
+        (tmp_path / name).mkdir()
+    assert last_run(tmp_path / "run").name == "run-10"
+
+
+def start(root: Path, folder: Path, **settings: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "baselines.rewardflow", *arguments(folder, **settings)]
+    return subprocess.Popen(
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test in the background inherits it ignored
+    )
+
+
+def wait_for(process: subprocess.Popen[str], sign: Path) -> None:
+    while not sign.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_a_process_that_was_stopped_in_the_middle_is_resumed(root: Path, tmp_path: Path, by: signal.Signals) -> None:
+    settings = {"max_steps": 120, "save_steps": 20}
+    stopped = start(root, tmp_path / "stopped", **settings)
+    wait_for(stopped, tmp_path / "stopped" / "checkpoint-40")
+    stopped.send_signal(by)
+    said, _ = stopped.communicate(timeout=120)
+    steps = [int(path.name.rpartition("-")[2]) for path in checkpoints(tmp_path / "stopped")]
+    assert max(steps) < 120
+    if by is signal.SIGINT:
+        assert stopped.returncode == 130
+        assert "Finishing this batch" in said
+        assert max(steps) == curve(tmp_path / "stopped")[-1]["step"]  # nothing is lost
+        assert summary(tmp_path / "stopped") == {"status": "interrupted"}
+    else:
+        assert stopped.returncode == -signal.SIGKILL
+    for folder, more in ((tmp_path / "stopped", {"resume": "true"}), (tmp_path / "whole", {})):
+        process = start(root, folder, **settings, **more)
+        assert process.communicate(timeout=300)
+        assert process.returncode == 0
+    check_equal(tmp_path / "stopped", tmp_path / "whole")
+    assert [record["step"] for record in curve(tmp_path / "stopped")] == list(range(4, 121, 4))
