@@ -86,6 +86,34 @@ def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
     torch.testing.assert_close(kept[name].sum(), everything[name].sum())
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_invalid_actions_cost_what_the_setting_says(make_trainer: Trainers, merge: bool) -> None:
+    plain, costly = (make_trainer(merge_prompts=merge, invalid_action_penalty=penalty) for penalty in (0.0, 0.25))
+    free, paid = plain.make_batch(INPUTS), costly.make_batch(INPUTS)
+    invalid = [float(not turn.action_valid) for turn in turns_of(plain)]
+    assert 0 < sum(invalid) < len(invalid)
+    if merge:
+        cost = sum((free[name] - paid[name]).sum() for name in ("positive", "negative"))
+        assert float(cost) == pytest.approx(0.25 * sum(invalid), rel=1e-4)
+    else:
+        cost = (free["advantages"] - paid["advantages"])[: len(invalid), 0]
+        torch.testing.assert_close(cost, 0.25 * torch.tensor(invalid))
+    assert costly._metrics["train"]["invalid_penalty"] == [pytest.approx(0.25 * sum(invalid) / len(invalid))]
+
+
+def test_a_strong_pull_keeps_the_policy_at_its_reference(make_trainer: Trainers, profile: Any) -> None:
+    from agentgym_flow.training.run import load_model
+
+    drifts = []
+    for beta in (1e-3, 3.0):
+        trainer = make_trainer(
+            model=load_model("tiny", profile, seed=0), beta=beta, max_steps=12, invalid_action_penalty=1.0
+        )
+        trainer.train()
+        drifts.append([log["kl"] for log in trainer.state.log_history if "kl" in log][-1])
+    assert 0 < drifts[1] < drifts[0] / 3
+
+
 def test_metrics_of_a_batch_add_up(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
     trainer = make_trainer(model=warm)
     trainer.train()
