@@ -26,7 +26,7 @@ help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with RewardFlow on Sokoban, evaluate and verify
-	$(BIN)/python -m baselines.rewardflow --config baselines/configs/sokoban_tiny.yaml --output_dir $(OUT) \
+	$(BIN)/python -m baselines.rewardflow --output_dir $(OUT) \
 		$(if $(BOXOBAN),--boxoban $(BOXOBAN)) $(ARGS)
 
 test: $(VENV)/.dev ## run the default test suite

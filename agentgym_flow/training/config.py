@@ -81,8 +81,8 @@ class RunConfig:
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
         if self.lora and (self.model == TINY or is_adapter(self.model)):
             raise BadSetting(
-                f"lora adds adapters to a whole model in a folder or on the Hub, and model {self.model!r} is none: leave "
-                "lora out, or give another model"
+                f"lora adds adapters to a whole model in a folder or on the Hub, and model {self.model!r} is none: "
+                "leave lora out, or give another model"
             )
         _at_least("lora_rank", self.lora_rank, 1)
         _at_least("lora_alpha", self.lora_alpha, 1)
