@@ -18,7 +18,8 @@ RewardFlow adds.
 
 The paper divides either by the standard deviation or by 1 (its F_norm) and finds 1 the safer choice in hard
 environments; `--credit_settings '{"norm": "std"}'` is the other one. Anchor states are compared by the environment's
-state key, never by similarity of texts.
+state key, never by similarity of texts. The released scripts also penalise invalid actions and leaving the reference
+model: `--invalid_action_penalty 0.1 --beta 0.01`.
 
     python -m baselines.gigpo --output_dir runs/gigpo
 """

@@ -16,8 +16,9 @@ Every sampled token then moves the policy by the clipped objective of PPO,
     min(r A, clip(r, 1 - low, 1 + high) A),    r = policy(token) / policy at sampling(token)
 
 What is done otherwise than in the paper: the mean is over all tokens of a batch, so that long answers do not count
-less; there is no penalty for leaving a reference model; and the clipping is wider above than below (DAPO, 2025). These
-are the same in all baselines here, so that a comparison is one of estimators.
+less; the clipping is wider above than below (DAPO, 2025); and the penalty for leaving a reference model is off, because
+a tiny policy is to leave its warm start (`--beta 0.04` is the paper's). These are the same in all baselines here, so
+that a comparison is one of estimators.
 
     python -m baselines.grpo --output_dir runs/grpo
 """

@@ -1,6 +1,6 @@
 """RewardFlow: dense credit for every turn from the graph of the states that a group of attempts has seen.
 
-RewardFlow: topology-aware reward propagation on state graphs for agentic reinforcement learning. 2026.
+RewardFlow: tmlr-group/RewardFlow on GitHub. 2026.
 
 Several attempts at one task visit common states. Merge them into one graph, with an edge for every step that any of
 them took, and give every state its potential
