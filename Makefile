@@ -32,7 +32,7 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 test: $(VENV)/.dev ## run the default test suite
 	$(BIN)/python -m pytest
 
-heavy: $(VENV)/.dev ## run the heavy tests: real peers, browsers, kills, long runs
+heavy: $(VENV)/.dev $(VENV)/.deepspeed ## run the heavy tests: real peers, browsers, kills, long runs
 	$(BIN)/python -m pytest -m heavy
 
 lint: $(VENV)/.dev ## check style, formatting and types
@@ -71,6 +71,12 @@ $(VENV)/.torch: $(VENV)/.venv constraints.txt
 $(VENV)/.train: $(VENV)/.torch pyproject.toml
 	@echo "Installing agentgym_flow[train]"
 	@$(PIP_INSTALL) -c constraints.txt -e ".[train]"
+	@touch $@
+
+# No operator is compiled here: what a machine needs is compiled there at first use.
+$(VENV)/.deepspeed: $(VENV)/.train
+	@echo "Installing agentgym_flow[deepspeed]"
+	@DS_BUILD_OPS=0 $(PIP_INSTALL) -c constraints.txt -e ".[deepspeed]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.train

@@ -13,7 +13,7 @@ import inspect
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,26 @@ def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: d
     if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
         return None
     return args, {**kwargs, "position_ids": positions(mask)}
+
+
+@contextmanager
+def _without_step_check(engine: Any) -> Iterator[None]:
+    """Let ranks make unequal numbers of forward passes under ZeRO-3, whose weights are gathered.
+
+    TRL takes DeepSpeed's hooks off the model for sampling, but for one: at every forward pass it asks all ranks whether
+    they are at the same step, and waits for ever where episodes are longer on one of them.
+    """
+    offload = getattr(getattr(engine, "optimizer", None), "parameter_offload", None)
+    hook = getattr(offload, "fwd_pre_hook", None)
+    if offload is None or hook is None:
+        yield
+        return
+    hooks = offload.module._forward_pre_hooks
+    check = hooks.pop(hook.id)
+    try:
+        yield
+    finally:
+        hooks[hook.id] = check
 
 
 def _no_reward(completions: list[Any], **_: Any) -> list[None]:
@@ -140,9 +160,10 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
     def frozen_model(self) -> Iterator[PreTrainedModel]:
         """Give the model to sample from; under ZeRO-3 with its weights gathered, unless the settings say otherwise."""
         gather = self.args.ds3_gather_for_generation
-        with unwrap_model_for_generation(
-            self.model_wrapped, self.accelerator, gather_deepspeed3_params=gather
-        ) as model:
+        with (
+            unwrap_model_for_generation(self.model_wrapped, self.accelerator, gather_deepspeed3_params=gather) as model,
+            _without_step_check(self.model_wrapped) if gather else nullcontext(),
+        ):
             yield model
 
     # ---------------------------------------------------------------- checkpoints

@@ -11,7 +11,9 @@ from agentgym_flow.training.rows import MergedRow, Row
 Batch = dict[str, torch.Tensor]
 
 
-def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.device | None = None) -> Batch:
+def collate(
+    batch: Sequence[Row], *, pad: int, multiple: int, at_least: int = 1, device: torch.device | None = None
+) -> Batch:
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
     The number of rows is filled up to a multiple of `multiple` with rows of weight zero. TRL sees every present token
@@ -22,13 +24,14 @@ def collate(batch: Sequence[Row], *, pad: int, multiple: int, device: torch.devi
         batch: the rows; may be empty.
         pad: the padding token.
         multiple: the number of minibatches the rows will be split into.
+        at_least: the fewest rows to fill up to.
         device: where the tensors go.
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
         `old_per_token_logps` (R, C).
     """
-    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple)
+    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, at_least)
     every = [*batch, *padding]
     prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     lengths = torch.tensor([len(row.completion) for row in every])
@@ -75,8 +78,9 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def _missing(count: int, multiple: int) -> int:
-    return -count % multiple if count else multiple
+def _missing(count: int, multiple: int, at_least: int = 1) -> int:
+    wanted = max(count, at_least, 1)
+    return wanted + -wanted % multiple - count
 
 
 def left_padded(sequences: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:

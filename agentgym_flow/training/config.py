@@ -238,6 +238,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             self._check_mergeable()
         self._check_processes()
         self.bf16: bool | None
+        self.use_cpu: bool
+        self.ddp_backend: str | None
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
         super().__post_init__()
@@ -263,12 +265,12 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     @property
     def steps_per_batch(self) -> float:
         """Optimizer steps taken on one batch of episodes."""
-        minibatches: int = self.steps_per_generation * self.num_iterations  # type: ignore[operator]
-        return minibatches / self.gradient_accumulation_steps
+        minibatches = self.steps_per_generation * self.num_iterations
+        return float(minibatches / self.gradient_accumulation_steps)
 
     def _check_checkpoints(self) -> None:
         if self.save_strategy not in ("no", "steps"):
-            raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy.value!r}")
+            raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy!r}")
         if self.save_strategy == "steps" and (self.save_steps < 1 or self.save_steps % self.steps_per_batch):
             raise BadSetting(
                 f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a "
@@ -286,12 +288,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 )
         elif not torch.accelerator.is_available():
             self.use_cpu = True
-        if (
-            self.ddp_backend is None
-            and int(os.environ.get("WORLD_SIZE", "1")) > 1
-            and not torch.accelerator.is_available()
-        ):
-            self.ddp_backend = "gloo"  # Accelerate would go on with each process on its own
+        if not torch.accelerator.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            self.ddp_backend = self.ddp_backend or "gloo"  # or Accelerate goes on with each process on its own
 
     def _check_mergeable(self) -> None:
         needed = {

@@ -12,6 +12,7 @@ What differs between algorithms is in the settings: which credit function gives 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -142,6 +143,8 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
     `OSError` when the folder cannot be made.
     """
     run, _, agent = configs
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadSetting("a recipe runs in one process; start a script with AgentTrainer in several (docs: training)")
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     if run.resume is None:

@@ -266,7 +266,9 @@ class AgentTrainer(RowTrainer):
         else:
             kept = [row for row in plain if keep_all or teaches(row)]
             counts["rows"] = len(kept)
-            batch = collate(kept, **into)
+            # TRL gathers a value of every row for its metrics, so each process needs as many.
+            most = self.accelerator.gather(torch.tensor([len(kept)], device=into["device"])).max()
+            batch = collate(kept, at_least=int(most), **into)
         everywhere = self.accelerator.reduce(
             torch.tensor(list(counts.values()), device=into["device"]), reduction="sum"
         )

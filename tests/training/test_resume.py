@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
+from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.callbacks import MetricsFile
@@ -157,7 +158,11 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(
     with pytest.raises(BadSetting, match=r"made with model='GPT2LMHeadModel, \d+ parameters"):
         make_trainer(model=(small, words), **SAVING).train(checkpoint)
     sizes = {"size": 7, "boxes": 1, "min_pushes": 1}
-    monkeypatch.setitem(make_trainer.__globals__, "_make_env", lambda: make_text_env("agentgym_flow/Sokoban-v0", **sizes))
+
+    def larger() -> TextEnv:
+        return make_text_env("agentgym_flow/Sokoban-v0", **sizes)
+
+    monkeypatch.setitem(make_trainer.__globals__, "_make_env", larger)
     with pytest.raises(BadSetting, match=r"made with env_kwargs=.*6.*7"):
         make_trainer(**SAVING).train(checkpoint)
     monkeypatch.undo()
@@ -169,5 +174,5 @@ def test_what_is_no_checkpoint_is_refused(make_trainer: Trainers, tmp_path: Path
         make_trainer().train(tmp_path)
     with pytest.raises(BadSetting, match=r"save_steps=3 would stop inside a batch.*multiple of 2"):
         make_trainer(save_strategy="steps", save_steps=3)
-    with pytest.raises(BadSetting, match="save_strategy must be no or steps, got 'epoch'"):
+    with pytest.raises(BadSetting, match=r"save_strategy must be no or steps, got .*epoch"):
         make_trainer(save_strategy="epoch")

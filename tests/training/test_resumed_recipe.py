@@ -134,6 +134,14 @@ def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path
         train(tmp_path / "elsewhere", resume="true")
 
 
+def test_a_recipe_is_for_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = parse_configs(arguments(tmp_path / "run"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(BadSetting, match="runs in one process"):
+        recipe.train(configs, Console(file=io.StringIO()))
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_last_run_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
     for name in ("run", "run-2", "run-10", "run-x", "running-11"):
         (tmp_path / name).mkdir()
@@ -158,26 +166,40 @@ def wait_for(process: subprocess.Popen[str], sign: Path) -> None:
         time.sleep(0.02)
 
 
+LONGER = {"max_steps": 64, "save_steps": 8}
+
+
+@pytest.fixture(scope="module")
+def whole_process(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes") / "whole"
+    assert finish(start(root, folder, **LONGER)) == 0
+    return folder
+
+
+def finish(process: subprocess.Popen[str]) -> int:
+    process.communicate(timeout=300)
+    return process.returncode
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_was_stopped_in_the_middle_is_resumed(root: Path, tmp_path: Path, by: signal.Signals) -> None:
-    settings = {"max_steps": 120, "save_steps": 20}
-    stopped = start(root, tmp_path / "stopped", **settings)
-    wait_for(stopped, tmp_path / "stopped" / "checkpoint-40")
+def test_a_process_that_was_stopped_in_the_middle_is_resumed(
+    root: Path, whole_process: Path, tmp_path: Path, by: signal.Signals
+) -> None:
+    folder = tmp_path / "stopped"
+    stopped = start(root, folder, **LONGER)
+    wait_for(stopped, folder / "checkpoint-16")
     stopped.send_signal(by)
     said, _ = stopped.communicate(timeout=120)
-    steps = [int(path.name.rpartition("-")[2]) for path in checkpoints(tmp_path / "stopped")]
-    assert max(steps) < 120
+    last = max(int(path.name.rpartition("-")[2]) for path in checkpoints(folder))
+    assert 16 <= last < 64
     if by is signal.SIGINT:
         assert stopped.returncode == 130
         assert "Finishing this batch" in said
-        assert max(steps) == curve(tmp_path / "stopped")[-1]["step"]  # nothing is lost
-        assert summary(tmp_path / "stopped") == {"status": "interrupted"}
+        assert last == curve(folder)[-1]["step"]  # nothing is lost
+        assert summary(folder) == {"status": "interrupted"}
     else:
         assert stopped.returncode == -signal.SIGKILL
-    for folder, more in ((tmp_path / "stopped", {"resume": "true"}), (tmp_path / "whole", {})):
-        process = start(root, folder, **settings, **more)
-        assert process.communicate(timeout=300)
-        assert process.returncode == 0
-    check_equal(tmp_path / "stopped", tmp_path / "whole")
-    assert [record["step"] for record in curve(tmp_path / "stopped")] == list(range(4, 121, 4))
+    assert finish(start(root, folder, **LONGER, resume="true")) == 0
+    check_equal(folder, whole_process)
+    assert [record["step"] for record in curve(folder)] == list(range(4, 65, 4))

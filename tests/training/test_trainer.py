@@ -14,6 +14,7 @@ import torch
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed, UnknownOption, UnsupportedTRL
 from agentgym_flow.rewards.credit import CREDIT
+from agentgym_flow.rollout import EnvPool
 from agentgym_flow.training._trl import REQUIRED, check_trl
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer, outcome_metrics
@@ -282,9 +283,10 @@ def test_training_that_diverges_says_so(make_trainer: Trainers, warm: tuple[Any,
         trainer.train()
 
 
-def test_an_environment_that_raises_costs_its_episode_only(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+def test_an_environment_that_raises_costs_its_episode_only(
+    make_trainer: Trainers, warm: tuple[Any, Any], make_env: Any
+) -> None:
     trainer = make_trainer(model=warm)
-    make_env = trainer.make_env
 
     def fragile() -> TextEnv:
         env = make_env()
@@ -298,7 +300,7 @@ def test_an_environment_that_raises_costs_its_episode_only(make_trainer: Trainer
         env._apply = sometimes  # type: ignore[method-assign]
         return env
 
-    trainer.make_env = fragile
+    trainer.envs = EnvPool(fragile)
     batch = trainer.make_batch(INPUTS)
     assert outcome_metrics(trainer.groups)["errors"] == 4
     assert torch.isfinite(batch["positive"]).all()
@@ -315,7 +317,8 @@ def test_moved_members_of_trl_are_named() -> None:
     del Moved._generate_and_score_completions
     with pytest.raises(UnsupportedTRL, match="_generate_and_score_completions is gone"):
         check_trl(Moved)
-    assert set(REQUIRED) == {"_generate_and_score_completions", "_compute_loss"}
+    batches, checkpoints = {"_generate_and_score_completions", "_compute_loss"}, {"_save_checkpoint"}
+    assert set(REQUIRED) == {*batches, *checkpoints, "_get_train_sampler"}
 
 
 def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,58 @@
+"""One process of a distributed test: trains a little and writes down what happened. Started by `accelerate launch`.
+
+The argument is a JSON object: `out`, a folder; `model`; `settings` of `AgentConfig`; `one_turn_rank`, where given, the
+process whose episodes are all cut short after one turn.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.prompt import PROFILES
+from agentgym_flow.training import trainer as trainer_module
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.trainer import AgentTrainer
+
+
+def main() -> None:
+    told: dict[str, Any] = json.loads(sys.argv[1])
+    out = Path(told["out"])
+    torch.set_num_threads(1)
+    profile = PROFILES["compact"]
+    args = AgentConfig(output_dir=str(out / "run"), **told["settings"])
+    model, tokenizer = load_model(told["model"], profile)
+
+    def make_env() -> TextEnv:
+        return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, min_pushes=1)
+
+    trainer = AgentTrainer(model, args, tokenizer, profile, make_env)
+    accelerator = trainer.accelerator
+    if accelerator.process_index == told.get("one_turn_rank"):
+        trainer_module.stop_on = lambda key: lambda view: bool(view.episode.turns)
+    trainer.train()
+    weights = accelerator.get_state_dict(trainer.model_wrapped)
+    if accelerator.is_main_process:
+        torch.save({name: tensor.float().cpu() for name, tensor in weights.items()}, out / "weights.pt")
+    trainer.save_model(str(out / "model"))
+    said = {
+        "distributed_type": accelerator.distributed_type.value,
+        "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else None,
+        "stage": trainer.model_wrapped.zero_optimization_stage() if trainer.is_deepspeed_enabled else None,
+        "processes": accelerator.num_processes,
+        "lengths": [[len(episode.turns) for episode in group] for group in trainer.groups],
+        "history": trainer.state.log_history,
+    }
+    (out / f"{accelerator.process_index}.json").write_text(json.dumps(said))
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()
