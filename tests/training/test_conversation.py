@@ -21,13 +21,14 @@ from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig, WarmStartConfig
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
-from agentgym_flow.training.rows import rows
+from agentgym_flow.training.rows import Row, rows
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import AgentTrainer
-from agentgym_flow.training.warm_start import warm_start
+from agentgym_flow.training.warm_start import imitation_loss, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 MakeEnv = Callable[[], TextEnv]
@@ -270,6 +271,8 @@ def test_a_resumed_run_keeps_the_reference_it_began_with(
 ) -> None:
     model, tokenizer = talker
     trainer = AgentTrainer(model, agent(tmp_path, beta=0.05, max_steps=2), tokenizer, PROFILE, short_env)
+    with torch.no_grad():
+        model.transformer.wpe.weight += 0.01  # a warm start comes after the trainer is made
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     trainer.train()
     assert (tmp_path / "run" / WEIGHTS).exists()
@@ -280,6 +283,15 @@ def test_a_resumed_run_keeps_the_reference_it_began_with(
         assert torch.equal(parameter, before[name])
     with pytest.raises(BadSetting, match="began without beta"):
         again.reference.restore(tmp_path)
+
+
+def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) -> None:
+    model, _ = talker
+    row = Row([5, 6], [7, 8, 9], [0.0] * 3, [1.0] * 3, sampled=[1, 0, 1])
+    with torch.no_grad():
+        found = imitation_loss(model, collate([row], pad=0, multiple=1))
+        logprobs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]])).logits[0].log_softmax(-1)
+    torch.testing.assert_close(found, -(logprobs[1, 7] + logprobs[3, 9]) / 2)
 
 
 def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
