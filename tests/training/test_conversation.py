@@ -270,19 +270,21 @@ def test_a_resumed_run_keeps_the_reference_it_began_with(
     talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
 ) -> None:
     model, tokenizer = talker
-    trainer = AgentTrainer(model, agent(tmp_path, beta=0.05, max_steps=2), tokenizer, PROFILE, short_env)
+    args = agent(tmp_path, beta=0.05, save_strategy="steps", save_steps=2)
+    trainer = AgentTrainer(model, args, tokenizer, PROFILE, short_env)
     with torch.no_grad():
         model.transformer.wpe.weight += 0.01  # a warm start comes after the trainer is made
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     trainer.train()
-    assert (tmp_path / "run" / WEIGHTS).exists()
-    again = AgentTrainer(model, agent(tmp_path, beta=0.05, max_steps=2), tokenizer, PROFILE, short_env)
-    assert again.reference is not None
-    again.reference.restore(tmp_path / "run")
-    for name, parameter in again.reference.model.named_parameters():
-        assert torch.equal(parameter, before[name])
+    again = AgentTrainer(model, args, tokenizer, PROFILE, short_env)  # its model is the trained one
+    again.train(tmp_path / "run" / "checkpoint-2")
+    for ended in (trainer, again):
+        assert ended.reference is not None
+        for name, parameter in ended.reference.model.named_parameters():
+            assert torch.equal(parameter, before[name])
+    (tmp_path / "run" / WEIGHTS).unlink()
     with pytest.raises(BadSetting, match="began without beta"):
-        again.reference.restore(tmp_path)
+        again.train(tmp_path / "run" / "checkpoint-2")
 
 
 def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) -> None:
