@@ -32,7 +32,7 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.loss import merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions
-from agentgym_flow.training.rows import merge, mergeable, rows, teaches
+from agentgym_flow.training.rows import merge, rows, teaches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -172,26 +172,32 @@ class AgentTrainer(RowTrainer):
 
     def _rows(self, episodes: list[Episode], advantages: list[list[float]]) -> tuple[Batch, dict[str, float]]:
         plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages])
-        into: dict[str, Any] = {
-            "pad": self.policy.tokenizer.pad_token_id,
-            "multiple": self.args.steps_per_generation,
-            "device": self.accelerator.device,
-        }
         counts: dict[str, float] = {"turns": len(plain)}
         keep_all = not self.args.drop_zero_advantages
-        if self.args.merge_prompts and mergeable(plain):
+        if self.args.merge_prompts and self.policy.max_new_tokens == 1:
             merged = merge(plain)
             counts["unique_prompts"] = len(merged)
             merged = [row for row in merged if keep_all or teaches(row)]
             counts["rows"] = len(merged)
-            batch = collate_merged(merged, **into)
+            batch = collate_merged(merged, **self._filling(len(merged)))
         else:
             kept = [row for row in plain if keep_all or teaches(row)]
             counts["rows"] = len(kept)
-            batch = collate(kept, **into)
+            batch = collate(kept, **self._filling(len(kept)))
         # All turns count, also those of rows left out.
-        items = torch.tensor(float(sum(len(row.completion) * row.weight for row in plain)), device=into["device"])
-        return {**batch, "num_items_in_batch": self.accelerator.reduce(items, reduction="sum")}, counts
+        items = torch.tensor(float(sum(len(row.completion) * row.weight for row in plain)))
+        items = self.accelerator.reduce(items.to(self.accelerator.device), reduction="sum")
+        return {**batch, "num_items_in_batch": items}, counts
+
+    def _filling(self, count: int) -> dict[str, Any]:
+        # Minibatches are equally large, in all processes alike.
+        everywhere = gather_object([count]) if self.accelerator.num_processes > 1 else [count]
+        return {
+            "pad": self.policy.tokenizer.pad_token_id,
+            "multiple": self.args.steps_per_generation,
+            "least": max(everywhere),
+            "device": self.accelerator.device,
+        }
 
     # ---------------------------------------------------------------- a minibatch
     def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:

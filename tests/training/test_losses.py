@@ -188,6 +188,10 @@ def test_a_loss_that_is_no_number_stops_training_and_saves_the_batch(
 def test_an_empty_batch_is_filled_up_with_padding() -> None:
     assert collate([], pad=0, multiple=3)["completion_mask"].tolist() == [[0]] * 3
     assert collate_merged([], pad=0, multiple=3)["weights"].tolist() == [[0.0]] * 3
+    row = Row([5], [7], [-1.0], [1.0])
+    for count, least, filled in [(1, 0, 3), (3, 0, 3), (3, 4, 6), (0, 4, 6), (4, 2, 6)]:
+        assert len(collate([row] * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
+        assert len(collate_merged(merge([row]) * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
 
 
 def test_collation_pads_prompts_left_and_completions_right() -> None:

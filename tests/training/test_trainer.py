@@ -74,6 +74,17 @@ def test_merged_batches_hold_the_same_sums(make_trainer: Trainers, warm: tuple[A
     assert merged["weights"].sum() == merged["num_items_in_batch"] == plain["num_items_in_batch"]
 
 
+def test_answers_that_may_be_longer_never_merge(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    model, tokenizer = warm
+    with torch.no_grad():  # every answer is the end token alone
+        model.transformer.wte.weight[tokenizer.eos_token_id] *= 1000
+        model.transformer.ln_f.bias += model.transformer.wte.weight[tokenizer.eos_token_id]
+    trainer = make_trainer(model=warm, max_completion_length=3, loss_type="bnpo")  # a loss that merged rows cannot have
+    batch = trainer.make_batch(INPUTS)
+    assert batch["completion_ids"].shape[1] == 1
+    assert "tokens" not in batch
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
     make_trainer: Trainers, warm: tuple[Any, Any], merge: bool
