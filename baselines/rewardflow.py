@@ -32,9 +32,9 @@ from rich.table import Table
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
-from agentgym_flow.training.config import Configs, parse_configs, write_config
+from agentgym_flow.training.config import Configs, RunConfig, parse_configs, write_config
 from agentgym_flow.training.examine import Examiner, problems
-from agentgym_flow.training.results import Results, most_telling, write_results
+from agentgym_flow.training.results import Record, Results, most_telling, write_results
 from agentgym_flow.training.run import RunFolder, load_model, quiet, save_model
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
 from agentgym_flow.training.warm_start import warm_start
@@ -81,29 +81,37 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
         )
 
         # 3. RewardFlow. The trainer collects groups, asks `rewards.credit` for advantages and takes PPO steps.
-        metrics, progress = MetricsFile(folder.metrics), LiveProgress(console)
-        trainer.add_callback(metrics)
-        trainer.add_callback(progress)
-        if run.validations:
-            validate = partial(examiner.validate, run.validation_episodes)
-            trainer.add_callback(Validation(trainer, validate, run.validations))
-        try:
-            trainer.train()
-        except KeyboardInterrupt:  # what has been learnt is kept
-            save_model(folder.checkpoint, model, tokenizer)
-            raise
-        finally:
-            progress.close()
-        save_model(folder.checkpoint, model, tokenizer)
+        records = reinforce(trainer, run, examiner, folder, console)
 
         # 4. The same test tasks, after; every logged episode is stepped again.
         with console.status("Evaluating after training, verifying all logs"):
             after = examiner.examine("after")
             found = problems(examiner, [before, after])
         group, seconds = most_telling(trainer.groups), time.perf_counter() - started
-        results = Results(before, after, cloned, metrics.records, group, found, seconds)
+        results = Results(before, after, cloned, records, group, found, seconds)
         write_results(folder, f"{agent.credit} on {run.env_id}", results)
     return folder, results
+
+
+def reinforce(
+    trainer: AgentTrainer, run: RunConfig, examiner: Examiner, folder: RunFolder, console: Console
+) -> Sequence[Record]:
+    """Train, with validation now and then; save what was learnt, after Ctrl-C too. Returns the metrics."""
+    metrics, progress = MetricsFile(folder.metrics), LiveProgress(console)
+    trainer.add_callback(metrics)
+    trainer.add_callback(progress)
+    if run.validations:
+        validate = partial(examiner.validate, run.validation_episodes)
+        trainer.add_callback(Validation(trainer, validate, run.validations))
+    try:
+        trainer.train()
+    except KeyboardInterrupt:
+        save_model(folder.checkpoint, trainer.model, trainer.processing_class)
+        raise
+    finally:
+        progress.close()
+    save_model(folder.checkpoint, trainer.model, trainer.processing_class)
+    return metrics.records
 
 
 def show(folder: RunFolder, results: Results, console: Console) -> None:
