@@ -63,7 +63,8 @@ class AgentTrainer(RowTrainer):
 
     Raises:
         UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
-        BadSetting: the credit function does not have a given setting, or the tokenizer cannot express the actions.
+        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the actions, or a
+            batch holds more groups than there are tasks.
     """
 
     def __init__(
@@ -80,6 +81,12 @@ class AgentTrainer(RowTrainer):
         check_actions(tokenizer, info["admissible_actions"], args.max_completion_length or 1)
         if args.stop_when is not None and args.stop_when not in info:
             raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+        groups = args.generation_batch_size // args.num_generations
+        if groups > env.num_tasks:
+            raise BadSetting(
+                f"a batch is {groups} groups, but there are only {env.num_tasks} training tasks: lower "
+                "per_device_train_batch_size or steps_per_generation, or raise num_generations"
+            )
         self.credit = _credit(args)
         self.make_env = make_env
         self.policy = ModelPolicy(

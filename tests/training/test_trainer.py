@@ -255,6 +255,7 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
                 "eval_strategy": "steps",
             }.items()
         ),
+        ({"per_device_train_batch_size": 40_000}, BadSetting, "a batch is 20000 groups"),
         ({"optim": "sgd"}, BadSetting, "leave out optim='sgd'"),
         ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
         ({"num_envs": 0}, BadSetting, "num_envs"),
