@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,17 +50,19 @@ def token_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int])
     return torch.stack([chosen, -(logprobs.exp() * logprobs).sum(-1)])
 
 
-def reference(model: Any, batch: Sequence[Row]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def reference(
+    model: Any, batch: Sequence[Row], entropy_coef: float = ENTROPY
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Return loss and gradients, written out row by row: mean over tokens of PPO's clipped objective plus entropy."""
     model.zero_grad()
     total = torch.zeros(())
-    tokens = sum(len(row.completion) for row in batch)
+    tokens = sum(row.weight * len(row.completion) for row in batch)
     for row in batch:
         logprobs, entropies = token_logprobs(model, row.prompt, row.completion)
         ratio = (logprobs - torch.tensor(row.logprobs)).exp()
         advantage = torch.tensor(row.advantages)
         objective = torch.minimum(ratio * advantage, ratio.clamp(1 - LOW, 1 + HIGH) * advantage)
-        total = total + objective.sum() + ENTROPY * entropies.sum()
+        total = total + row.weight * (objective.sum() + entropy_coef * entropies.sum())
     loss = -total / tokens
     loss.backward()
     return loss.detach(), gradients(model)
@@ -69,7 +72,9 @@ def gradients(model: Any) -> list[torch.Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def trainer_loss(trainer: AgentTrainer, batches: Sequence[dict], items: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def trainer_loss(
+    trainer: AgentTrainer, batches: Sequence[dict], items: float
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Return the summed loss of micro-batches and the gradients they leave."""
     model = trainer.model
     model.train()
@@ -127,6 +132,21 @@ def test_merged_rows_give_the_reference_loss_and_gradient(trainer: AgentTrainer)
     batch = sampled_rows(trainer.model, lengths=[1])
     expected = reference(trainer.model, batch)
     assert_close(trainer_loss(trainer, [collate_merged(merge(batch), pad=0, multiple=1)], len(batch)), expected)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_weights_scale_rows_in_the_sum_and_in_the_mean(make_trainer: Trainers, merged: bool) -> None:
+    # TRL's own entropy bonus is a mean over tokens whatever their row weighs; without it both are the weighted mean.
+    coef = ENTROPY if merged else 0.0
+    trainer = make_trainer(
+        epsilon=LOW, epsilon_high=HIGH, temperature=TEMPERATURE, entropy_coef=coef, steps_per_generation=1
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    batch = sampled_rows(trainer.model, lengths=[1])
+    batch = [replace(row, weight=0.5 + number % 3) for number, row in enumerate(batch)]
+    expected = reference(trainer.model, batch, coef)
+    tensors = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
+    assert_close(trainer_loss(trainer, [tensors], sum(row.weight for row in batch)), expected)
 
 
 @pytest.mark.parametrize("merged", [False, True])
