@@ -68,6 +68,7 @@ def train(configs: Configs, console: Console) -> tuple[RunFolder, Results]:
                     warm,
                     seed=agent.seed,
                     stop=stop_on(agent.stop_when),
+                    max_new_tokens=agent.max_completion_length or 1,
                     validate=partial(examiner.validate, warm.warm_start_validation_episodes),
                 )
             save_model(folder.warm_start, model, tokenizer)

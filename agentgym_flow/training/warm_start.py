@@ -38,14 +38,18 @@ class NoisyExpert:
         tokenizer: turns prompts and actions into tokens.
         profile: writes the prompts.
         noise: the probability of a random action.
+        max_new_tokens: the longest answer of the policy; if it may go on after the action, it is shown to end there.
     """
 
     name = "noisy expert"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float, max_new_tokens: int = 1
+    ) -> None:
         self.tokenizer = tokenizer
         self.profile = profile
         self.noise = noise
+        self.max_new_tokens = max_new_tokens
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its action.
@@ -64,6 +68,8 @@ class NoisyExpert:
             )
         prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         answer = self.tokenizer(action, add_special_tokens=False).input_ids
+        if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
+            answer = [*answer, self.tokenizer.eos_token_id]
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
         return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))
 
@@ -94,6 +100,7 @@ def demonstrations(
     noise: float,
     seed: int = 0,
     stop: Callable[[View], bool] | None = None,
+    max_new_tokens: int = 1,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return its turns as rows.
 
@@ -102,7 +109,7 @@ def demonstrations(
     env = make_env()
     if tasks > env.num_tasks:
         raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
-    policy = NoisyExpert(tokenizer, profile, noise)
+    policy = NoisyExpert(tokenizer, profile, noise, max_new_tokens)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
     groups = [Group([episode]) for episode in episodes]
     return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes])
@@ -185,6 +192,7 @@ def warm_start(
     *,
     seed: int = 0,
     stop: Callable[[View], bool] | None = None,
+    max_new_tokens: int = 1,
     validate: Callable[[], float] | None = None,
     on_update: Callable[[int, float], None] | None = None,
 ) -> WarmStart:
@@ -197,6 +205,7 @@ def warm_start(
         noise=config.warm_start_noise,
         seed=seed,
         stop=stop,
+        max_new_tokens=max_new_tokens,
     )
     losses, validation = clone(
         model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate, on_update=on_update
