@@ -4,7 +4,7 @@
 #   make test                                        run the default test suite
 #   make quickstart ARGS="--seed 1"                  further settings of the training run
 #   make quickstart PYTHON=python3.12                choose the interpreter
-#   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (see README)
+#   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (docs/installation.md)
 
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -12,26 +12,26 @@ Batch = dict[str, torch.Tensor]
 
 
 def collate(
-    batch: Sequence[Row], *, pad: int, multiple: int, at_least: int = 1, device: torch.device | None = None
+    batch: Sequence[Row], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
 ) -> Batch:
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
-    The number of rows is filled up to a multiple of `multiple` with rows of weight zero. TRL sees every present token
-    (`completion_mask`) and takes its sums and means with `tool_mask`, which holds the row's weight on sampled tokens
-    and 0 on observations.
+    The number of rows is filled up to `least` and to a multiple of `multiple` with rows of weight zero. TRL sees every
+    present token (`completion_mask`) and takes its sums and means with `tool_mask`, which holds the row's weight on
+    sampled tokens and 0 on observations.
 
     Args:
         batch: the rows; may be empty.
         pad: the padding token.
         multiple: the number of minibatches the rows will be split into.
-        at_least: the fewest rows to fill up to.
+        least: the least number of rows: all processes must come to the same one.
         device: where the tensors go.
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
         `old_per_token_logps` (R, C).
     """
-    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, at_least)
+    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, least)
     every = [*batch, *padding]
     prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     lengths = torch.tensor([len(row.completion) for row in every])
@@ -51,13 +51,15 @@ def collate(
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def collate_merged(batch: Sequence[MergedRow], *, pad: int, multiple: int, device: torch.device | None = None) -> Batch:
+def collate_merged(
+    batch: Sequence[MergedRow], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
+) -> Batch:
     """Return the tensors of merged rows, filled up like ordinary ones; unused alternatives have weight zero.
 
     Returns:
         `prompt_ids`, `prompt_mask` (R, P); `tokens`, `old_logprobs`, `positive`, `negative`, `weights` (R, A).
     """
-    padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple)
+    padding = [MergedRow([pad], [pad], [0.0], [0.0], [0.0], [0.0])] * _missing(len(batch), multiple, least)
     every = [*batch, *padding]
     prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     weights = _right([row.weights for row in every], 0.0)
@@ -78,9 +80,9 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def _missing(count: int, multiple: int, at_least: int = 1) -> int:
-    wanted = max(count, at_least, 1)
-    return wanted + -wanted % multiple - count
+def _missing(count: int, multiple: int, least: int) -> int:
+    wanted = max(count, least, 1)
+    return wanted - count + -wanted % multiple
 
 
 def left_padded(sequences: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:

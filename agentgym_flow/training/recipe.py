@@ -84,6 +84,7 @@ class Recipe:
                 seed=self.agent.seed,
                 stop=stop_on(self.agent.stop_when),
                 layout=self.agent.layout,
+                max_new_tokens=self.agent.max_completion_length or 1,
                 validate=partial(self.examiner.validate, self.warm.warm_start_validation_episodes),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)

@@ -170,17 +170,12 @@ def teaches(row: Row | MergedRow) -> bool:
     return any(row.positive) or any(row.negative)
 
 
-def mergeable(batch: Sequence[Row]) -> bool:
-    """Return whether every completion is a single token, so that `merge` applies."""
-    return all(len(row.completion) == 1 for row in batch)
-
-
 def merge(batch: Sequence[Row]) -> list[MergedRow]:
     """Return one row per distinct prompt, in order of first appearance, with the same loss and gradient as `batch`.
 
     Raises `BadSetting` when a completion has more than one token.
     """
-    if not mergeable(batch):
+    if any(len(row.completion) != 1 for row in batch):
         raise BadSetting("only rows whose completion is one token can be merged: set merge_prompts to false")
     prompts: dict[tuple[int, ...], dict[tuple[int, float], list[float]]] = {}
     for row in batch:

@@ -42,7 +42,7 @@ from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import TURN, merge, mergeable, rows, teaches
+from agentgym_flow.training.rows import TURN, merge, rows, teaches
 from agentgym_flow.training.task_replay import TaskReplay, ended_alike
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class AgentTrainer(RowTrainer):
 
     Raises:
         UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
-        BadSetting: the credit function does not have a given setting, or the tokenizer cannot express the actions.
+        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the actions, or a
+            batch holds more groups than there are tasks.
     """
 
     def __init__(
@@ -91,6 +92,12 @@ class AgentTrainer(RowTrainer):
         check_actions(tokenizer, info["admissible_actions"], args.max_completion_length or 1)
         if args.stop_when is not None and args.stop_when not in info:
             raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+        groups = args.generation_batch_size // args.num_generations
+        if groups > env.num_tasks:
+            raise BadSetting(
+                f"a batch is {groups} groups, but there are only {env.num_tasks} training tasks: lower "
+                "per_device_train_batch_size or steps_per_generation, or raise num_generations"
+            )
         self.credit = _credit(args)
         self.envs = EnvPool(make_env)
         self.policy = ModelPolicy(
@@ -250,32 +257,34 @@ class AgentTrainer(RowTrainer):
 
     def _rows(self, episodes: list[Episode], advantages: list[list[float]]) -> tuple[Batch, dict[str, float]]:
         plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages], layout=self.args.layout)
-        into: dict[str, Any] = {
-            "pad": self.policy.tokenizer.pad_token_id,
-            "multiple": self.args.steps_per_generation,
-            "device": self.accelerator.device,
-        }
         counts: dict[str, float] = {"turns": sum(len(episode.turns) for episode in episodes)}
         keep_all = not self.args.drop_zero_advantages
-        if self.args.merge_prompts and self.args.layout == TURN and mergeable(plain):
+        if self.args.merge_prompts and self.args.layout == TURN and self.policy.max_new_tokens == 1:
             merged = merge(plain)
             counts["unique_prompts"] = len(merged)
             merged = [row for row in merged if keep_all or teaches(row)]
             counts["rows"] = len(merged)
-            batch = collate_merged(merged, **into)
+            batch = collate_merged(merged, **self._filling(len(merged)))
         else:
             kept = [row for row in plain if keep_all or teaches(row)]
             counts["rows"] = len(kept)
-            # TRL gathers a value of every row for its metrics, so each process needs as many.
-            most = self.accelerator.gather(torch.tensor([len(kept)], device=into["device"])).max()
-            batch = collate(kept, at_least=int(most), **into)
-        everywhere = self.accelerator.reduce(
-            torch.tensor(list(counts.values()), device=into["device"]), reduction="sum"
-        )
+            batch = collate(kept, **self._filling(len(kept)))
+        device = self.accelerator.device
+        everywhere = self.accelerator.reduce(torch.tensor(list(counts.values()), device=device), reduction="sum")
         counts = dict(zip(counts, everywhere.tolist(), strict=True))
         # All turns count, also those of rows left out.
-        items = torch.tensor(float(sum(row.trained_tokens * row.weight for row in plain)), device=into["device"])
+        items = torch.tensor(float(sum(row.trained_tokens * row.weight for row in plain)), device=device)
         return {**batch, "num_items_in_batch": self.accelerator.reduce(items, reduction="sum")}, counts
+
+    def _filling(self, count: int) -> dict[str, Any]:
+        # Minibatches are equally large, in all processes alike.
+        everywhere = gather_object([count]) if self.accelerator.num_processes > 1 else [count]
+        return {
+            "pad": self.policy.tokenizer.pad_token_id,
+            "multiple": self.args.steps_per_generation,
+            "least": max(everywhere),
+            "device": self.accelerator.device,
+        }
 
     # ---------------------------------------------------------------- a minibatch
     def loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:

@@ -49,6 +49,7 @@ class NoisyExpert:
         profile: writes the prompts.
         noise: the probability of a random action.
         layout: what a prompt is, as for `ModelPolicy`.
+        max_new_tokens: the longest answer of the policy; if it may go on after the action, it is shown to end there.
 
     Raises:
         BadSetting: profile or chat template cannot hold a conversation.
@@ -56,10 +57,18 @@ class NoisyExpert:
 
     name = "noisy expert"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, noise: float, layout: str = TURN) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        profile: Profile,
+        noise: float,
+        layout: str = TURN,
+        max_new_tokens: int = 1,
+    ) -> None:
         self.tokenizer = tokenizer
         self.profile = profile
         self.noise = noise
+        self.max_new_tokens = max_new_tokens
         self.conversation = Conversation(tokenizer, profile, frozenset()) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[View]) -> list[Move]:
@@ -83,6 +92,8 @@ class NoisyExpert:
             said, new = self.conversation.prompt(view)
             prompt = (*said, *new)
         answer = self.tokenizer(action, add_special_tokens=False).input_ids
+        if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
+            answer = [*answer, self.tokenizer.eos_token_id]
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
         return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))
 
@@ -129,6 +140,7 @@ def demonstrations(
     seed: int = 0,
     stop: Callable[[View], bool] | None = None,
     layout: str = TURN,
+    max_new_tokens: int = 1,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
@@ -137,7 +149,7 @@ def demonstrations(
     env = make_env()
     if tasks > env.num_tasks:
         raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
-    policy = NoisyExpert(tokenizer, profile, noise, layout)
+    policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
     groups = [Group([episode]) for episode in episodes]
     return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes], layout=layout)
@@ -211,6 +223,7 @@ def warm_start(
     *,
     seed: int = 0,
     stop: Callable[[View], bool] | None = None,
+    max_new_tokens: int = 1,
     validate: Callable[[], float] | None = None,
     on_update: Callable[[int, float], None] | None = None,
     layout: str = TURN,
@@ -225,6 +238,7 @@ def warm_start(
         seed=seed,
         stop=stop,
         layout=layout,
+        max_new_tokens=max_new_tokens,
     )
     losses, validation = clone(
         model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate, on_update=on_update

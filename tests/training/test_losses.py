@@ -279,6 +279,15 @@ def test_a_short_trajectory_is_pinned(make_trainer: Trainers, kind: str) -> None
 
 
 @pytest.mark.parametrize("merged", [False, True])
+def test_weights_scale_rows_in_the_sum_and_in_the_mean(trainer: AgentTrainer, merged: bool) -> None:
+    batch = sampled_rows(trainer.model, lengths=[1])
+    batch = [replace(row, weight=0.5 + number % 3) for number, row in enumerate(batch)]
+    expected = reference(trainer.model, batch)
+    tensors = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
+    assert_close(trainer_loss(trainer, [tensors], sum(row.weight for row in batch)), expected)
+
+
+@pytest.mark.parametrize("merged", [False, True])
 def test_padding_rows_change_nothing(trainer: AgentTrainer, merged: bool) -> None:
     batch = sampled_rows(trainer.model, lengths=[1])
     one = collate_merged(merge(batch), pad=0, multiple=1) if merged else collate(batch, pad=0, multiple=1)
@@ -336,6 +345,10 @@ def test_a_loss_that_is_no_number_stops_training_and_saves_the_batch(
 def test_an_empty_batch_is_filled_up_with_padding() -> None:
     assert collate([], pad=0, multiple=3)["completion_mask"].tolist() == [[0]] * 3
     assert collate_merged([], pad=0, multiple=3)["weights"].tolist() == [[0.0]] * 3
+    row = Row([5], [7], [-1.0], [1.0])
+    for count, least, filled in [(1, 0, 3), (3, 0, 3), (3, 4, 6), (0, 4, 6), (4, 2, 6)]:
+        assert len(collate([row] * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
+        assert len(collate_merged(merge([row]) * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
 
 
 def test_collation_pads_prompts_left_and_completions_right() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.training.rows import MergedRow, Row, merge, mergeable, rows, teaches
+from agentgym_flow.training.rows import MergedRow, Row, merge, rows, teaches
 
 
 def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
@@ -148,7 +148,6 @@ def test_merging_keeps_prompts_tokens_and_both_sums_apart() -> None:
 
 def test_only_single_tokens_merge() -> None:
     long = Row([1], [7, 8], [-1.0, -1.0], [1.0, 1.0])
-    assert not mergeable([long])
     with pytest.raises(BadSetting, match="merge_prompts"):
         merge([long])
 

@@ -75,6 +75,17 @@ def test_merged_batches_hold_the_same_sums(make_trainer: Trainers, warm: tuple[A
     assert merged["weights"].sum() == merged["num_items_in_batch"] == plain["num_items_in_batch"]
 
 
+def test_answers_that_may_be_longer_never_merge(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
+    model, tokenizer = warm
+    with torch.no_grad():  # every answer is the end token alone
+        model.transformer.wte.weight[tokenizer.eos_token_id] *= 1000
+        model.transformer.ln_f.bias += model.transformer.wte.weight[tokenizer.eos_token_id]
+    trainer = make_trainer(model=warm, max_completion_length=3, loss_type="bnpo")  # a loss that merged rows cannot have
+    batch = trainer.make_batch(INPUTS)
+    assert batch["completion_ids"].shape[1] == 1
+    assert "tokens" not in batch
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
     make_trainer: Trainers, warm: tuple[Any, Any], merge: bool
@@ -219,6 +230,27 @@ def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[st
     assert curve(1) != first
 
 
+@pytest.mark.parametrize("settings", [{}, {"merge_prompts": False, "muon_learning_rate": None}])
+def test_a_resumed_run_is_as_if_it_had_not_stopped(
+    make_trainer: Trainers, settings: dict[str, Any], profile: Any, tmp_path: Path
+) -> None:
+    from agentgym_flow.training.run import load_model
+
+    def trainer(**more: Any) -> AgentTrainer:
+        return make_trainer(model=load_model("tiny", profile, seed=0), max_steps=6, **settings, **more)
+
+    whole = trainer(save_strategy="steps", save_steps=2)
+    whole.train()
+    resumed = trainer()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-2"))
+    last = [[(e.task, e.seed, e.attempt, [t.action for t in e.turns]) for e in group] for group in whole.groups]
+    assert [
+        [(e.task, e.seed, e.attempt, [t.action for t in e.turns]) for e in group] for group in resumed.groups
+    ] == last
+    for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
 def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
     before = [p.detach().clone() for p in warm[0].parameters()]
     trainer = make_trainer(model=warm, max_steps=4, warmup_steps=0, final_lr_ratio=0.5)
@@ -251,6 +283,7 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
                 "eval_strategy": "steps",
             }.items()
         ),
+        ({"per_device_train_batch_size": 40_000}, BadSetting, "a batch is 20000 groups"),
         ({"optim": "sgd"}, BadSetting, "leave out optim='sgd'"),
         ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
         ({"num_envs": 0}, BadSetting, "num_envs"),

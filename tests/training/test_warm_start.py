@@ -103,3 +103,14 @@ def test_cloning_shows_the_prompts_that_the_policy_will_see(
 def test_a_profile_that_does_not_read_bare_actions_cannot_be_cloned(tiny: tuple[Any, Any], make_env: Any) -> None:
     with pytest.raises(BadSetting, match="warm_start_levels to 0"):
         demonstrations(make_env, tiny[1], TextProfile(), tasks=1, noise=0.0)
+
+
+def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+    _, tokenizer = tiny
+    for longest, end in ((1, []), (2, [tokenizer.eos_token_id])):
+        policy = NoisyExpert(tokenizer, profile, 0.0, longest)
+        [episode] = rollout(policy, make_env, [Start(0, 1)])
+        assert episode.success
+        for turn in episode.turns:
+            assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]
+            assert profile.parse(tokenizer.decode(turn.completion_ids, skip_special_tokens=True)) == turn.action
