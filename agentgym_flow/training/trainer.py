@@ -149,7 +149,7 @@ class AgentTrainer(RowTrainer):
         return self.lr_scheduler
 
     # ---------------------------------------------------------------- going on with a killed run
-    def train(self, resume_from_checkpoint: Path | None = None, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: str | Path | None = None, **kwargs: Any) -> Any:
         """Train to the end, from the beginning or from a checkpoint folder; return what the Hugging Face trainer does.
 
         A resumed run on the same machine and number of processes takes the very steps of one that never stopped. With
@@ -160,15 +160,16 @@ class AgentTrainer(RowTrainer):
                 processes; the message names the first that differs.
             TrainingFailed: the loss is not a number.
         """
-        if resume_from_checkpoint is not None:
-            progress_of(resume_from_checkpoint)
-            check_made_with(resume_from_checkpoint, self._made_with())
+        checkpoint = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
+        if checkpoint is not None:
+            progress_of(checkpoint)
+            check_made_with(checkpoint, self._made_with())
             if self.replay is not None:
-                self.replay.load_state_dict(json.loads((resume_from_checkpoint / TASK_REPLAY).read_text("utf-8")))
+                self.replay.load_state_dict(json.loads((checkpoint / TASK_REPLAY).read_text("utf-8")))
         if self.reference is not None:
-            self._settle_reference(self.reference, resume_from_checkpoint)
+            self._settle_reference(self.reference, checkpoint)
         try:
-            return super().train(resume_from_checkpoint, **kwargs)
+            return super().train(checkpoint, **kwargs)
         finally:
             self.envs.close()
 

@@ -230,27 +230,6 @@ def test_equal_seeds_give_equal_curves(make_trainer: Trainers, settings: dict[st
     assert curve(1) != first
 
 
-@pytest.mark.parametrize("settings", [{}, {"merge_prompts": False, "muon_learning_rate": None}])
-def test_a_resumed_run_is_as_if_it_had_not_stopped(
-    make_trainer: Trainers, settings: dict[str, Any], profile: Any, tmp_path: Path
-) -> None:
-    from agentgym_flow.training.run import load_model
-
-    def trainer(**more: Any) -> AgentTrainer:
-        return make_trainer(model=load_model("tiny", profile, seed=0), max_steps=6, **settings, **more)
-
-    whole = trainer(save_strategy="steps", save_steps=2)
-    whole.train()
-    resumed = trainer()
-    resumed.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-2"))
-    last = [[(e.task, e.seed, e.attempt, [t.action for t in e.turns]) for e in group] for group in whole.groups]
-    assert [
-        [(e.task, e.seed, e.attempt, [t.action for t in e.turns]) for e in group] for group in resumed.groups
-    ] == last
-    for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, two)
-
-
 def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
     before = [p.detach().clone() for p in warm[0].parameters()]
     trainer = make_trainer(model=warm, max_steps=4, warmup_steps=0, final_lr_ratio=0.5)
