@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,36 @@ from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 PROFILE = PROFILES["compact"]
+
+
+MINUTES = 10
+"""How long the processes of one test may take; several that wait for each other would wait for ever."""
+
+
+@pytest.fixture(scope="session")
+def run_processes(root: Path) -> Callable[[Sequence[object]], None]:
+    """Runs a command that may start processes of its own; fails with what it printed, or after `MINUTES`."""
+
+    def run(command: Sequence[object]) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [*map(str, command)],
+            cwd=root,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            said, _ = process.communicate(timeout=60 * MINUTES)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the session holds all that the command has started
+            said, _ = process.communicate()
+            pytest.fail(f"not done after {MINUTES} minutes: {said[-4000:]}")
+        assert not process.returncode, said[-4000:]
+
+    return run
 
 
 @pytest.fixture(autouse=True, scope="session")

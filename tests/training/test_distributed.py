@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from transformers import AutoModelForCausalLM
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import save_model
+
+Run = Callable[..., list[dict[str, Any]]]
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 SETTINGS = {
@@ -44,16 +46,16 @@ def model(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def run(root: Path, out: Path, model: Path, launcher: list[str], **told: Any) -> list[dict[str, Any]]:
-    """Run the worker; return what each process wrote."""
-    out.mkdir()
-    asked = {"out": str(out), "model": str(model), **told}
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        [*launcher, str(WORKER), json.dumps(asked)], cwd=root, env=environment, capture_output=True, text=True
-    )
-    assert not finished.returncode, finished.stdout[-2000:] + finished.stderr[-4000:]
-    return [json.loads(path.read_text()) for path in sorted(out.glob("[0-9].json"))]
+@pytest.fixture
+def run(run_processes: Callable[..., None], model: Path) -> Run:
+    """Runs the worker with `launcher` and returns what each process wrote into `out`."""
+
+    def run_worker(out: Path, launcher: list[str], **told: Any) -> list[dict[str, Any]]:
+        out.mkdir()
+        run_processes([*launcher, WORKER, json.dumps({"out": str(out), "model": str(model), **told})])
+        return [json.loads(path.read_text()) for path in sorted(out.glob("[0-9].json"))]
+
+    return run_worker
 
 
 def launch(root: Path, config: str) -> list[str]:
@@ -73,11 +75,11 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("settings", [{"muon_learning_rate": 5e-3}, {"merge_prompts": False}])
-def test_two_processes_equal_one(root: Path, tmp_path: Path, model: Path, settings: dict[str, Any]) -> None:
+def test_two_processes_equal_one(root: Path, run: Run, tmp_path: Path, model: Path, settings: dict[str, Any]) -> None:
     chosen = {**SETTINGS, **settings}
-    [alone] = run(root, tmp_path / "one", model, [sys.executable], settings=chosen)
+    [alone] = run(tmp_path / "one", [sys.executable], settings=chosen)
     chosen["per_device_train_batch_size"] = 18  # 4 groups each, and half of the one in the middle
-    both = run(root, tmp_path / "two", model, launch(root, "processes.yaml"), settings=chosen)
+    both = run(tmp_path / "two", launch(root, "processes.yaml"), settings=chosen)
     assert [said["processes"] for said in (alone, *both)] == [1, 2, 2]
     assert [said["backend"] for said in both] == ["gloo", "gloo"]
     assert both[0]["lengths"] == both[1]["lengths"] == alone["lengths"]
@@ -102,10 +104,10 @@ UNEQUAL = {"num_generations": 2, "per_device_train_batch_size": 1, "max_steps": 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("merge", [True, False])
-def test_one_process_may_have_a_single_turn(root: Path, tmp_path: Path, model: Path, merge: bool) -> None:
+def test_one_process_may_have_a_single_turn(root: Path, run: Run, tmp_path: Path, merge: bool) -> None:
     settings = {**SETTINGS, **UNEQUAL, "merge_prompts": merge}
     launcher = launch(root, "processes.yaml")
-    for said in run(root, tmp_path / "out", model, launcher, settings=settings, one_turn_rank=1):
+    for said in run(tmp_path / "out", launcher, settings=settings, one_turn_rank=1):
         check_unequal(said)
 
 
@@ -131,12 +133,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("stage", [2, 3])
 def test_deepspeed_takes_two_updates(
-    root: Path, tmp_path: Path, model: Path, stage: int, built: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    run: Run,
+    tmp_path: Path,
+    model: Path,
+    stage: int,
+    built: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in built.items():
         monkeypatch.setenv(name, value)
     launcher = launch(root, f"zero{stage}.yaml")
-    for said in run(root, tmp_path / "out", model, launcher, settings={**SETTINGS, **UNEQUAL}, one_turn_rank=1):
+    for said in run(tmp_path / "out", launcher, settings={**SETTINGS, **UNEQUAL}, one_turn_rank=1):
         assert (said["distributed_type"], said["backend"], said["stage"]) == ("DEEPSPEED", "gloo", stage)
         assert said["processes"] == 2
         check_unequal(said)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,12 @@ PROGRAM = Path(__file__).with_name("play_and_learn.py")
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("merge", [0, 1])
-def test_two_processes_learn_what_one_learns(merge: int, root: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+def test_two_processes_learn_what_one_learns(merge: int, run_processes: Callable[..., None], tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     weights = []
     for name, before, episodes in (("one", [], 12), ("two", launcher, 6)):  # 3 groups of 4; the second one is split
         (tmp_path / name).mkdir()
-        command = [sys.executable, *before, PROGRAM, tmp_path / name, merge, episodes]
-        finished = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True)
-        assert not finished.returncode, finished.stderr
+        run_processes([sys.executable, *before, PROGRAM, tmp_path / name, merge, episodes])
         weights.append(torch.load(tmp_path / name / "weights.pt"))
     for one, two in zip(*weights, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-5)
