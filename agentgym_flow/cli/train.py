@@ -56,7 +56,7 @@ def train(
     settings += [] if config is None else [f"--config={config}"]
     settings += [] if env is None else [f"--env_id={environments.full_id(env)}"]
     from agentgym_flow.training import recipe
-    from agentgym_flow.training.config import parse_configs
+    from agentgym_flow.training.config_file import parse_configs
     from agentgym_flow.training.run import quiet
 
     quiet()

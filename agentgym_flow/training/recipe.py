@@ -28,7 +28,8 @@ from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import checkpoints, progress_of
-from agentgym_flow.training.config import LAST_RUN, AgentConfig, Configs, check_config, parse_configs, write_config
+from agentgym_flow.training.config import LAST_RUN, AgentConfig, Configs
+from agentgym_flow.training.config_file import check_config, parse_configs, write_config
 from agentgym_flow.training.examine import Examination, Examiner, problems
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora

@@ -37,7 +37,8 @@ from agentgym_flow.training.checkpoints import (
     write_json,
 )
 from agentgym_flow.training.collate import Batch, collate, collate_merged
-from agentgym_flow.training.config import AgentConfig, lasting_settings
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.policy import ModelPolicy, check_actions

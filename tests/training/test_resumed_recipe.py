@@ -21,7 +21,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.training import recipe
 from agentgym_flow.training.callbacks import MetricsFile
 from agentgym_flow.training.checkpoints import checkpoints
-from agentgym_flow.training.config import parse_configs
+from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.run import last_run
 
 SMALL = {

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.training.config import parse_configs, resolved, write_config
+from agentgym_flow.training.config_file import parse_configs, resolved, write_config
 
 BASE = """
 output_dir: {folder}

@@ -1,0 +1,161 @@
+"""Settings in a file and on the command line: read, shown, written, and compared with those of a run to resume.
+
+The three configurations of `training.config` stand flat in one YAML file. A key that none of them has is refused; the
+command line wins over the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml  # type: ignore[import-untyped]
+from trl import TrlParser
+
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.files import whole
+from agentgym_flow.rewards.credit import settings_of
+from agentgym_flow.training.checkpoints import check_same
+from agentgym_flow.training.config import AgentConfig, Configs, RunConfig, WarmStartConfig
+
+PACKAGED: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml"}
+"""The settings that an environment is trained with when no file is given."""
+
+
+def packaged_config(env_id: str) -> Path | None:
+    """Return the settings file of an environment in this package; None when it has none."""
+    return Path(__file__).parent / "configs" / PACKAGED[env_id] if env_id in PACKAGED else None
+
+
+class _Parser(TrlParser):  # type: ignore[misc]
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing how all of the settings are used and leaving."""
+        raise BadSetting(message)
+
+
+def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
+    """Read the three configurations from `--config FILE` and the command line, which wins.
+
+    Without `--config` the file is that of the environment, see `PACKAGED`.
+
+    Args:
+        arguments: the command line; None for that of the process.
+        agent_type: the class of the trainer's settings, which may bring defaults of its own.
+
+    Raises:
+        BadSetting: a value cannot work, a key is unknown, or the file cannot be read.
+        SystemExit: the command line asks for help.
+    """
+    parser = _Parser((RunConfig, WarmStartConfig, agent_type or AgentConfig))
+    try:
+        line = _with_config(sys.argv[1:] if arguments is None else arguments)
+        run, warm_start, agent = parser.parse_args_and_config(line, fail_with_unknown_args=True)
+    except (BadSetting, UnknownOption):
+        raise
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        raise BadSetting(str(error)) from error
+    except TypeError as error:
+        raise BadSetting(f"a setting has a value of the wrong kind ({error})") from error
+    return run, warm_start, agent
+
+
+def _with_config(arguments: Sequence[str]) -> list[str]:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    finder.add_argument("--config")
+    finder.add_argument("--env_id", "--env-id")
+    try:
+        found, rest = finder.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise BadSetting(str(error)) from None
+    file = found.config or packaged_config(found.env_id or RunConfig.env_id)
+    env = [] if found.env_id is None else ["--env_id", found.env_id]
+    return [*(["--config", str(file)] if file else []), *env, *rest]
+
+
+ALWAYS_SHOWN = (
+    "seed",
+    "temperature",
+    "num_generations",
+    "gradient_accumulation_steps",
+    "num_iterations",
+    "loss_type",
+    "epsilon",
+    "beta",
+    "entropy_coef",
+    "lr_scheduler_type",
+    "warmup_steps",
+    "weight_decay",
+    "max_grad_norm",
+)
+"""Settings of TRL that a reader of a run wants to see even where they are TRL's own defaults."""
+
+
+MAY_CHANGE = (
+    "ddp_backend",
+    "deepspeed",
+    "disable_tqdm",
+    "hub_token",
+    "local_rank",
+    "log_level",
+    "log_level_replica",
+    "logging_dir",
+    "num_envs",
+    "output_dir",
+    "report_to",
+    "run_name",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "threads",
+    "use_cpu",
+)
+"""Settings that may differ when a run is resumed: they say where and how fast it runs."""
+
+
+def resolved(configs: Configs) -> dict[str, Any]:
+    """Return as plain data what a config file needs to repeat the run: all our settings, and TRL's where they matter.
+
+    The output folder is left out, and what the run was resumed from. Raises `UnknownOption` when there is no such
+    credit function.
+    """
+    run, warm_start, agent = configs
+    standard = AgentConfig(output_dir=agent.output_dir).to_dict()
+    shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
+    chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
+    # Derived from other settings, and refused beside them.
+    for name in ("generation_batch_size", "gradient_checkpointing", "logging_dir"):
+        chosen.pop(name, None)
+    chosen["credit_settings"] = settings_of(agent.credit) | agent.credit_keywords
+    everything = asdict(run) | asdict(warm_start) | chosen
+    del everything["resume"]
+    return everything
+
+
+def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
+    """Return the settings that a resumed run must share with the run it goes on with."""
+    settings = {name: value for name, value in agent.to_dict().items() if name not in MAY_CHANGE}
+    return settings | {"credit_settings": settings_of(agent.credit) | agent.credit_keywords}
+
+
+def write_config(path: Path, configs: Configs) -> dict[str, Any]:
+    """Write `resolved(configs)` as YAML, and return it."""
+    settings = resolved(configs)
+    with whole(path) as partial:
+        partial.write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "utf-8")
+    return settings
+
+
+def check_config(path: Path, configs: Configs) -> None:
+    """Raise `BadSetting` naming the first setting that differs from those in the config file of a run to resume."""
+    try:
+        made_with = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise BadSetting(f"resume: the run's settings cannot be read ({error})") from error
+    if not isinstance(made_with, dict):
+        raise BadSetting(f"resume: there are no settings in {path}")
+    ours = ({k: v for k, v in settings.items() if k not in MAY_CHANGE} for settings in (made_with, resolved(configs)))
+    check_same(path.parent, *ours)
