@@ -108,7 +108,7 @@ def test_a_profile_that_does_not_read_bare_actions_cannot_be_cloned(tiny: tuple[
 def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
     _, tokenizer = tiny
     for longest, end in ((1, []), (2, [tokenizer.eos_token_id])):
-        policy = NoisyExpert(tokenizer, profile, 0.0, longest)
+        policy = NoisyExpert(tokenizer, profile, 0.0, max_new_tokens=longest)
         [episode] = rollout(policy, make_env, [Start(0, 1)])
         assert episode.success
         for turn in episode.turns:
