@@ -48,7 +48,7 @@ pictures: $(VENV)/.dev ## draw the pictures of README and docs again
 	$(BIN)/python docs/make_pictures.py
 
 bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean: ## remove the virtual environment and everything that is built or cached
 	rm -rf $(VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -163,7 +163,6 @@ def clone(
     pad: int,
     seed: int = 0,
     validate: Callable[[], float] | None = None,
-    on_update: Callable[[int, float], None] | None = None,
 ) -> tuple[list[float], list[tuple[int, float]]]:
     """Train `model` in place on `examples` by cross-entropy; Muon and AdamW, linear decay to 0.
 
@@ -174,7 +173,6 @@ def clone(
         pad: the padding token.
         seed: of the order of examples.
         validate: measures success; called `warm_start_validations` times, evenly spread, the last time at the end.
-        on_update: called with the number of updates done and the loss.
 
     Returns:
         The loss of every update, and (updates done, success) for every validation.
@@ -200,8 +198,6 @@ def clone(
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        if on_update is not None:
-            on_update(done, losses[-1])
         if validate is not None and done * config.warm_start_validations // updates > len(validation):
             validation.append((done, validate()))
     return losses, validation
@@ -225,7 +221,6 @@ def warm_start(
     stop: Callable[[View], bool] | None = None,
     max_new_tokens: int = 1,
     validate: Callable[[], float] | None = None,
-    on_update: Callable[[int, float], None] | None = None,
     layout: str = TURN,
 ) -> WarmStart:
     """Collect demonstrations and clone them into `model`; see `demonstrations` and `clone` for arguments and errors."""
@@ -240,8 +235,6 @@ def warm_start(
         layout=layout,
         max_new_tokens=max_new_tokens,
     )
-    losses, validation = clone(
-        model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate, on_update=on_update
-    )
+    losses, validation = clone(model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate)
     turns = sum(row.turns for row in examples)
     return WarmStart(config.warm_start_levels, turns, losses, validation)
