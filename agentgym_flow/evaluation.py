@@ -248,18 +248,48 @@ def bootstrap(values: Sequence[float]) -> Interval:
     return float(low), float(high)
 
 
+def bootstrap_of_runs(values: npt.ArrayLike) -> Interval:
+    """Return the 95 % interval of the mean of `values` (runs, tasks), for other runs and other tasks of the same kinds.
+
+    Every resample draws runs and tasks anew, independently of each other (A. Owen, Annals of Applied Statistics 1,
+    2007), because the same tasks are played in all runs. It draws one fewer of each than there are (J. Rao and C. Wu,
+    JASA 83, 1988): as many would make a handful of runs look more alike than they are. A single run stands for itself,
+    and the interval then says nothing of other runs.
+
+    Raises `BadSetting` when `values` is empty or has not two dimensions.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or not table.size:
+        raise BadSetting(f"the values of runs must be a table of runs and tasks, got shape {table.shape}")
+    bits = np.random.Philox(key=_BOOTSTRAP_KEY)
+    runs, tasks = (max(1, size - 1) for size in table.shape)
+    rows = max(1, _DRAWS_AT_A_TIME // (runs + tasks))
+    means = np.empty(RESAMPLES)
+    for start in range(0, RESAMPLES, rows):
+        some = means[start : start + rows]
+        chosen = _draws(bits, (len(some), runs), len(table))
+        share = (chosen[:, :, None] == np.arange(len(table))).mean(axis=1)
+        by_task = np.take_along_axis(share @ table, _draws(bits, (len(some), tasks), table.shape[1]), axis=1)
+        some[:] = by_task.mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def _resampled_means(sample: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    # Raw words of a bit generator: unlike `Generator.integers`, their stream is promised across NumPy versions.
     bits = np.random.Philox(key=_BOOTSTRAP_KEY)
     count = len(sample)
     rows = max(1, _DRAWS_AT_A_TIME // count)
     means = np.empty(RESAMPLES)
     for start in range(0, RESAMPLES, rows):
         some = means[start : start + rows]
-        words = bits.random_raw(len(some) * count) >> np.uint64(32)
-        chosen = (words * np.uint64(count)) >> np.uint64(32)
-        some[:] = sample[chosen.astype(np.intp)].reshape(len(some), count).mean(axis=1)
+        some[:] = sample[_draws(bits, (len(some), count), count)].mean(axis=1)
     return means
+
+
+def _draws(bits: np.random.Philox, shape: tuple[int, int], below: int) -> npt.NDArray[np.intp]:
+    # Raw words of a bit generator: unlike `Generator.integers`, their stream is promised across NumPy versions.
+    words = bits.random_raw(shape[0] * shape[1]) >> np.uint64(32)
+    return ((words * np.uint64(below)) >> np.uint64(32)).astype(np.intp).reshape(shape)
 
 
 class Difference(NamedTuple):

@@ -1,0 +1,229 @@
+"""Run one cell of a comparison, with the steps of every recipe here: warm start, training, controls, evaluation.
+
+A run is finished when the summary in its folder says so; then it is never run again. What was cut short is run anew,
+so that its core-seconds are those of one piece of work.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from agentgym_flow import __version__
+from agentgym_flow.errors import TrainingFailed
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.rewards.credit import CREDIT
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.training.checkpoints import check_same
+from agentgym_flow.training.examine import Examined, problems
+from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.rows import Row
+from agentgym_flow.training.run import SUMMARY, load_model, quiet
+from agentgym_flow.training.trainer import stop_on
+from agentgym_flow.training.warm_start import clone, demonstrations
+from baselines.comparison.outcome import Outcome, Point
+from baselines.comparison.plan import CONTINUED, EVERYTHING, WARM_START, Cell, Plan, Setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PROBED = 10  # updates that are timed to know how many fit into a budget
+
+
+def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
+    """Return the outcome of a cell that has been run; None when it has not, or not to its end.
+
+    Raises `BadSetting` when it was run with other settings, naming the first.
+    """
+    summary = output / cell.folder / SUMMARY
+    try:
+        found = json.loads(summary.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if found.get("status") != "finished":
+        return None
+    check_same(summary.parent, found["made_with"], plan.made_with(cell))
+    return Outcome.of(found["outcome"])
+
+
+def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
+    """Run a cell and return what came out; everything it writes is in its folder under `output`.
+
+    Args:
+        plan: the comparison; the warm start of the cell must be finished, unless it is one.
+        cell: what to run.
+        output: the folder of all runs.
+        budget: core-seconds of learning, for a control that clones.
+
+    Raises:
+        AgentGymFlowError: what a recipe raises, and `TrainingFailed` when a logged episode is not what it was.
+        KeyboardInterrupt: at the end of the batch in which Ctrl-C was pressed.
+    """
+    quiet()
+    place, setting = output / cell.folder, plan.setting(cell)
+    shutil.rmtree(place, ignore_errors=True)
+    credit = cell.name if cell.name in CREDIT else plan.algos[0]  # a control has no use for one
+    begun = time.process_time()
+    with opened(setting.configs(credit, cell.seed, place), Console(quiet=True, force_terminal=False)) as recipe:
+        cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
+        if cell.name == WARM_START:
+            learnt = _warm_start(recipe)
+        elif cell.name == CONTINUED:
+            _begin_with(recipe, cloned)
+            learnt = _clone_for(recipe, _same_demonstrations(recipe), budget)
+        elif cell.name == EVERYTHING:
+            learnt = _clone_for(recipe, _all_demonstrations(setting), budget)
+        else:
+            learnt = _train(recipe, cloned)
+        outcome = _outcome(recipe, cell, learnt, begun)
+        recipe.folder.summarise("finished", {"made_with": plan.made_with(cell), "outcome": asdict(outcome)})
+    return outcome
+
+
+Learnt = tuple[float, int, list[Point]]
+"""Core-seconds of learning, optimizer steps, validation success meanwhile."""
+
+
+def _warm_start(recipe: Recipe) -> Learnt:
+    begun = time.process_time()
+    recipe.clone()
+    learning = time.process_time() - begun
+    assert recipe.cloned is not None  # a plan has no settings without a warm start
+    valid = recipe.examiner.validate(recipe.run.validation_episodes)
+    return learning, len(recipe.cloned.losses), [Point(0, 0, valid)]
+
+
+def _begin_with(recipe: Recipe, cloned: Path) -> None:
+    """Load the weights of a warm start, in the way of a recipe that is resumed after it."""
+    shutil.copytree(cloned / recipe.folder.warm_start.name, recipe.folder.warm_start)
+    recipe.clone()
+
+
+def _train(recipe: Recipe, cloned: Path) -> Learnt:
+    _begin_with(recipe, cloned)
+    begun = time.process_time()
+    recipe.learn()
+    learning = time.process_time() - begun
+    steps, curve = 0, []
+    for record in recipe.metrics.records:  # one per batch
+        steps += int(record["turns"] or 0)
+        valid = record.get("valid_success")
+        if valid is not None:
+            curve.append(Point(steps, int(record["episodes"] or 0), valid))
+    return learning, int(recipe.trainer.state.global_step), curve
+
+
+# ---------------------------------------------------------------- controls
+class _Best:
+    """Measures success on validation tasks, and remembers the weights that had the most."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self.measured: list[float] = []
+        self.weights: dict[str, Tensor] = {}
+
+    def __call__(self) -> float:
+        success = self._recipe.examiner.validate(self._recipe.run.validation_episodes)
+        if success > max(self.measured, default=-1.0):
+            self.weights = copy.deepcopy(self._recipe.model.state_dict())
+        self.measured.append(success)
+        return success
+
+
+def _clone_for(recipe: Recipe, examples: Sequence[Row], budget: float) -> Learnt:
+    """Clone for about `budget` core-seconds, validations included; keep the weights of the best validation."""
+    times = recipe.run.validations
+    config = replace(recipe.warm, warm_start_validations=max(1, times))
+    begun = time.process_time()
+    recipe.examiner.validate(recipe.run.validation_episodes)
+    validated = time.process_time()
+    pad = recipe.tokenizer.pad_token_id
+    clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)
+    update = (time.process_time() - validated) / _PROBED
+    updates = max(1, round((budget - times * (validated - begun)) / update))
+    best = _Best(recipe)
+    begun = time.process_time()
+    config = replace(config, warm_start_updates=updates)
+    clone(recipe.model, examples, config, pad=pad, seed=recipe.agent.seed, validate=best)
+    learning = time.process_time() - begun
+    recipe.model.load_state_dict(best.weights)
+    return learning, updates, [Point(0, 0, max(best.measured))]
+
+
+def _same_demonstrations(recipe: Recipe) -> list[Row]:
+    """Return what the warm start was cloned from."""
+    warm, agent = recipe.warm, recipe.agent
+    return demonstrations(
+        recipe.run.make_env,
+        recipe.tokenizer,
+        recipe.profile,
+        tasks=warm.warm_start_levels,
+        noise=warm.warm_start_noise,
+        seed=agent.seed,
+        stop=stop_on(agent.stop_when),
+        layout=agent.layout,
+        max_new_tokens=agent.max_completion_length or 1,
+    )
+
+
+@lru_cache(maxsize=1)
+def _all_demonstrations(setting: Setting) -> list[Row]:
+    """Return what the expert shows on every training task once, without noise: the same for all seeds."""
+    run, _, agent = setting.configs(next(iter(CREDIT)), 0, Path("runs"))
+    profile = profile_for(run.env_id, run.profile)
+    _, tokenizer = load_model(run.model, profile)
+    with closing(run.make_env()) as env:
+        tasks = env.num_tasks
+    return demonstrations(
+        run.make_env,
+        tokenizer,
+        profile,
+        tasks=tasks,
+        noise=0.0,
+        layout=agent.layout,
+        max_new_tokens=agent.max_completion_length or 1,
+    )
+
+
+# ---------------------------------------------------------------- what came out
+def _outcome(recipe: Recipe, cell: Cell, learnt: Learnt, begun: float) -> Outcome:
+    """Play the test tasks, this once; step every logged episode again."""
+    recipe.examine("after")
+    examination = recipe.examinations["after"]
+    for problem in problems(recipe.examiner, [examination]):
+        raise TrainingFailed(f"{recipe.folder.path}: {problem}")
+    learning, updates, curve = learnt
+    return Outcome(
+        **asdict(cell),
+        sampled=_marks(examination.sampled),
+        greedy=_marks(examination.greedy),
+        tasks=stable_hash([episode.task_key for episode in examination.sampled.episodes])[:16],
+        core_seconds=time.process_time() - begun,
+        learning_seconds=learning,
+        updates=updates,
+        curve=curve,
+        versions=_versions(),
+        date=datetime.now(UTC).date().isoformat(),
+    )
+
+
+def _marks(examined: Examined) -> str:
+    return "".join("1" if episode.success else "0" for episode in examined.episodes)
+
+
+def _versions() -> dict[str, str]:
+    others = {name: version(name) for name in ("torch", "transformers", "trl", "numpy")}
+    return {"agentgym_flow": __version__, "python": python_version(), **others}

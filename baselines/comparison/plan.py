@@ -1,0 +1,223 @@
+"""What a comparison runs: named settings from a file, and one cell per training run or control."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.rewards.credit import CREDIT, settings_of
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config_file import MAY_CHANGE, parse_configs, resolved
+
+WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
+CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
+"""The control rows, as they are called in the tables."""
+
+FILES: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "compare_sokoban.yaml"}
+"""The settings file of an environment when none is given, in `baselines/configs`."""
+
+OWN = ("about", "num_generations", "tasks", "batches", "core_seconds")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One situation in which all algorithms are trained with the same budget of episodes.
+
+    Attributes:
+        name: what `--settings` calls it.
+        about: what is special about it, in a few words.
+        env_id: the environment.
+        num_generations: attempts per task.
+        tasks: tasks per batch.
+        batches: batches of a training run.
+        core_seconds: a rough figure of what a training run costs; for the estimate before anything has run.
+        others: settings of `training.config` that differ from those the environment is trained with.
+
+    Raises `BadSetting` when the numbers do not fit together, or a setting does not exist.
+    """
+
+    name: str
+    about: str
+    env_id: str
+    num_generations: int
+    tasks: int
+    batches: int
+    core_seconds: float
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def episodes(self) -> int:
+        """Training episodes of a run, the same for every algorithm."""
+        return self.num_generations * self.tasks * self.batches
+
+    def configs(self, credit: str, seed: int, output_dir: Path) -> Configs:
+        """Return the settings of one run."""
+        batch = self.num_generations * self.tasks
+        if batch % self._minibatches:
+            raise BadSetting(
+                f"setting {self.name!r}: a batch of {self.num_generations} x {self.tasks} episodes cannot be cut into "
+                f"{self._minibatches} minibatches: change tasks or steps_per_generation"
+            )
+        ours = {
+            "num_generations": self.num_generations,
+            "per_device_train_batch_size": batch // self._minibatches,
+            "max_steps": self.batches * self._minibatches,
+            "logging_steps": self._minibatches,  # one record per batch: its environment steps are summed up
+            "save_strategy": "no",
+            "credit": credit,
+            "seed": seed,
+            "output_dir": str(output_dir),
+        }
+        return parse_configs([*self._base, *_words(ours)])
+
+    @property
+    def _base(self) -> list[str]:
+        return ["--env_id", self.env_id, *_words(self.others)]
+
+    @cached_property
+    def _minibatches(self) -> int:
+        agent = parse_configs([*self._base, "--save_strategy=no"])[2]
+        return int(agent.steps_per_generation or 1)
+
+    @cached_property
+    def lasting(self) -> dict[str, Any]:
+        """All settings that runs of any algorithm and seed share, flat."""
+        everything = resolved(self.configs(next(iter(CREDIT)), 0, Path("runs")))
+        own = ("credit", "credit_settings", "seed", *MAY_CHANGE)
+        plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))
+        return {name: value for name, value in plain.items() if name not in own}
+
+    @cached_property
+    def warm_start(self) -> str:
+        """The name of the warm start: settings that clone alike share it, so their runs begin with the same weights."""
+        cloning = ("env_id", "env_kwargs", "model", "profile", "layout", "stop_when", "temperature")
+        counted = ("max_completion_length", "eval_episodes", "validation_episodes")
+        wanted = {k: v for k, v in self.lasting.items() if k in (*cloning, *counted) or k.startswith("warm_start_")}
+        return f"warm_start-{stable_hash(json.dumps(wanted, sort_keys=True))[:8]}"
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"--{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in settings.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run: an algorithm or a control, in one setting, with one seed.
+
+    Attributes:
+        group: the name of the setting; for a warm start its own name, because several settings may share it.
+        name: the algorithm or the control.
+        seed: of everything random.
+    """
+
+    group: str
+    name: str
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """Where it runs, under the output folder."""
+        return f"{self.group}/{self.name.replace(' ', '_')}-seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a comparison.
+
+    Attributes:
+        env_id: the environment.
+        algos: names of credit functions; the others are compared with the first.
+        seeds: every algorithm runs once with each; a seed has a warm start of its own.
+        settings: the situations.
+
+    Raises `UnknownOption` when there is no such credit function, and `BadSetting` when something is named twice.
+    """
+
+    env_id: str
+    algos: Sequence[str]
+    seeds: Sequence[int]
+    settings: Sequence[Setting]
+
+    def __post_init__(self) -> None:
+        for algo in self.algos:
+            if algo not in CREDIT:
+                raise UnknownOption.among(algo, CREDIT)
+        for names in (self.algos, [setting.name for setting in self.settings]):
+            if len(set(names)) != len(names) or not names:
+                raise BadSetting(f"algos and settings must be named once each, got {', '.join(names)}")
+
+    def setting(self, cell: Cell) -> Setting:
+        """Return the setting of a cell; of a shared warm start, the first that begins with it."""
+        return next(s for s in self.settings if cell.group in (s.name, s.warm_start))
+
+    def warm_starts(self) -> list[Cell]:
+        """Return the cells that everything else begins with, each once."""
+        groups = dict.fromkeys(setting.warm_start for setting in self.settings)
+        return [Cell(group, WARM_START, seed) for group in groups for seed in self.seeds]
+
+    def training(self) -> list[Cell]:
+        """Return the training runs. One seed of all algorithms comes before the next, so any moment shows all alike."""
+        return [Cell(s.name, algo, seed) for s in self.settings for seed in self.seeds for algo in self.algos]
+
+    def controls(self) -> list[Cell]:
+        """Return the controls that clone for as long as the training runs took."""
+        return [Cell(s.name, name, seed) for s in self.settings for name in CONTROLS[1:] for seed in self.seeds]
+
+    def cells(self) -> Iterator[Cell]:
+        """Give all cells in the order of need."""
+        yield from self.warm_starts()
+        yield from self.training()
+        yield from self.controls()
+
+    def made_with(self, cell: Cell) -> dict[str, Any]:
+        """Return the settings of a cell as plain data, to see whether a finished run is the one that is wanted."""
+        learnt = {"credit": cell.name, "credit_settings": settings_of(cell.name)} if cell.name in CREDIT else {}
+        lasting: dict[str, Any] = json.loads(json.dumps(self.setting(cell).lasting))
+        if cell.name == WARM_START:  # what comes after it may differ between settings that share it
+            lasting = {"warm_start": cell.group}
+        return {**lasting, **learnt, "seed": cell.seed}
+
+
+def read_settings(env_id: str, file: Path | None = None, names: Sequence[str] | None = None) -> list[Setting]:
+    """Read named settings from a YAML file; by default the file of the environment, and all that it names.
+
+    Raises:
+        BadSetting: there is no file, it cannot be read, or a setting lacks something.
+        UnknownOption: it has no setting of a given name.
+    """
+    if file is None:
+        if env_id not in FILES:
+            raise BadSetting(f"{env_id} has no settings file yet: write one and name it with --config")
+        file = Path(__file__).parents[1] / "configs" / FILES[env_id]
+    try:
+        read = yaml.safe_load(file.read_text("utf-8"))
+        common, named = dict(read["common"] or {}), dict(read["settings"])
+    except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        raise BadSetting(f"{file} must have the mappings common and settings ({error!r})") from error
+    chosen = list(named) if names is None else list(names)
+    for name in chosen:
+        if name not in named:
+            raise UnknownOption.among(name, named)
+    return [_setting(env_id, name, common, named[name], file) for name in chosen]
+
+
+def _setting(env_id: str, name: str, common: Mapping[str, Any], found: Any, file: Path) -> Setting:
+    if not isinstance(found, Mapping) or (missing := [key for key in OWN if key not in found]):
+        lacking = ", ".join(missing) if isinstance(found, Mapping) else "everything"
+        raise BadSetting(f"{file}: setting {name!r} lacks {lacking}")
+    others = {key: value for key, value in {**common, **found}.items() if key not in OWN}
+    for key in OWN[1:4]:
+        if not isinstance(found[key], int) or found[key] < 1:
+            raise BadSetting(f"{file}: {key} of setting {name!r} must be a whole number, at least 1")
+    setting = Setting(name, env_id=env_id, others=others, **{key: found[key] for key in OWN})
+    if not setting.lasting["warm_start_levels"]:  # wrong settings are refused here as well, before anything runs
+        raise BadSetting(f"{file}: setting {name!r} has no warm start to compare with: raise warm_start_levels")
+    return setting

@@ -1,0 +1,104 @@
+"""Run cells in this process, or several at a time in processes of their own that live as long as the comparison.
+
+A run depends on its settings alone, so how many run beside each other changes nothing but the time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentgym_flow.errors import TrainingFailed
+from baselines.comparison.execute import run
+from baselines.comparison.outcome import Outcome
+from baselines.comparison.plan import Cell, Plan
+
+Job = tuple[Plan, Cell, Path, float]
+"""The arguments of `execute.run`."""
+
+
+class Runner(Protocol):
+    """Runs jobs in any order and gives each outcome when it is there; what a run raises passes through."""
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Run `jobs`."""
+        ...
+
+
+def _here(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    for job in jobs:
+        yield run(*job)
+
+
+@contextmanager
+def runner(processes: int) -> Iterator[Runner]:
+    """Give what runs `processes` jobs at a time; with one, in this process. Others end with the block."""
+    if processes == 1:
+        yield _here
+        return
+    workers = _Workers(processes)
+    try:
+        yield workers.map
+    finally:
+        workers.stop()
+
+
+class _Workers:
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked copy of torch and its threads may hang
+        self._processes: dict[Any, Any] = {}
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes[ours] = process
+
+    def map(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Give every worker a job, and another whenever one is done."""
+        waiting, busy, idle = list(reversed(jobs)), dict[Any, Cell](), list(self._processes)
+        while waiting or busy:
+            while waiting and idle:
+                connection, job = idle.pop(), waiting.pop()
+                connection.send(job)
+                busy[connection] = job[1]
+            for connection in wait(list(busy)):
+                cell = busy.pop(connection)
+                idle.append(connection)
+                yield self._received(connection, cell)
+
+    def _received(self, connection: Any, cell: Cell) -> Outcome:
+        try:
+            answer = connection.recv()
+        except EOFError:
+            raise TrainingFailed(
+                f"the process that ran {cell.folder} died, perhaps for lack of memory: lower --jobs"
+            ) from None
+        if isinstance(answer, Outcome):
+            return answer
+        raise answer
+
+    def stop(self) -> None:
+        """End the processes; a run under way is lost, and its folder says that it is not finished."""
+        for connection, process in self._processes.items():
+            process.terminate()
+            process.join()
+            connection.close()
+
+
+def _work(connection: Connection[Any, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the first one decides
+    while True:
+        try:
+            job: Job = connection.recv()
+        except EOFError:  # nobody is left to work for
+            return
+        try:
+            connection.send(run(*job))
+        except Exception as error:  # is raised again in the process that asked
+            connection.send(error)
