@@ -8,12 +8,14 @@ checks the contract on any subclass.
 from __future__ import annotations
 
 import operator
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, stable_hash
@@ -42,7 +44,27 @@ class Transition(NamedTuple):
     action_valid: bool
 
 
-class TextEnv(gym.Env[str, str]):
+class PlainSpec:
+    """Keeps the spec that Gymnasium gives an environment JSON-able: where an argument was a path, it has its text.
+
+    To be named before the Gymnasium class among the bases.
+    """
+
+    _spec: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What the environment was made from; None when `gym.make` did not make it."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            spec.kwargs = {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in spec.kwargs.items()}
+        self._spec = spec
+
+
+class TextEnv(PlainSpec, gym.Env[str, str]):
     """Base of all text environments.
 
     A subclass sets `env_id`, calls `super().__init__`, and implements the members below marked abstract. It keeps

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from agentgym_flow.core import check_options, check_positive, check_render_mode, choose_task
+from agentgym_flow.core import PlainSpec, check_options, check_positive, check_render_mode, choose_task
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.game import Game, check_backend
 from agentgym_flow.envs.sokoban.render import rgb_frame
@@ -26,7 +26,7 @@ RESET_OPTIONS = ("task",)
 """The keys that `reset(options=...)` understands."""
 
 
-class SokobanGridEnv(gym.Env[Grid, int]):
+class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
     """Sokoban for numeric agents: the levels, seeds, rules and state keys of `agentgym_flow/Sokoban-v0`, in numbers.
 
     ## Description

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from agentgym_flow.core import check_options, check_positive, check_render_mode, check_task
+from agentgym_flow.core import PlainSpec, check_options, check_positive, check_render_mode, check_task
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.codes import (
     BOX_SWAP,
@@ -49,7 +49,7 @@ _REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
 """Indexed by the change in boxes on targets: 0, 1, or -1, which is the last element."""
 
 
-class SokobanVectorEnv(VectorEnv[Grids, Ints, npt.NDArray[Any]]):
+class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
     """A batch of `agentgym_flow/SokobanGrid-v0`, equal to `SyncVectorEnv` over it under equal seeds and much faster.
 
     ## Description

@@ -10,7 +10,9 @@ import random
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -409,3 +411,19 @@ def test_the_spec_round_trips() -> None:
     assert env.spec is not None
     twin = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
     assert twin.reset(seed=4) == env.reset(seed=4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: gym.make("agentgym_flow/Sokoban-v0", data=data),
+        lambda data: gym.make("agentgym_flow/SokobanGrid-v0", data=data),
+        lambda data: gym.make_vec("agentgym_flow/SokobanGrid-v0", 2, data=data),
+    ],
+)
+def test_data_given_as_a_path_is_text_in_the_spec(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").write_text("; 0\n#####\n#@$.#\n#####\n")
+    env = make(tmp_path)
+    again = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    assert again.kwargs["data"] == str(tmp_path)
+    env.close()
