@@ -10,6 +10,9 @@ from agentgym_flow.training.rows import MergedRow, Row
 
 Batch = dict[str, torch.Tensor]
 
+COMPLETION = ("completion_ids", "completion_mask", "tool_mask", "advantages", "old_per_token_logps")
+"""The tensors of ordinary rows with one column per completion token."""
+
 
 def collate(
     batch: Sequence[Row], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
@@ -73,6 +76,21 @@ def collate_merged(
         "weights": weights,
     }
     return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def trimmed(batch: Batch) -> Batch:
+    """Return `batch` without the columns that are padding in all of its rows.
+
+    A batch is padded to its longest rows; a minibatch of it seldom holds these, and need not pay for them. Ranks may
+    come to different widths. Takes what either `collate` or `collate_merged` made, or a part of its rows.
+    """
+    longest = int(batch["prompt_mask"].sum(1).max())
+    cut = {name: batch[name][:, -longest:] for name in ("prompt_ids", "prompt_mask")}
+    if "completion_mask" in batch:
+        # Never a single column: TRL's metrics would take that for one value per sequence and count padding rows.
+        longest = max(2, int(batch["completion_mask"].sum(1).max()))
+        cut |= {name: batch[name][:, :longest] for name in COMPLETION}
+    return {**batch, **cut}
 
 
 def positions(mask: torch.Tensor) -> torch.Tensor:

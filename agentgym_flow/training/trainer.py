@@ -36,7 +36,7 @@ from agentgym_flow.training.checkpoints import (
     progress_of,
     write_json,
 )
-from agentgym_flow.training.collate import Batch, collate, collate_merged
+from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.loss import completion_logprobs, merged_loss
@@ -294,6 +294,7 @@ class AgentTrainer(RowTrainer):
 
         Raises `TrainingFailed` when it is not a number, after saving the micro-batch to the output folder.
         """
+        batch = trimmed(batch)
         loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):
             path = Path(self.args.output_dir) / FAILED_BATCH
