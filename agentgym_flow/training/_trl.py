@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
-from trl.models import unwrap_model_for_generation
 
 from agentgym_flow.errors import UnsupportedTRL
 from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, progress_of
@@ -47,13 +46,21 @@ def check_trl(trainer: type) -> None:
         found = None if member is None else tuple(inspect.signature(member).parameters)
         if found != expected:
             state = "is gone" if found is None else f"now takes ({', '.join(found)})"
-            raise UnsupportedTRL(
-                f"TRL {version('trl')}: {trainer.__name__}.{name} {state}. Tested with TRL {', '.join(TESTED)}; "
-                f"install one of these: pip install 'trl=={TESTED[-1]}.*'"
-            )
+            raise _unsupported(f"{trainer.__name__}.{name} {state}")
+
+
+def _unsupported(what: str) -> UnsupportedTRL:
+    return UnsupportedTRL(
+        f"TRL {version('trl')}: {what}. Tested with TRL {', '.join(TESTED)}; install one of these: "
+        f"pip install 'trl=={TESTED[-1]}.*'"
+    )
 
 
 check_trl(GRPOTrainer)
+try:
+    from trl.models import unwrap_model_for_generation
+except ImportError as error:
+    raise _unsupported("trl.models.unwrap_model_for_generation is gone") from error
 
 
 def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -64,6 +71,8 @@ def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: d
     """
     mask, cached = kwargs.get("attention_mask"), kwargs.get("past_key_values")
     if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
+        return None
+    if mask[:, 0].all():  # nothing is padded on the left: the model's own positions are right, and one row serves all
         return None
     return args, {**kwargs, "position_ids": positions(mask)}
 
@@ -114,7 +123,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
             args.beta = beta
         self.beta = beta
         if not hasattr(self, "_metrics"):
-            raise UnsupportedTRL(f"TRL {version('trl')} keeps its metrics elsewhere; tested with {', '.join(TESTED)}")
+            raise _unsupported("GRPOTrainer._metrics is gone")
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
         self._resumed: Path | None = None
         self.add_callback(_Unlogged(self))

@@ -9,20 +9,28 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.source import ENV_ID as SOKOBAN
+from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.rewards.credit import CREDIT, Advantages, settings_of
 from agentgym_flow.rewards.penalty import check_penalty
 from agentgym_flow.training.lora import is_adapter
 from agentgym_flow.training.rows import LAYOUTS, TURN
 from agentgym_flow.training.run import TINY
+
+GENERATED, BOXOBAN = "generated", "boxoban:"
+"""The values of `levels`: the first as it is, the second with a path after it."""
 
 LAST_RUN = "true"
 """The value of `resume` that stands for the last run at `output_dir`."""
@@ -35,6 +43,10 @@ class RunConfig:
     Attributes:
         env_id: the id of a text environment.
         env_kwargs: its arguments, without the split; on the command line as JSON.
+        levels: for Sokoban, where levels come from: `generated`, as `env_kwargs` says, or `boxoban:PATH` for real ones,
+            a Boxoban file or folder or a registered name. A folder with sub-folders named after the splits is trained
+            and evaluated on by split; other levels serve every split, so evaluation plays those trained on. What
+            `env_kwargs` says of generated levels is then left out.
         model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
         lora: train adapters on the model's linear layers (LoRA) and leave the model as it is. Not for `tiny`. A folder
             with trained adapters is given as `model`, without this.
@@ -52,8 +64,9 @@ class RunConfig:
             none for a new run. The other settings must be those of that run.
     """
 
-    env_id: str = "agentgym_flow/Sokoban-v0"
+    env_id: str = SOKOBAN
     env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
+    levels: str = GENERATED
     model: str = "tiny"
     lora: bool = False
     lora_rank: int = 16
@@ -69,6 +82,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
+        self._check_levels()
         if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
         if self.lora and (self.model == TINY or is_adapter(self.model)):
@@ -84,14 +98,41 @@ class RunConfig:
         _at_least("eval_episodes", self.eval_episodes, 1)
         _at_least("boxoban_episodes", self.boxoban_episodes, 1)
 
-    @property
+    @cached_property
     def env_settings(self) -> dict[str, Any]:
-        """The environment's arguments as a mapping."""
-        return _mapping("env_kwargs", self.env_kwargs)
+        """The environment's arguments as a mapping; data on disk is found, read and hashed once.
 
-    def make_env(self) -> TextEnv:
-        """Make a training environment. Raises what its constructor raises."""
-        return make_text_env(self.env_id, split="train", **self.env_settings)
+        Raises `UnknownData` or `BadData` when there is none.
+        """
+        settings = _mapping("env_kwargs", self.env_kwargs)
+        if self.levels != GENERATED:
+            settings = {name: value for name, value in settings.items() if name not in ("size", "boxes", "min_pushes")}
+            settings["data"] = self.levels.removeprefix(BOXOBAN)
+        if settings.get("data") is not None:
+            settings["data"] = resolve(settings["data"])
+        return settings
+
+    @property
+    def data(self) -> DataSet | None:
+        """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
+        return self.env_settings.get("data")
+
+    def make_env(self, split: str = "train") -> TextEnv:
+        """Make an environment of a split. Raises what its constructor raises."""
+        return make_text_env(self.env_id, split=split, **self.env_settings)
+
+    def _check_levels(self) -> None:
+        if self.levels == GENERATED:
+            return
+        if not self.levels.startswith(BOXOBAN) or self.levels == BOXOBAN:
+            raise UnknownOption.among(
+                self.levels, (GENERATED, f"{BOXOBAN}PATH"), "levels says where the levels of Sokoban come from."
+            )
+        if self.env_id != SOKOBAN:
+            raise BadSetting(f"levels are for {SOKOBAN}, not for {self.env_id}: leave the setting out")
+        for name in ("level", "data"):
+            if _mapping("env_kwargs", self.env_kwargs).get(name) is not None:
+                raise BadSetting(f"levels and {name} in env_kwargs both say where levels come from: give one of them")
 
 
 @dataclass
@@ -183,6 +224,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             episodes. Evaluation never stops early.
         replay_share: the share of a batch's tasks that are played again because their last group ended differently, in
             [0, 1); the rest are new. 0 plays the tasks of the data set one after the other.
+        dynamic_sampling: play further tasks in place of groups that ended alike, until the batch is full of groups that
+            have something to compare or `max_sampling_rounds` are played. All episodes count, also those left out.
+        max_sampling_rounds: how often at most is played for one batch, at least 2; only with `dynamic_sampling`.
         num_envs: environments running at a time while collecting.
 
     `save_strategy="steps"` writes a checkpoint to resume from every `save_steps` optimizer steps, and keeps the last
@@ -209,11 +253,15 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     drop_zero_advantages: bool = False
     stop_when: str | None = None
     replay_share: float = 0.0
+    dynamic_sampling: bool = False
+    max_sampling_rounds: int = 10
     num_envs: int = 256
 
     def __post_init__(self) -> None:
         self.credit_settings = _mapping("credit_settings", self.credit_settings)
         _at_least("num_envs", self.num_envs, 1)
+        _at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
+        _at_least("num_generations", self.num_generations, 2)  # an attempt alone has nothing to be compared with
         if self.layout not in LAYOUTS:
             raise UnknownOption.among(self.layout, LAYOUTS)
         check_penalty(self.invalid_action_penalty)
@@ -234,13 +282,36 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         self.ddp_backend: str | None
         if self.bf16 is None and not torch.cuda.is_available():
             self.bf16 = False
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        except ValueError as error:
+            raise BadSetting(str(error)) from error
         self._check_checkpoints()
 
     @property
     def credit_keywords(self) -> dict[str, Any]:
         """The keyword arguments of the credit function as a mapping."""
         return _mapping("credit_settings", self.credit_settings)
+
+    @property
+    def credit_function(self) -> Callable[[Sequence[Group]], Advantages]:
+        """The function that turns a batch of groups into advantages.
+
+        Raises `UnknownOption` when there is no such function, and `BadSetting` for a keyword that it does not have.
+        """
+        known, settings = settings_of(self.credit), self.credit_keywords
+        for name in settings:
+            if name not in known:
+                raise BadSetting(
+                    f"credit function {self.credit!r} has no setting {name!r}; it has {', '.join(known)}: change "
+                    "credit_settings"
+                )
+        return partial(CREDIT[self.credit], **settings)
+
+    @property
+    def outcome(self) -> str:
+        """What an episode is worth to the credit function: `success` or `return`."""
+        return str(self.credit_keywords.get("outcome", "success"))
 
     def _check_used(self) -> None:
         for setting in fields(self):
@@ -316,6 +387,6 @@ def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]
     return dict(value)
 
 
-def _at_least(name: str, value: int, least: int) -> None:
+def _at_least(name: str, value: int | None, least: int) -> None:
     if not isinstance(value, int) or value < least:
         raise BadSetting(f"{name} must be a whole number, at least {least}, got {value!r}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow.core import SPLITS
 from agentgym_flow.data import resolve
 from agentgym_flow.envs.sokoban.prompt import BOX_ON_TARGET
+from agentgym_flow.envs.sokoban.source import ENV_ID as SOKOBAN
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from agentgym_flow.training.config import AgentConfig, RunConfig
-
-SOKOBAN = "agentgym_flow/Sokoban-v0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,11 @@ class Examiner:
         profile: the prompt profile.
         folder: where the logs go.
 
+    Attributes:
+        held_out: whether the tasks examined are not those of training.
+
     Raises:
-        BadSetting: Boxoban levels were given for another environment than Sokoban.
+        BadSetting: Boxoban levels were given for another environment than Sokoban, or the data has no such split.
         UnknownData: they are neither a path nor registered.
     """
 
@@ -101,6 +105,7 @@ class Examiner:
         if run.boxoban is not None and run.env_id != SOKOBAN:
             raise BadSetting(f"boxoban levels are for {SOKOBAN}, not for {run.env_id}: leave the setting out")
         self._boxoban = None if run.boxoban is None else resolve(run.boxoban)
+        self.held_out = _held_out(run)
         self._run, self._agent = run, agent
         self._model, self._tokenizer, self._profile = model, tokenizer, profile
         self._folder = folder
@@ -134,7 +139,7 @@ class Examiner:
 
     @property
     def _data(self) -> dict[str, Path]:
-        return {} if self._boxoban is None else {self._boxoban.name: self._boxoban.path}
+        return {data.name: data.path for data in (self._boxoban, self._run.data) if data is not None}
 
     def _read(self, log: Path) -> list[Episode]:
         # Lines do not hold observations, so the episodes are stepped again; none is taken from a log that is not true.
@@ -170,6 +175,16 @@ class Examiner:
             log=log,
         )
         return Examined(evaluation, episodes, log)
+
+
+def _held_out(run: RunConfig) -> bool:
+    """Return whether the splits differ: levels on disk may be the same in all of them. Raises where one is missing."""
+    keys = set()
+    for split in SPLITS:
+        with closing(run.make_env(split)) as env:
+            env.reset(seed=0, options={"task": 0})
+            keys.add(env.task_key)
+    return len(keys) == len(SPLITS)
 
 
 def problems(examiner: Examiner, examinations: Sequence[Examination]) -> list[str]:

@@ -21,7 +21,8 @@ class MergedLoss(NamedTuple):
         entropy: the entropy of the next-token distribution in nats, summed over turns, with gradient.
         kl: the estimate of the KL divergence to the reference, summed over turns, with gradient; 0 without one.
         turns: the number of turns, weighted.
-        clipped: the sum of absolute advantages whose gradient the clipping has cut.
+        clipped_low: the sum of absolute advantages whose gradient the clipping has cut from below.
+        clipped_high: and from above.
         total: the sum of absolute advantages.
     """
 
@@ -29,7 +30,8 @@ class MergedLoss(NamedTuple):
     entropy: torch.Tensor
     kl: torch.Tensor
     turns: torch.Tensor
-    clipped: torch.Tensor
+    clipped_low: torch.Tensor
+    clipped_high: torch.Tensor
     total: torch.Tensor
 
 
@@ -68,11 +70,11 @@ def merged_loss(
         kl = (wanted - chosen).exp() - (wanted - chosen) - 1  # the estimate k3 (Schulman, 2020), as in TRL
         kl = kl * ratio if corrected else kl
     with torch.no_grad():
-        clipped = positive[ratio > 1 + epsilon_high].sum() - negative[ratio < 1 - epsilon_low].sum()
+        low, high = -negative[ratio < 1 - epsilon_low].sum(), positive[ratio > 1 + epsilon_high].sum()
         total = positive.sum() - negative.sum()
     turns_at = weights.sum(-1)
     return MergedLoss(
-        -objective.sum(), (entropy * turns_at).sum(), (kl * weights).sum(), turns_at.sum(), clipped, total
+        -objective.sum(), (entropy * turns_at).sum(), (kl * weights).sum(), turns_at.sum(), low, high, total
     )
 
 

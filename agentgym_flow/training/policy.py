@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.collate import left_padded
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.training.sampling import StreamSampler
+from agentgym_flow.training.sampling import StreamSampler, check_numbers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -170,16 +170,7 @@ class ModelPolicy:
         self._check_words(ids)
 
     def _check_length(self, length: int) -> None:
-        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if context is None or length + self.max_new_tokens <= context:
-            return
-        shorter = "a shorter profile, a smaller board"
-        if self.conversation is not None:
-            shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
-        raise BadSetting(
-            f"a prompt of {length} tokens and a completion of {self.max_new_tokens} do not fit into the model's "
-            f"context of {context}: use {shorter} or a model with a longer context"
-        )
+        check_context(self.model, length, self.max_new_tokens, CONVERSATION if self.conversation is not None else TURN)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
@@ -220,9 +211,9 @@ class ModelPolicy:
         prompts = [self._ids[text] for text in texts]
         ids = torch.tensor(prompts, device=self.model.device)
         logits = self.model(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
-        logprobs = torch.log_softmax(logits.float() / self.temperature, dim=-1).cpu().numpy()
-        if not np.isfinite(logprobs.max(axis=-1)).all():
-            raise TrainingFailed("the model's output is not a number: go back to an earlier checkpoint")
+        tempered = torch.log_softmax(logits.float() / self.temperature, dim=-1)
+        check_numbers(tempered.amax(dim=-1))
+        logprobs = tempered.cpu().numpy()
         cumulative = np.cumsum(np.exp(logprobs.astype(np.float64)), axis=-1).tolist()
         best = logprobs.argmax(axis=-1).tolist()
         for row, text in enumerate(texts):
@@ -266,6 +257,30 @@ class ModelPolicy:
         )
 
 
+def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
+    """Raise `BadSetting` when a prompt and a completion of so many tokens do not fit into the model's context."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if context is None or prompt + completion <= context:
+        return
+    shorter = "a shorter profile, a smaller board"
+    if layout == CONVERSATION:
+        shorter = "layout turn, a lower max_steps or max_completion_length, a shorter profile"
+    raise BadSetting(
+        f"a prompt of {prompt} tokens and a completion of {completion} do not fit into the model's context of "
+        f"{context}: use {shorter} or a model with a longer context"
+    )
+
+
+def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise `BadSetting` when the tokenizer has tokens that the model does not."""
+    known = model.config.get_text_config().vocab_size
+    if len(tokenizer) > known:
+        raise BadSetting(
+            f"the tokenizer has {len(tokenizer)} tokens and the model only {known}: let model be a folder whose "
+            "tokenizer and weights belong together"
+        )
+
+
 def check_actions(tokenizer: PreTrainedTokenizerBase, actions: Sequence[str], max_new_tokens: int) -> None:
     """Check that every action can be sampled and read back.
 
@@ -276,7 +291,10 @@ def check_actions(tokenizer: PreTrainedTokenizerBase, actions: Sequence[str], ma
         ids = tokenizer(action, add_special_tokens=False).input_ids
         unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
         if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != action:
-            raise BadSetting(f"the tokenizer cannot express the action {action!r}: use another tokenizer or profile")
+            raise BadSetting(
+                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the action {action!r}: let model be one "
+                "whose folder has a tokenizer with these words, or choose another profile"
+            )
         if len(ids) > max_new_tokens:
             raise BadSetting(
                 f"the action {action!r} is {len(ids)} tokens long: set max_completion_length to at least that "

@@ -11,7 +11,17 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor
 
+from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.seeding import Stream
+
+
+def check_numbers(logprobs: torch.Tensor) -> None:
+    """Raise `TrainingFailed` unless all of these log-probabilities are finite."""
+    if not bool(torch.isfinite(logprobs).all()):
+        raise TrainingFailed(
+            "the model's output is not a number: lower learning_rate and muon_learning_rate, or max_grad_norm, and go "
+            "back to an earlier checkpoint"
+        )
 
 
 class StreamSampler(LogitsProcessor):  # type: ignore[misc]
@@ -34,8 +44,12 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         self._ends = ends
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Return scores that are 0 at the drawn token and minus infinity elsewhere; shapes (rows, vocabulary)."""
+        """Return scores that are 0 at the drawn token and minus infinity elsewhere; shapes (rows, vocabulary).
+
+        Raises `TrainingFailed` when the scores are not numbers.
+        """
         logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
+        check_numbers(logprobs.amax(dim=-1))
         drawn = logprobs.argmax(dim=-1)
         running = [row for row, tokens in enumerate(self.tokens) if not tokens or tokens[-1] not in self._ends]
         sampled = [row for row in running if self._streams[row] is not None]

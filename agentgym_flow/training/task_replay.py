@@ -1,9 +1,10 @@
 """Which tasks to play next: every task in turn, and again those that taught something last time.
 
 A group whose attempts all end alike has no variance, and no advantage that compares episodes. As a policy gets better,
-most groups become such groups. DAPO (Yu et al., 2025) plays more tasks than it needs and throws those groups away; here
-fewer of them are played in the first place, in the manner of prioritized level replay (Jiang et al., 2021): a share of
-each batch goes to tasks whose last group ended differently, the longest ago first.
+most groups become such groups. Dynamic sampling plays more tasks than it needs and leaves those groups out (see
+`agentgym_flow.training.dynamic_sampling`); here fewer of them are played in the first place, in the manner of
+prioritized level replay (Jiang et al., 2021): a share of each batch goes to tasks whose last group ended differently,
+the longest ago first.
 """
 
 from __future__ import annotations
@@ -16,38 +17,36 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.seeding import Stream
-
-
-def ended_alike(group: Group) -> bool:
-    """Return whether all members succeeded or all failed."""
-    return len({episode.success for episode in group}) == 1
+from agentgym_flow.training.outcomes import ended_alike
 
 
 class TaskReplay:
-    """Chooses the tasks of a batch. A function of its arguments and of the groups it was shown, so equal on all ranks.
+    """Chooses the tasks to play. A function of its arguments and of the groups it was shown, so equal on all ranks.
 
     New tasks come in a shuffled order that goes through the whole split before any comes again. At least one task of
-    every batch is new, so each task has its turn however many others are replayed.
+    every draw is new, so each task has its turn however many others are replayed.
 
     Args:
         num_tasks: the size of the split.
-        share: of the tasks of a batch, in [0, 1), to take from those that wait for a replay; when too few wait, new
+        share: of the tasks of a draw, in [0, 1), to take from those that wait for a replay; when too few wait, new
             tasks take their places.
         seed: of the order of new tasks.
+        outcome: what an episode is worth, see `ended_alike`.
 
     Attributes:
-        replayed: how many tasks of the last batch were replays.
+        replayed: how many tasks of the last draw were replays.
 
     Raises:
         BadSetting: `num_tasks` is not positive, or `share` is out of range.
     """
 
-    def __init__(self, num_tasks: int, share: float, seed: int = 0) -> None:
+    def __init__(self, num_tasks: int, share: float, seed: int = 0, outcome: str = "success") -> None:
         if not 0 <= share < 1:
             raise BadSetting(f"replay_share must be at least 0 and below 1, so that new tasks go on, got {share}")
         self.share = share
         self.replayed = 0
         self._seed = seed
+        self._outcome = outcome
         self._order: list[int] = []  # what is left of this pass, the next task last
         self._passes = 0
         self._num_tasks = check_positive("num_tasks", num_tasks)
@@ -58,7 +57,7 @@ class TaskReplay:
         return len(self._waiting)
 
     def draw(self, count: int) -> list[int]:
-        """Return the `count` tasks of the next batch, new ones first."""
+        """Return the next `count` tasks, new ones first."""
         tasks = [self._next_new() for _ in range(count - int(self.share * count))]
         for task in tasks:
             self._waiting.pop(task, None)  # played now in any case
@@ -81,7 +80,7 @@ class TaskReplay:
         for group in groups:
             task = group.episodes[0].task
             self._waiting.pop(task, None)
-            if not ended_alike(group):
+            if not ended_alike(group, self._outcome):
                 self._waiting[task] = None
 
     def state_dict(self) -> dict[str, Any]:

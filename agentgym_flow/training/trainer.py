@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,10 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode import Episode, Group, Recorder
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile
-from agentgym_flow.rewards.credit import CREDIT, Advantages, settings_of
 from agentgym_flow.rewards.penalty import penalise_invalid
 from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
 from agentgym_flow.seeding import Stream, stable_hash
@@ -39,18 +40,23 @@ from agentgym_flow.training.checkpoints import (
 from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
+from agentgym_flow.training.dynamic_sampling import Collected, collect
 from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
-from agentgym_flow.training.policy import ModelPolicy, check_actions
+from agentgym_flow.training.outcomes import Played, ended_alike, outcome_metrics, without_lost
+from agentgym_flow.training.policy import ModelPolicy, check_actions, check_vocabulary
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, teaches
-from agentgym_flow.training.task_replay import TaskReplay, ended_alike
+from agentgym_flow.training.task_replay import TaskReplay
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 FAILED_BATCH = "failed_batch.pt"
 """The file in the output folder that holds the micro-batch on which training failed."""
+
+PLAYED = "played.json"
+"""The file in a checkpoint that says how much has been played."""
 
 
 def stop_on(key: str | None) -> Callable[[View], bool] | None:
@@ -75,8 +81,9 @@ class AgentTrainer(RowTrainer):
 
     Raises:
         UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
-        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the actions, or a
-            batch holds more groups than there are tasks.
+        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the actions or has
+            tokens that the model does not, prompts do not fit into the model's context, or a batch holds more groups
+            than there are tasks.
     """
 
     def __init__(
@@ -89,7 +96,10 @@ class AgentTrainer(RowTrainer):
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         env = make_env()
-        _, info = env.reset(seed=0)
+        recorder = Recorder(env)
+        recorder.reset(seed=0)
+        info = recorder.info
+        check_vocabulary(model, tokenizer)
         check_actions(tokenizer, info["admissible_actions"], args.max_completion_length or 1)
         if args.stop_when is not None and args.stop_when not in info:
             raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
@@ -99,7 +109,7 @@ class AgentTrainer(RowTrainer):
                 f"a batch is {groups} groups, but there are only {env.num_tasks} training tasks: lower "
                 "per_device_train_batch_size or steps_per_generation, or raise num_generations"
             )
-        self.credit = _credit(args)
+        self.credit = args.credit_function
         self.envs = EnvPool(make_env)
         self.policy = ModelPolicy(
             model,
@@ -110,10 +120,17 @@ class AgentTrainer(RowTrainer):
             layout=args.layout,
             name="policy in training",
         )
+        assert recorder.episode is not None  # reset above
+        self.policy.prompt_ids(View(env, recorder.observation, info, recorder.episode, Stream("first prompt")))
         self.reference = Reference(model) if args.beta else None
         self.groups: list[Group] = []
-        self.replay = TaskReplay(env.num_tasks, args.replay_share, args.seed) if args.replay_share else None
+        self.played = Played()
+        self.replay: TaskReplay | None = None
+        if args.replay_share or args.dynamic_sampling:
+            self.replay = TaskReplay(env.num_tasks, args.replay_share, args.seed, args.outcome)
         self._batch_done: float | None = None
+        self._playing = 0.0  # seconds, in this batch
+        self._replayed = 0  # groups, in this batch
         optimizer = None
         if args.muon_learning_rate is not None:
             optimizer = MuonAdamW(
@@ -165,6 +182,7 @@ class AgentTrainer(RowTrainer):
         if checkpoint is not None:
             progress_of(checkpoint)
             check_made_with(checkpoint, self._made_with())
+            self.played = Played(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             if self.replay is not None:
                 self.replay.load_state_dict(json.loads((checkpoint / TASK_REPLAY).read_text("utf-8")))
         if self.reference is not None:
@@ -175,8 +193,9 @@ class AgentTrainer(RowTrainer):
             self.envs.close()
 
     def describe(self, folder: Path) -> None:
-        """Write into a new checkpoint which run it belongs to, and which tasks wait for a replay."""
+        """Write into a new checkpoint which run it belongs to, how much was played, and which tasks come next."""
         write_json(folder / MADE_WITH, self._made_with())
+        write_json(folder / PLAYED, asdict(self.played))
         if self.replay is not None:
             write_json(folder / TASK_REPLAY, self.replay.state_dict())
 
@@ -201,61 +220,105 @@ class AgentTrainer(RowTrainer):
         if self.accelerator.is_main_process:
             reference.save(Path(self.args.output_dir))
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log `logs` with the metrics since the last log, and how much was played since training began."""
+        super().log({**logs, **asdict(self.played)}, start_time)
+
     # ---------------------------------------------------------------- a batch
     def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
         """Play one episode per input, give credit to all turns and return the rows as tensors.
 
-        `self.groups` then holds the groups of the batch, of all processes.
+        `self.groups` then holds the groups to train on, of all processes, without lost episodes.
+
+        Raises `TrainingFailed` when all episodes were lost.
         """
         started = time.perf_counter()
-        generating = self.policy.seconds
-        mine = self._collect(self._tasks(inputs))
-        collected = time.perf_counter()
+        generating, self._playing, self._replayed = self.policy.seconds, 0.0, 0
+        collected = self._collect(inputs)
         generating = self.policy.seconds - generating
-        everyone = gather_object(mine) if self.accelerator.num_processes > 1 else mine
-        size = self.num_generations
-        self.groups = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
+        playing_done = time.perf_counter()
+        self.groups = without_lost(collected.batch)
+        if not self.groups:
+            error = collected.played[0].episodes[0].meta[ERROR]
+            raise TrainingFailed(
+                f"the environment raised in all {self.num_generations * len(collected.played)} episodes of a batch: "
+                f"{error['class']}: {error['message']}. See env_id and env_kwargs"
+            )
+        self.played.count(collected.played)
         advantages = penalise_invalid(self.groups, self.credit(self.groups), self.args.invalid_action_penalty)
-        batch, counts = self._rows(mine, [a for group in advantages for a in group][self._share(len(mine))])
-        if self.replay is not None:
-            self.replay.observe(self.groups)
-            counts["replayed_groups"] = self.replay.replayed / len(self.groups)
-            counts["tasks_to_replay"] = len(self.replay)
+        episodes = [episode for group in self.groups for episode in group]
+        share = self._share(len(episodes))
+        batch, counts = self._rows(episodes[share], [a for group in advantages for a in group][share])
         done = time.perf_counter()
         if self._batch_done is not None:
             self.record(time__update=started - self._batch_done)
         self._batch_done = done
         self.record(
-            time__env=collected - started - generating,
+            time__env=self._playing - generating,
             time__generate=generating,
-            time__score=done - collected,
+            time__score=done - playing_done,
             **counts,
-            **outcome_metrics(self.groups, self.args.invalid_action_penalty),
+            **self._choice_metrics(collected),
+            **outcome_metrics(
+                collected.played,
+                outcome=self.args.outcome,
+                invalid_action_penalty=self.args.invalid_action_penalty,
+            ),
         )
         return batch
 
     def _share(self, count: int) -> slice:
-        first = self.accelerator.process_index * count
-        return slice(first, first + count)
+        """Return which of `count` episodes of all processes are this one's."""
+        index, processes = self.accelerator.process_index, self.accelerator.num_processes
+        return slice(index * count // processes, (index + 1) * count // processes)
 
-    def _tasks(self, inputs: list[dict[str, Any]]) -> list[int]:
-        """Return the task of every episode of this process: what the data set says, or what the replay chooses."""
-        if self.replay is None:
-            return [int(row["task"]) for row in inputs]
-        groups = len(inputs) * self.accelerator.num_processes // self.num_generations
-        everyone = [task for task in self.replay.draw(groups) for _ in range(self.num_generations)]
-        return everyone[self._share(len(inputs))]
-
-    def _collect(self, tasks: list[int]) -> list[Episode]:
-        # One seed for the whole batch: equal noise within a group, and a resumed run goes on with the same episodes.
-        seed = Stream("training batch", self.args.seed, self.state.global_step).word()
-        first = self._share(len(tasks)).start
-        starts = [Start(seed, task, (first + i) % self.num_generations) for i, task in enumerate(tasks)]
+    def _collect(self, inputs: list[dict[str, Any]]) -> Collected:
+        """Play the groups of a batch, in several rounds where the settings ask for variance."""
         self.policy.forget()
+        collected = collect(
+            partial(self._play, inputs),
+            len(inputs) * self.accelerator.num_processes // self.num_generations,
+            alike=partial(ended_alike, outcome=self.args.outcome),
+            max_rounds=self.args.max_sampling_rounds if self.args.dynamic_sampling else 1,
+        )
+        if self.replay is not None:
+            self.replay.observe(collected.played)
+        return collected
+
+    def _play(self, inputs: list[dict[str, Any]], number: int, groups: int) -> list[Group]:
+        """Play one round of groups, each process its share of the episodes; return the groups of all processes."""
+        size = self.num_generations
+        share = self._share(groups * size)
+        if self.replay is None:
+            tasks = [int(row["task"]) for row in inputs]
+        else:
+            tasks = [task for task in self.replay.draw(groups) for _ in range(size)][share]
+            self._replayed += self.replay.replayed
+        # One seed for the whole round: equal noise within a group, and a resumed run goes on with the same episodes.
+        # Another one for the next round, in which a small split may come to the same task again.
+        later = (number,) if number else ()
+        seed = Stream("training batch", self.args.seed, self.state.global_step, *later).word()
+        starts = [Start(seed, task, place % size) for place, task in enumerate(tasks, share.start)]
+        started = time.perf_counter()
         with self.frozen_model() as model:
             self.policy.model = model
             stop = stop_on(self.args.stop_when)
-            return rollout(self.policy, self.envs, starts, num_envs=self.args.num_envs, stop=stop)
+            mine = rollout(self.policy, self.envs, starts, num_envs=self.args.num_envs, stop=stop)
+        self._playing += time.perf_counter() - started
+        everyone = gather_object(mine) if self.accelerator.num_processes > 1 else mine
+        return [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
+
+    def _choice_metrics(self, collected: Collected) -> dict[str, float]:
+        """Return how the tasks of a batch and its groups were chosen, where the settings choose."""
+        metrics: dict[str, float] = {}
+        if self.args.dynamic_sampling:
+            metrics["sampling_rounds"] = collected.rounds
+            metrics["groups_played"] = len(collected.played)
+            metrics["groups_kept"] = collected.kept
+        if self.args.replay_share and self.replay is not None:
+            metrics["replayed_groups"] = self._replayed / len(collected.played)
+            metrics["tasks_to_replay"] = len(self.replay)
+        return metrics
 
     def _rows(self, episodes: list[Episode], advantages: list[list[float]]) -> tuple[Batch, dict[str, float]]:
         plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages], layout=self.args.layout)
@@ -263,20 +326,18 @@ class AgentTrainer(RowTrainer):
         keep_all = not self.args.drop_zero_advantages
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.max_new_tokens == 1:
             merged = merge(plain)
-            counts["unique_prompts"] = len(merged)
-            merged = [row for row in merged if keep_all or teaches(row)]
-            counts["rows"] = len(merged)
-            batch = collate_merged(merged, **self._filling(len(merged)))
+            taught = [row for row in merged if keep_all or teaches(row)]
+            counts |= {"unique_prompts": len(merged), "rows": len(taught), "dropped_rows": len(merged) - len(taught)}
+            batch = collate_merged(taught, **self._filling(len(taught)))
         else:
             kept = [row for row in plain if keep_all or teaches(row)]
-            counts["rows"] = len(kept)
+            counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
-        device = self.accelerator.device
-        everywhere = self.accelerator.reduce(torch.tensor(list(counts.values()), device=device), reduction="sum")
-        counts = dict(zip(counts, everywhere.tolist(), strict=True))
         # All turns count, also those of rows left out.
-        items = torch.tensor(float(sum(row.trained_tokens * row.weight for row in plain)), device=device)
-        return {**batch, "num_items_in_batch": self.accelerator.reduce(items, reduction="sum")}, counts
+        counts["items"] = float(sum(row.trained_tokens * row.weight for row in plain))
+        counts = dict(zip(counts, self._over_processes(torch.tensor([*counts.values()])), strict=True))
+        items = torch.tensor(counts.pop("items"), device=self.accelerator.device)
+        return {**batch, "num_items_in_batch": items}, counts
 
     def _filling(self, count: int) -> dict[str, Any]:
         # Minibatches are equally large, in all processes alike.
@@ -295,6 +356,7 @@ class AgentTrainer(RowTrainer):
         Raises `TrainingFailed` when it is not a number, after saving the micro-batch to the output folder.
         """
         batch = trimmed(batch)
+        self._record_padding(batch)
         loss = self._merged_loss(model, batch) if "tokens" in batch else self._row_loss(model, batch)
         if not torch.isfinite(loss):
             path = Path(self.args.output_dir) / FAILED_BATCH
@@ -304,6 +366,19 @@ class AgentTrainer(RowTrainer):
                 f"muon_learning_rate, or max_grad_norm. The batch was saved to {path}"
             )
         return loss
+
+    def _record_padding(self, batch: Batch) -> None:
+        """Record the share of the positions of a micro-batch, of all processes, that hold no token of an episode."""
+        masks = [mask for name in ("prompt_mask", "completion_mask") if (mask := batch.get(name)) is not None]
+        filled = batch["weights" if "weights" in batch else "tool_mask"].any(dim=1, keepdim=True)  # no padding row
+        counts = [float(sum((mask * filled).sum() for mask in masks)), float(sum(mask.numel() for mask in masks))]
+        tokens, positions = self._over_processes(torch.tensor(counts))
+        self.record(padding=1 - tokens / positions)
+
+    def _over_processes(self, values: torch.Tensor) -> list[float]:
+        """Return the sums of `values` over all processes."""
+        summed: list[float] = self.accelerator.reduce(values.to(self.accelerator.device), reduction="sum").tolist()
+        return summed
 
     def _row_loss(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
         if self.reference is None:
@@ -324,10 +399,13 @@ class AgentTrainer(RowTrainer):
                 reference=None if self.reference is None else self.reference.model,
                 corrected=args.use_bias_correction_kl,
             )
-        logged = torch.stack([sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped, sums.total])
-        entropy, kl, turns, clipped, total = self.accelerator.reduce(logged, reduction="sum").tolist()
+        logged = [sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped_low, sums.clipped_high, sums.total]
+        entropy, kl, turns, low, high, total = self._over_processes(torch.stack(logged))
         if turns:
-            self.record(entropy=entropy / turns, clip_fraction=clipped / total if total else 0.0)
+            total = total or 1.0  # no advantage, nothing clipped
+            self.record(entropy=entropy / turns)
+            self.record(clip_fraction=(low + high) / total, clip_fraction__low=low / total)
+            self.record(clip_fraction__high=high / total)
             if self.reference is not None:
                 self.record(kl=kl / turns)
         # The batch's turns, shared out to the processes and to the optimizer steps it is split into (TRL's "dapo").
@@ -335,34 +413,3 @@ class AgentTrainer(RowTrainer):
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share
         loss: torch.Tensor = (sums.policy - args.entropy_coef * sums.entropy + self.beta * sums.kl) / turns_per_step
         return loss
-
-
-def _credit(args: AgentConfig) -> Callable[[Sequence[Group]], Advantages]:
-    known, settings = settings_of(args.credit), args.credit_keywords
-    function = CREDIT[args.credit]
-    for name in settings:
-        if name not in known:
-            raise BadSetting(f"credit function {args.credit!r} has no setting {name!r}; it has {', '.join(known)}")
-    return lambda batch: function(batch, **settings)
-
-
-def outcome_metrics(groups: Sequence[Group], invalid_action_penalty: float = 0.0) -> dict[str, float]:
-    """Return means over the episodes of a batch: success, native return and length.
-
-    `invalid_actions` is the share of turns whose action was not valid, and `invalid_penalty` what they cost per turn.
-    `zero_variance_groups` is the share of groups whose members all ended alike; `errors` counts episodes in which the
-    environment raised.
-    """
-    episodes = [episode for group in groups for episode in group]
-    turns = [turn for episode in episodes for turn in episode.turns]
-    invalid = sum(not turn.action_valid for turn in turns) / max(1, len(turns))
-    alike = sum(map(ended_alike, groups))
-    return {
-        "success": sum(episode.success for episode in episodes) / len(episodes),
-        "return": sum(episode.total_reward for episode in episodes) / len(episodes),
-        "length": sum(len(episode.turns) for episode in episodes) / len(episodes),
-        "invalid_actions": invalid,
-        "invalid_penalty": invalid_action_penalty * invalid,
-        "zero_variance_groups": alike / len(groups),
-        "errors": float(sum(ERROR in episode.meta for episode in episodes)),
-    }

@@ -27,7 +27,7 @@ from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
-from agentgym_flow.training.policy import prompt_text, prompt_tokens
+from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 from agentgym_flow.training.run import load_weights
 
@@ -235,6 +235,8 @@ def warm_start(
         layout=layout,
         max_new_tokens=max_new_tokens,
     )
+    longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
+    check_context(model, len(longest.prompt), len(longest.completion), layout)
     losses, validation = clone(model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate)
     turns = sum(row.turns for row in examples)
     return WarmStart(config.warm_start_levels, turns, losses, validation)

@@ -74,7 +74,14 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("settings", [{"muon_learning_rate": 5e-3}, {"merge_prompts": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"muon_learning_rate": 5e-3},
+        {"merge_prompts": False},
+        {"dynamic_sampling": True, "max_sampling_rounds": 3},  # rounds of any size, shared out unevenly
+    ],
+)
 def test_two_processes_equal_one(root: Path, run: Run, tmp_path: Path, model: Path, settings: dict[str, Any]) -> None:
     chosen = {**SETTINGS, **settings}
     [alone] = run(tmp_path / "one", [sys.executable], settings=chosen)
@@ -85,7 +92,7 @@ def test_two_processes_equal_one(root: Path, run: Run, tmp_path: Path, model: Pa
     assert both[0]["lengths"] == both[1]["lengths"] == alone["lengths"]
     played = [length for group in alone["lengths"] for length in group]
     assert sum(played[:18]) != sum(played[18:])  # unequal numbers of turns
-    exact = ("success", "return", "turns", "zero_variance_groups")
+    exact = ("success", "return", "turns", "zero_variance_groups", "episodes", "env_steps")
     assert curve(both[0], *exact) == curve(alone, *exact)
     assert any(success for success, *_ in curve(alone, *exact))
     close = ("loss", "grad_norm")

@@ -88,6 +88,8 @@ def run(
         (11, {"muon_learning_rate": None, "merge_prompts": False, "num_iterations": 2}),
         (7, {"gradient_accumulation_steps": 2, "logging_steps": 1, "save_steps": 3}),
         (7, {"replay_share": 0.5}),
+        (7, {"dynamic_sampling": True, "max_sampling_rounds": 3, "logging_steps": 1}),
+        (11, {"dynamic_sampling": True, "replay_share": 0.25}),
     ],
 )
 def test_a_resumed_run_equals_one_that_never_stopped(

@@ -17,7 +17,7 @@ from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rollout import EnvPool
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.task_replay import TaskReplay, ended_alike
+from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -29,12 +29,6 @@ def group(task: int, *successes: bool) -> Group:
         return Episode("E", {}, {}, "train", task, f"e:{task}", "", 0, 0, 1, "", "a", turns=[turn])
 
     return Group([episode(success) for success in successes])
-
-
-def test_groups_that_ended_alike_have_one_outcome() -> None:
-    assert ended_alike(group(0, True, True))
-    assert ended_alike(group(0, False))
-    assert not ended_alike(group(0, True, False))
 
 
 def test_without_mixed_groups_every_pass_has_every_task_once() -> None:

@@ -1,0 +1,78 @@
+"""What came of the episodes of a batch: which groups have something to compare, which episodes were lost, and figures.
+
+An episode is *lost* when the environment raised in it. That says nothing about the policy, so a lost episode neither
+trains nor is compared with: its group goes on with the others. A group may come down to one episode, which is compared
+with itself and gets no advantage from that (see `agentgym_flow.rewards.credit`), or to none, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.rollout import ERROR
+
+
+def is_lost(episode: Episode) -> bool:
+    """Return whether the environment raised in this episode."""
+    return ERROR in episode.meta
+
+
+def without_lost(groups: Iterable[Group]) -> list[Group]:
+    """Return the groups without their lost episodes; a group that has no other is left out."""
+    left = ([episode for episode in group if not is_lost(episode)] for group in groups)
+    return [Group(episodes) for episodes in left if episodes]
+
+
+def ended_alike(group: Group, outcome: str = "success") -> bool:
+    """Return whether the group has no variance: all members are worth the same, or at most one was not lost.
+
+    `outcome` is what an episode is worth, as for credit functions: `success`, or `return` for the sum of rewards.
+    """
+    left = [episode for episode in group if not is_lost(episode)]
+    return len({episode.success if outcome == "success" else episode.total_reward for episode in left}) <= 1
+
+
+@dataclass
+class Played:
+    """What all processes have played since training began, also what was not trained on.
+
+    Attributes:
+        episodes: how many episodes.
+        env_steps: how many steps they had.
+        lost_episodes: in how many of them the environment raised.
+    """
+
+    episodes: int = 0
+    env_steps: int = 0
+    lost_episodes: int = 0
+
+    def count(self, groups: Iterable[Group]) -> None:
+        """Add the episodes of some groups."""
+        for episode in (episode for group in groups for episode in group):
+            self.episodes += 1
+            self.env_steps += len(episode.turns)
+            self.lost_episodes += is_lost(episode)
+
+
+def outcome_metrics(
+    groups: Sequence[Group], *, outcome: str = "success", invalid_action_penalty: float = 0.0
+) -> dict[str, float]:
+    """Return means over the episodes of some groups: success, native return and length; lost ones as they stood.
+
+    `invalid_actions` is the share of turns whose action was not valid, and `invalid_penalty` what they cost per turn.
+    `zero_variance_groups` is the share of groups whose members all ended alike.
+    """
+    episodes = [episode for group in groups for episode in group]
+    turns = [turn for episode in episodes for turn in episode.turns]
+    invalid = sum(not turn.action_valid for turn in turns) / max(1, len(turns))
+    alike = sum(ended_alike(group, outcome) for group in groups)
+    return {
+        "success": sum(episode.success for episode in episodes) / len(episodes),
+        "return": sum(episode.total_reward for episode in episodes) / len(episodes),
+        "length": sum(len(episode.turns) for episode in episodes) / len(episodes),
+        "invalid_actions": invalid,
+        "invalid_penalty": invalid_action_penalty * invalid,
+        "zero_variance_groups": alike / len(groups),
+    }

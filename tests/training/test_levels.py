@@ -1,0 +1,144 @@
+"""`--levels boxoban:PATH`: training and evaluation on real levels, each on its split."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownData, UnknownOption
+from agentgym_flow.replay import verify_log
+from agentgym_flow.training import recipe
+from agentgym_flow.training.config import RunConfig
+from agentgym_flow.training.config_file import parse_configs
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+SMALL = {
+    "env_kwargs": '{"size": 7, "min_pushes": 3, "max_steps": 12}',
+    "warm_start_levels": 4,
+    "warm_start_updates": 5,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 4,
+    "max_steps": 4,
+    "num_generations": 4,
+    "per_device_train_batch_size": 4,
+    "eval_episodes": 4,
+    "validations": 1,
+    "validation_episodes": 4,
+}
+SAMPLE = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "nowhere")) / "boxoban" / "unfiltered-valid.txt"
+
+
+def boxoban(file: Path, widths: range) -> Path:
+    """Write a Boxoban file of corridors, one for every width."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    corridors = ("#" + "@" + " " * width + "$" + ".#" for width in widths)
+    levels = (f"; {i}\n{'#' * len(row)}\n{row}\n{'#' * len(row)}\n" for i, row in enumerate(corridors))
+    file.write_text("\n".join(levels))
+    return file
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    """A folder as Boxoban's collections are: a sub-folder for every split."""
+    for number, split in enumerate(("train", "valid", "test")):
+        boxoban(tmp_path / "collection" / split / "000.txt", range(5 * number, 5 * number + 5))
+    return tmp_path / "collection"
+
+
+def arguments(folder: Path, **settings: Any) -> list[str]:
+    return [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
+
+
+def keys(levels: Path, split: str) -> set[str]:
+    env = make_text_env(SOKOBAN, data=levels, split=split)
+    found = set()
+    for task in range(env.num_tasks):
+        env.reset(seed=0, options={"task": task})
+        found.add(env.task_key)
+    return found
+
+
+def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path, tmp_path: Path) -> None:
+    screen = io.StringIO()
+    line = arguments(tmp_path / "run", levels=f"boxoban:{collection}")
+    results = recipe.train(parse_configs(line), Console(file=screen))
+    assert results.group.task_key in keys(collection, "train")
+    played = {episode.task_key for part in results.after.parts for episode in part.episodes}
+    assert len(played) == 4
+    assert played <= keys(collection, "test")
+    assert not keys(collection, "test") & keys(collection, "train")
+    assert not results.problems
+    assert "no splits" not in screen.getvalue()
+    # The settings say where the levels were, the logs do not.
+    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert saved["levels"] == f"boxoban:{collection}"
+    again = parse_configs(["--config", str(tmp_path / "run" / "config.yaml")])[0]
+    assert again.env_settings == parse_configs(line)[0].env_settings
+    log = tmp_path / "run" / "evaluations" / "before_greedy.jsonl.gz"
+    assert {tuple(logged.data) for logged in read_log(log)} == {("collection",)}
+    assert verify_log(log, {"collection": collection}).ok
+
+
+def test_the_command_takes_levels_and_says_when_none_are_held_out(tmp_path: Path) -> None:
+    file = boxoban(tmp_path / "levels.txt", range(5))
+    result = CliRunner().invoke(app, ["train", "grpo", *arguments(tmp_path / "run", levels=f"boxoban:{file}")])
+    assert result.exit_code == 0, result.output
+    assert "These tasks have no splits: evaluation plays tasks of training." in result.stdout
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
+def test_real_levels_can_be_trained_on(tmp_path: Path) -> None:
+    results = recipe.train(
+        parse_configs(arguments(tmp_path / "run", levels=f"boxoban:{SAMPLE}")), Console(file=io.StringIO())
+    )
+    assert results.group.task_key in keys(SAMPLE, "train")
+    assert results.after.sampled.episodes[0].observation.count("X") == 4
+    assert not results.problems
+
+
+def test_generated_levels_are_the_default() -> None:
+    run = RunConfig(env_kwargs={"size": 6})
+    assert run.levels == "generated"
+    assert run.env_settings == {"size": 6}
+    assert run.data is None
+    assert not run.make_env().data
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"levels": "boxobann:levels.txt"}, UnknownOption, "Known: generated, boxoban:PATH"),
+        ({"levels": "boxoban:"}, UnknownOption, "Did you mean 'boxoban:PATH'"),
+        ({"levels": "levels.txt"}, UnknownOption, "levels says where the levels of Sokoban come from"),
+        ({"levels": "boxoban:x", "env_id": "agentgym_flow/Other-v0"}, BadSetting, "levels are for agentgym_flow/Soko"),
+        ({"levels": "boxoban:x", "env_kwargs": {"data": "y"}}, BadSetting, "levels and data in env_kwargs"),
+    ],
+)
+def test_levels_that_say_nothing_are_refused(
+    settings: dict[str, Any], error: type[AgentGymFlowError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        RunConfig(**settings)
+
+
+def test_levels_that_are_not_there_are_refused_before_any_work(collection: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownData, match="It is no path either"):
+        RunConfig(levels=f"boxoban:{tmp_path / 'nowhere'}").make_env()
+    (collection / "test" / "000.txt").unlink()
+    (collection / "test").rmdir()
+    result = CliRunner().invoke(app, ["train", "grpo", *arguments(tmp_path / "run", levels=f"boxoban:{collection}")])
+    assert result.exit_code == 2
+    assert "the data has no 'test' folder" in result.stderr
+    assert not (tmp_path / "run" / "warm_start").exists()
