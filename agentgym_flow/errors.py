@@ -122,5 +122,9 @@ class TrainingFailed(AgentGymFlowError, RuntimeError):
     """Training cannot go on; the message names the setting to change and where the state was saved."""
 
 
+class OtherProcessFailed(AgentGymFlowError, RuntimeError):
+    """Another process of the run failed, so this one stops too; the message has the other's error."""
+
+
 class ResetNeeded(AgentGymFlowError, gymnasium_error.ResetNeeded):
     """`step` was called before `reset` or after the episode had ended."""

@@ -57,6 +57,7 @@ def train(
     settings += [] if env is None else [f"--env_id={environments.full_id(env)}"]
     from agentgym_flow.training import recipe
     from agentgym_flow.training.config_file import parse_configs
+    from agentgym_flow.training.processes import leave
     from agentgym_flow.training.run import quiet
 
     quiet()
@@ -64,6 +65,5 @@ def train(
         results = recipe.train(parse_configs(settings), stdout())
     except KeyboardInterrupt:
         stdout().print(recipe.INTERRUPTED)
-        raise typer.Exit(130) from None
-    if results.problems:
-        raise typer.Exit(1)
+        raise typer.Exit(leave(130)) from None
+    raise typer.Exit(leave(1 if results.problems else 0))

@@ -24,12 +24,13 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
 
     Attributes:
         pressed: whether it was.
+        together: whether all processes have stopped for it, at the same step.
     """
 
     def __init__(self, trainer: AgentTrainer, tell: Callable[[str], None]) -> None:
         self._trainer = trainer
         self._tell = tell
-        self.pressed = False
+        self.pressed = self.together = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -59,4 +60,4 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
         accelerator = self._trainer.accelerator
         anywhere = accelerator.reduce(torch.tensor(float(self.pressed), device=accelerator.device), reduction="sum")
         if anywhere > 0:
-            self.pressed = control.should_save = control.should_training_stop = True
+            self.pressed = self.together = control.should_save = control.should_training_stop = True

@@ -8,23 +8,27 @@
         results = recipe.finish()
 
 What differs between algorithms is in the settings: which credit function gives the advantages, and its constants.
+
+Started in several processes, all of them collect and learn. The main process alone clones, evaluates, verifies, and
+writes the folder; the others wait for it at each step.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentgym_flow.errors import AgentGymFlowError, BadSetting
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, OtherProcessFailed
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import checkpoints, progress_of
@@ -33,10 +37,13 @@ from agentgym_flow.training.config_file import check_config, parse_configs, writ
 from agentgym_flow.training.examine import Examination, Examiner, problems
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.processes import Together, leave
 from agentgym_flow.training.results import Results, most_telling, write_results
 from agentgym_flow.training.run import CONFIG, RunFolder, last_run, load_model, quiet, save_model
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
+
+T = TypeVar("T")
 
 
 class Recipe:
@@ -46,37 +53,47 @@ class Recipe:
         configs: the settings.
         folder: where everything goes.
         console: where progress is shown.
+        together: the processes of the run.
 
     Raises:
         AgentGymFlowError: a setting cannot work; everything is checked here, before any work.
     """
 
-    def __init__(self, configs: Configs, folder: RunFolder, console: Console) -> None:
+    def __init__(self, configs: Configs, folder: RunFolder, console: Console, together: Together) -> None:
         self.run, self.warm, self.agent = run, _, agent = configs
         self.folder = folder
         self.console = console
+        self.together = together
         self.profile = profile_for(run.env_id, run.profile)
         self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
         if run.lora:
             self.model = with_lora(self.model, rank=run.lora_rank, alpha=run.lora_alpha, seed=agent.seed)
         self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations)
+        if not self.examiner.held_out:
+            console.print("These tasks have no splits: evaluation plays tasks of training.", style="yellow")
         self.trainer = AgentTrainer(self.model, agent, self.tokenizer, self.profile, run.make_env)
         self.cloned: WarmStart | None = None
         self.examinations: dict[str, Examination] = {}
         saved = checkpoints(folder.path)
         self._checkpoint = saved[-1] if saved else None  # only where a killed run is resumed
-        self.metrics = MetricsFile(folder.metrics, progress_of(saved[-1]).step if saved else 0)
+        goes_on_from = progress_of(saved[-1]).step if saved else 0
+        self.metrics = MetricsFile(folder.metrics, goes_on_from if together.is_main else None)
         self._started = time.perf_counter()
 
     def clone(self) -> None:
         """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do."""
         if not self.warm.warm_start_levels:
             return
-        self.cloned = restore_warm_start(self.folder.warm_start, self.model)
-        if self.cloned is not None:
-            return
+        self.cloned = self.together.alone(self._clone)
+        if not self.together.is_main:
+            restore_warm_start(self.folder.warm_start, self.model)
+
+    def _clone(self) -> WarmStart:
+        done = restore_warm_start(self.folder.warm_start, self.model)
+        if done is not None:
+            return done
         with self.console.status("Cloning demonstrations"):
-            self.cloned = warm_start(
+            done = warm_start(
                 self.model,
                 self.tokenizer,
                 self.profile,
@@ -89,14 +106,14 @@ class Recipe:
                 validate=partial(self.examiner.validate, self.warm.warm_start_validation_episodes),
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
-        record_warm_start(self.folder.warm_start, self.cloned)
-        cloned = self.cloned
-        self.console.print(f"Cloned {cloned.turns} turns of {cloned.episodes} episodes: loss {cloned.losses[-1]:.2f}")
+        record_warm_start(self.folder.warm_start, done)
+        self.console.print(f"Cloned {done.turns} turns of {done.episodes} episodes: loss {done.losses[-1]:.2f}")
+        return done
 
     def examine(self, moment: str) -> None:
         """Play the held-out test tasks, sampled and greedy; `moment` is `before` or `after`."""
         with self.console.status(f"Evaluating {moment} training"):
-            found = self.examinations[moment] = self.examiner.examine(moment)
+            found = self.examinations[moment] = self._play(partial(self.examiner.examine, moment))
         sampled, greedy = found.sampled.success, found.greedy.success
         self.console.print(f"{moment.title()} training: success {sampled:.1%} sampled, {greedy:.1%} greedy")
 
@@ -105,13 +122,12 @@ class Recipe:
 
         Ctrl-C keeps what has been learnt and passes through. A resumed run goes on from its last checkpoint.
         """
-        for stale in self.folder.evaluations.glob("after_*"):  # of the killed run
-            stale.unlink()
+        self.together.alone(self._remove_stale_logs)
         progress = LiveProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
         if self.run.validations:
-            validate = partial(self.examiner.validate, self.run.validation_episodes)
+            validate = partial(self._play, partial(self.examiner.validate, self.run.validation_episodes))
             self.trainer.add_callback(Validation(self.trainer, validate, self.run.validations))
         stop = StopAfterBatch(self.trainer, self.console.print)
         self.trainer.add_callback(stop)
@@ -119,14 +135,17 @@ class Recipe:
             with stop.listening():
                 self.trainer.train(self._checkpoint)
         except KeyboardInterrupt:
-            save_model(self.folder.checkpoint, self.model, self.tokenizer)
+            self._keep_interrupted(stop.together)
             raise
         finally:
             progress.close()
-        save_model(self.folder.checkpoint, self.model, self.tokenizer)
+        self._keep()
 
     def finish(self) -> Results:
         """Step every logged episode again, write curve, report and summary, show them, and return the results."""
+        return self.together.alone(self._finish)
+
+    def _finish(self) -> Results:
         with self.console.status("Verifying all logs"):
             found = problems(self.examiner, list(self.examinations.values()))
         before, after = self.examinations["before"], self.examinations["after"]
@@ -135,6 +154,29 @@ class Recipe:
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", results)
         _show(self.folder, results, self.console)
         return results
+
+    def _play(self, work: Callable[[], T]) -> T:
+        """Let the main process play with the model as it is now; under ZeRO-3 it gets the parts of all processes."""
+        with self.trainer.frozen_model():
+            return self.together.alone(work)
+
+    def _remove_stale_logs(self) -> None:
+        for stale in self.folder.evaluations.glob("after_*"):  # of the killed run
+            stale.unlink()
+
+    def _keep(self) -> None:
+        """Save what was learnt; all processes must be here."""
+        weights = None
+        if is_deepspeed_zero3_enabled():
+            weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped)
+        self.together.alone(partial(save_model, self.folder.checkpoint, self.model, self.tokenizer, weights))
+
+    def _keep_interrupted(self, all_here: bool) -> None:
+        """Save what was learnt until Ctrl-C; after a second one the processes are anywhere, and none can wait."""
+        if all_here:
+            self._keep()
+        elif self.together.is_main and not is_deepspeed_zero3_enabled():
+            save_model(self.folder.checkpoint, self.model, self.tokenizer)
 
 
 @contextmanager
@@ -145,22 +187,26 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
     `OSError` when the folder cannot be made.
     """
     run, _, agent = configs
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise BadSetting("a recipe runs in one process; start a script with AgentTrainer in several (docs: training)")
+    together = Together()
+    console.quiet = console.quiet or not together.is_main
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    if run.resume is None:
-        folder = RunFolder(agent.output_dir)
-    else:
-        path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
-        check_config(path / CONFIG, configs)
-        folder = RunFolder(path, resume=True)
+    folder = together.alone(partial(_open_folder, configs))
     agent.output_dir = str(folder.path)
     console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
     with folder.guard():
-        settings = write_config(folder.config, configs)
+        settings = together.alone(partial(write_config, folder.config, configs))
         console.print(", ".join(f"{name}={value}" for name, value in settings.items()), style="dim", markup=False)
-        yield Recipe(configs, folder, console)
+        yield Recipe(configs, folder, console, together)
+
+
+def _open_folder(configs: Configs) -> RunFolder:
+    run, _, agent = configs
+    if run.resume is None:
+        return RunFolder(agent.output_dir)
+    path = last_run(agent.output_dir) if run.resume == LAST_RUN else Path(run.resume)
+    check_config(path / CONFIG, configs)
+    return RunFolder(path, resume=True)
 
 
 def train(configs: Configs, console: Console) -> Results:
@@ -196,11 +242,12 @@ def command(
         results = run(configs, console)
     except KeyboardInterrupt:
         console.print(INTERRUPTED)
-        return 130
+        return leave(130)
     except (AgentGymFlowError, OSError) as error:
+        console.quiet = isinstance(error, OtherProcessFailed)  # it has said so itself
         console.print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False, soft_wrap=True)
-        return 1
-    return 1 if results.problems else 0
+        return leave(1)
+    return leave(1 if results.problems else 0)
 
 
 def _show(folder: RunFolder, results: Results, console: Console) -> None:

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, OtherProcessFailed
 from agentgym_flow.files import whole
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.lora import is_adapter, load_adapter
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CONFIG = "config.yaml"
@@ -25,6 +26,9 @@ CONFIG = "config.yaml"
 
 SUMMARY = "summary.json"
 """The file of a run folder that says what became of the run."""
+
+RUNNING = "running"
+"""The status of a run that goes on, or was killed."""
 
 TINY = "tiny"
 """The name of the model that is built from nothing."""
@@ -61,7 +65,7 @@ class RunFolder:
         self.evaluations = path / "evaluations"
         self.checkpoint = path / "checkpoint"
         self.warm_start = path / "warm_start"
-        self.summarise("running")
+        self.summarise(RUNNING)
 
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
         """Write `summary.json`: the status and the results so far."""
@@ -82,24 +86,37 @@ class RunFolder:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Write into the summary that the run was interrupted or failed, when it was; the error passes through."""
+        """Write into the summary that the run was interrupted or failed, when it was; the error passes through.
+
+        Of several processes the first says why: when one fails, the others fail for want of it.
+        """
         try:
             yield
+        except OtherProcessFailed:
+            raise
         except KeyboardInterrupt:
-            self.summarise("interrupted")
+            self._end("interrupted")
             raise
         except BaseException as error:
-            self.summarise("failed", {"error": f"{type(error).__name__}: {error}"})
+            self._end("failed", {"error": f"{type(error).__name__}: {error}"})
             raise
+
+    def _end(self, status: str, results: Mapping[str, Any] | None = None) -> None:
+        if _status(self.path) == RUNNING:
+            self.summarise(status, results)
 
 
 def _check_unfinished(path: Path) -> None:
     try:
-        status = json.loads((path / SUMMARY).read_text("utf-8"))["status"]
+        status = _status(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadSetting(f"resume: there is no run in {path} ({error})") from error
     if status == "finished":
         raise BadSetting(f"resume: the run in {path} is finished: leave resume out for a new run")
+
+
+def _status(path: Path) -> str:
+    return str(json.loads((path / SUMMARY).read_text("utf-8"))["status"])
 
 
 def last_run(wanted: str | Path) -> Path:
@@ -124,11 +141,19 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
 
 
-def save_model(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Write a plain Hugging Face folder; an older one of that name is replaced when the new one is complete."""
+def save_model(
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write a plain Hugging Face folder; an older one of that name is replaced when the new one is complete.
+
+    `weights` are those of the model where it does not hold them itself (ZeRO-3).
+    """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
+    model.save_pretrained(partial, state_dict=weights)
     tokenizer.save_pretrained(partial)
     shutil.rmtree(folder, ignore_errors=True)
     partial.replace(folder)
@@ -159,13 +184,33 @@ def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTraine
             )
         tokenizer = word_tokenizer(vocabulary)
         return tiny_model(tokenizer, seed=seed), tokenizer
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from safetensors import SafetensorError
+    from transformers import AutoTokenizer
 
-    load = load_adapter if is_adapter(name) else AutoModelForCausalLM.from_pretrained
+    load = load_adapter if is_adapter(name) else _load_whole
     try:
         return load(name), AutoTokenizer.from_pretrained(name, padding_side="left")
-    except (OSError, ValueError) as error:
+    except BadSetting:
+        raise
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).partition("\n")[0]  # some list all the models there are
         raise BadSetting(
-            f"no causal language model can be loaded from {name!r}: give {TINY!r}, a folder saved by Hugging Face, or "
-            f"the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {error}"
+            f"no causal language model can be loaded from {name!r}: let model be {TINY!r}, a folder saved by Hugging "
+            f"Face, or the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {reason}"
         ) from error
+
+
+def _load_whole(name: str) -> PreTrainedModel:
+    """Load a model; raise `BadSetting` where Transformers would make up weights that are not there or do not fit."""
+    from transformers import AutoModelForCausalLM
+
+    model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, ignore_mismatched_sizes=True)
+    for weight, saved, wanted in sorted(found["mismatched_keys"]):
+        raise BadSetting(
+            f"model: {weight} in {name!r} is {tuple(saved)} and should be {tuple(wanted)} by its config.json: give a "
+            "folder whose weights and config.json belong together"
+        )
+    for weight in sorted(found["missing_keys"]):
+        raise BadSetting(f"model: {name!r} has no {weight}: give a folder with all weights of a causal language model")
+    whole_model: PreTrainedModel = model
+    return whole_model

@@ -134,14 +134,6 @@ def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path
         train(tmp_path / "elsewhere", resume="true")
 
 
-def test_a_recipe_is_for_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = parse_configs(arguments(tmp_path / "run"))
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(BadSetting, match="runs in one process"):
-        recipe.train(configs, Console(file=io.StringIO()))
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_last_run_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
     for name in ("run", "run-2", "run-10", "run-x", "running-11"):
         (tmp_path / name).mkdir()

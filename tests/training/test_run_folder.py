@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, OtherProcessFailed
 from agentgym_flow.prompts import Profile, TextProfile
 from agentgym_flow.training.run import RunFolder, load_model, save_model
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
@@ -29,19 +29,39 @@ def test_a_new_run_never_touches_an_older_one(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "file").path.name == "file-2"
 
 
-def test_the_summary_says_how_a_run_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "summary"),
+    [
+        (KeyboardInterrupt(), {"status": "interrupted"}),
+        (ValueError("why"), {"status": "failed", "error": "ValueError: why"}),
+        (OtherProcessFailed("that one has said why"), {"status": "running"}),
+    ],
+)
+def test_the_summary_says_how_a_run_ended(tmp_path: Path, error: BaseException, summary: dict[str, str]) -> None:
     folder = RunFolder(tmp_path / "run")
     assert status(folder) == {"status": "running"}
-    with pytest.raises(KeyboardInterrupt), folder.guard():
-        raise KeyboardInterrupt
-    assert status(folder) == {"status": "interrupted"}
-    with pytest.raises(ValueError, match="why"), folder.guard():
-        raise ValueError("why")
+    with pytest.raises(type(error)), folder.guard():
+        raise error
+    assert status(folder) == summary
+    assert not list(folder.path.glob("*.partial"))
+
+
+def test_the_first_of_several_processes_says_how_a_run_ended(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(ConnectionError), folder.guard():  # what fails for want of the other comes later
+        try:
+            with folder.guard():
+                raise ValueError("why")
+        except ValueError:
+            raise ConnectionError("the other is gone") from None
     assert status(folder) == {"status": "failed", "error": "ValueError: why"}
+
+
+def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
     with folder.guard():
         folder.summarise("finished", {"success": 1.0})
     assert status(folder) == {"status": "finished", "success": 1.0}
-    assert not list(folder.path.glob("*.partial"))
 
 
 def test_a_saved_model_is_a_plain_hugging_face_folder(tiny: tuple[Any, Any], tmp_path: Path, profile: Profile) -> None:
