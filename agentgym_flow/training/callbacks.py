@@ -24,14 +24,8 @@ SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
 _LINES = 10  # printed over a run where there is no terminal to animate
 
 
-def episodes_done(args: AgentConfig, step: int) -> int:
-    """Return how many episodes have been played, by all processes, when `step` optimizer steps are done."""
-    per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    return int(step * per_step // args.num_iterations)
-
-
 class MetricsFile(TrainerCallback):  # type: ignore[misc]
-    """Appends one JSON object to a file at every log: `step`, `episodes` and all metrics; NaN becomes null.
+    """Appends one JSON object to a file at every log: `step` and all metrics; NaN becomes null.
 
     The file grows while the run goes on, so it can be followed.
 
@@ -67,10 +61,7 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         """Write `logs`, unless they are the totals at the end of training."""
         if not state.is_world_process_zero or not logs or "train_runtime" in logs:
             return
-        record: dict[str, float | None] = {
-            "step": state.global_step,
-            "episodes": episodes_done(args, state.global_step),
-        }
+        record: dict[str, float | None] = {"step": state.global_step}
         for name, value in sorted(logs.items()):
             record[name] = value if value is not None and math.isfinite(value) else None
         self.records.append(record)
@@ -113,6 +104,8 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero or not logs or "success" not in logs:
             return
         metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in SHOWN if logs.get(name) is not None)
+        if logs.get("lost_episodes"):
+            metrics += f"  lost episodes {logs['lost_episodes']:.0f}"
         if self._console.is_terminal:
             self._progress.update(self._bar, completed=state.global_step, metrics=metrics)
         elif state.global_step * _LINES // state.max_steps > self._lines:

@@ -104,6 +104,11 @@ class Results:
         old, new = (self.before.greedy, self.after.greedy) if greedy else (self.before.sampled, self.after.sampled)
         return paired_difference(old.episodes, new.episodes)
 
+    @property
+    def lost_episodes(self) -> int:
+        """In how many episodes of training the environment raised."""
+        return int(self.records[-1].get("lost_episodes") or 0) if self.records else 0
+
     def summary(self) -> dict[str, str]:
         """Return the main figures by name, for a person to read."""
         lines = {}
@@ -122,6 +127,9 @@ class Results:
                 f"success {old.success:.1%} before, {new.success:.1%} after; "
                 f"boxes on target {old.boxes_on_target:.2f} before, {new.boxes_on_target:.2f} after"
             )
+        lost = self.lost_episodes
+        if lost:
+            lines["Lost episodes"] = f"the environment raised in {lost} episodes of training"
         played = sum(len(part.episodes) for moment in (self.before, self.after) for part in moment.parts)
         lines["Logs"] = f"{len(self.problems)} problems" if self.problems else f"all {played} episodes verified"
         lines["Time"] = f"{self.seconds / 60:.1f} minutes"
@@ -135,6 +143,7 @@ class Results:
             "after": self.after.as_dict(),
             "improvement": {"sampled": self.improvement()._asdict(), "greedy": self.improvement(greedy=True)._asdict()},
             "warm_start": None if cloned is None else asdict(cloned),
+            "lost_episodes": self.lost_episodes,
             "problems": list(self.problems),
             "seconds": self.seconds,
         }
