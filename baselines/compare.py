@@ -7,8 +7,8 @@ setting is the credit function and nothing else: one warm start per seed, the sa
 The settings (`--settings`; all of the file by default) are those in `configs/compare_sokoban.yaml`.
 
 Runs go to `--output`. The same command again runs only what is missing, so Ctrl-C loses the runs under way alone. Then
-the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task, and what is made
-from it, `sokoban.md` and pictures. `--remake FILE.jsonl` makes these again without training.
+the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task; made from it,
+`sokoban.md` and pictures. `--remake FILE.jsonl` makes these again without training.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
-from agentgym_flow.evaluation import Evaluation, bootstrap, evaluate, paired_difference, wilson
+from agentgym_flow.evaluation import Evaluation, bootstrap, bootstrap_of_runs, evaluate, paired_difference, wilson
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
@@ -65,6 +65,41 @@ class TestIntervals:
     def test_bootstrap_stays_within_the_values(values: list[float]) -> None:
         low, high = bootstrap(values)
         assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+
+    @staticmethod
+    def test_runs_that_differ_widen_the_interval_however_many_tasks_there_are() -> None:
+        alike = [[float(task % 2) for task in range(400)]] * 5
+        apart = [[float(task % 10 < tenths) for task in range(400)] for tenths in (1, 3, 5, 7, 9)]
+        narrow, wide = bootstrap_of_runs(alike), bootstrap_of_runs(apart)
+        assert narrow[1] - narrow[0] == pytest.approx(4 * 0.5 / math.sqrt(400), rel=0.1)
+        # The standard error of the mean of five runs with these success rates, and of no other number of them.
+        error = np.std([0.1, 0.3, 0.5, 0.7, 0.9], ddof=1) / math.sqrt(5)
+        assert wide[1] - wide[0] == pytest.approx(2 * 1.96 * error, rel=0.12)
+
+    @staticmethod
+    def test_the_truth_is_within_most_intervals_of_five_runs() -> None:
+        rng = np.random.default_rng(0)
+
+        def holds(spread: float) -> bool:
+            runs, tasks = rng.normal(0, spread, (5, 1)), rng.normal(0, 0.2, (1, 60))
+            low, high = bootstrap_of_runs(0.1 + runs + tasks + rng.normal(0, 0.5, (5, 60)))
+            return low <= 0.1 <= high
+
+        assert sum(holds(0.1) for _ in range(60)) >= 52
+        assert sum(holds(0.0) for _ in range(60)) >= 56
+
+    @staticmethod
+    def test_one_run_stands_for_itself() -> None:
+        values = [1.0] * 30 + [0.0] * 70
+        low, high = bootstrap_of_runs([values])
+        assert (low, high) == pytest.approx(bootstrap(values), abs=0.02)
+        assert bootstrap_of_runs([[0.25]]) == (0.25, 0.25)
+
+    @staticmethod
+    @pytest.mark.parametrize("values", [[], [[]], [0.5, 0.5]])
+    def test_runs_need_a_table(values: list[float]) -> None:
+        with pytest.raises(BadSetting, match="runs and tasks"):
+            bootstrap_of_runs(values)
 
 
 class TestSummary:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from agentgym_flow import __version__
-from agentgym_flow.errors import TrainingFailed
+from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.seeding import stable_hash
@@ -55,7 +55,10 @@ def finished(plan: Plan, cell: Cell, output: Path) -> Outcome | None:
         return None
     if found.get("status") != "finished":
         return None
-    check_same(summary.parent, found["made_with"], plan.made_with(cell))
+    try:
+        check_same(summary.parent, found["made_with"], plan.made_with(cell))
+    except BadSetting as error:
+        raise BadSetting(f"{error} (another --output keeps both)") from None
     return Outcome.of(found["outcome"])
 
 
@@ -77,6 +80,9 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     shutil.rmtree(place, ignore_errors=True)
     credit = cell.name if cell.name in CREDIT else plan.algos[0]  # a control has no use for one
     begun = time.process_time()
+    shown: Sequence[Row] = ()
+    if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
+        shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
     with opened(setting.configs(credit, cell.seed, place), Console(quiet=True, force_terminal=False)) as recipe:
         cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
         if cell.name == WARM_START:
@@ -85,7 +91,7 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
             _begin_with(recipe, cloned)
             learnt = _clone_for(recipe, _same_demonstrations(recipe), budget)
         elif cell.name == EVERYTHING:
-            learnt = _clone_for(recipe, _all_demonstrations(setting), budget)
+            learnt = _clone_for(recipe, shown, budget)
         else:
             learnt = _train(recipe, cloned)
         outcome = _outcome(recipe, cell, learnt, begun)

@@ -1,0 +1,462 @@
+"""The comparison of estimators: in miniature from end to end, and what it says of figures whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from agentgym_flow.envs.sokoban import tasks
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.training.recipe import Recipe
+from baselines import compare
+from baselines.comparison import workers
+from baselines.comparison.contrasts import contrast, dense_against_episodes, mean_curve, pairs
+from baselines.comparison.execute import finished
+from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
+from baselines.comparison.plan import CONTINUED, CONTROLS, EVERYTHING, WARM_START, Cell, Plan, read_settings
+from baselines.comparison.table import page
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+ALGOS = ("grpo", "rewardflow")
+MINIATURE = {
+    "common": {
+        "env_kwargs": {"size": 6, "min_pushes": 1},
+        "threads": 1,
+        "warm_start_levels": 30,
+        "warm_start_updates": 12,
+        "warm_start_batch": 32,
+        "warm_start_validations": 1,
+        "warm_start_validation_episodes": 4,
+        "eval_episodes": 10,
+        "validations": 2,
+        "validation_episodes": 6,
+    },
+    "settings": {
+        "small": {"about": "two attempts", "num_generations": 2, "tasks": 8, "batches": 2, "core_seconds": 1},
+        "large": {"about": "four attempts", "num_generations": 4, "tasks": 4, "batches": 2, "core_seconds": 1},
+    },
+}
+
+
+class Comparison(NamedTuple):
+    """A miniature: its settings file, where its runs are, and where its page is."""
+
+    config: Path
+    output: Path
+    results: Path
+
+    def arguments(self, *others: object) -> list[str]:
+        folders = ["--config", self.config, "--output", self.output, "--results", self.results]
+        return [str(word) for word in ("--algos", ",".join(ALGOS), "--seeds", 1, *folders, *others)]
+
+    def plan(self, seeds: int = 1) -> Plan:
+        return Plan(SOKOBAN, ALGOS, range(seeds), read_settings(SOKOBAN, self.config))
+
+
+def settings_file(folder: Path, **others: Any) -> Path:
+    path = folder / "miniature.yaml"
+    path.write_text(yaml.safe_dump({**MINIATURE, "common": {**MINIATURE["common"], **others}}, sort_keys=False))
+    return path
+
+
+@pytest.fixture(scope="module")
+def few_tasks() -> Iterator[None]:
+    """The expert shows all training tasks in one control: let there be few."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tasks._NUM_TASKS, "train", 60)
+        yield
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, few_tasks: None) -> Comparison:
+    """A miniature that ran to its end, in this process."""
+    folder = tmp_path_factory.mktemp("compare")
+    found = Comparison(settings_file(folder), folder / "runs", folder / "results")
+    assert compare.main(found.arguments()) == 0
+    return found
+
+
+@pytest.fixture
+def copied(done: Comparison, tmp_path: Path) -> Comparison:
+    """The same in folders of its own, which a test may spoil."""
+    shutil.copytree(done.output, tmp_path / "runs")
+    return Comparison(done.config, tmp_path / "runs", tmp_path / "results")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
+    """The cells that are run from now on."""
+    cells: list[Cell] = []
+    run = workers.run
+
+    def noted(plan: Plan, cell: Cell, *others: Any) -> Outcome:
+        cells.append(cell)
+        return run(plan, cell, *others)
+
+    monkeypatch.setattr(workers, "run", noted)
+    return cells
+
+
+def summary_of(comparison: Comparison, cell: Cell) -> Path:
+    return comparison.output / cell.folder / "summary.json"
+
+
+# ---------------------------------------------------------------- from end to end
+def test_every_cell_is_a_run_and_the_figures_are_those_of_its_log(done: Comparison) -> None:
+    plan, raw = done.plan(), read_raw(done.results / "sokoban.jsonl")
+    assert len(raw.outcomes) == len(list(plan.cells())) == 1 + 2 * 2 + 2 * 2
+    for cell in plan.cells():
+        outcome = finished(plan, cell, done.output)
+        assert outcome in raw.outcomes
+        for marks, name in ((outcome.sampled, "sampled"), (outcome.greedy, "greedy")):
+            log = read_log(done.output / cell.folder / "evaluations" / f"after_{name}.jsonl.gz")
+            assert marks == "".join("1" if line.success else "0" for line in log)
+        assert len(outcome.sampled) == 10
+        assert 0 < outcome.learning_seconds < outcome.core_seconds
+
+
+def test_algorithms_begin_alike_play_as_much_and_learn_otherwise(done: Comparison) -> None:
+    plan = done.plan()
+    first, metrics, weights = [], [], set()
+    for cell in plan.training():
+        folder = done.output / cell.folder
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        metrics.append(lines)
+        first.append((folder / "warm_start" / "model.safetensors").read_bytes())
+        weights.add((folder / "checkpoint" / "model.safetensors").read_bytes())
+        outcome = finished(plan, cell, done.output)
+        assert [point.episodes for point in outcome.curve] == [16, 32]
+        assert outcome.curve[-1].env_steps == sum(line["turns"] for line in lines)
+        assert outcome.curve[-1].valid_success == lines[-1]["valid_success"]
+    (warm,) = plan.warm_starts()  # the two settings share it
+    assert set(first) == {(done.output / warm.folder / "warm_start" / "model.safetensors").read_bytes()}
+    assert metrics[0][0]["success"] == metrics[1][0]["success"]
+    assert len(weights) == 4
+
+
+def test_controls_clone_for_as_long_as_training_took(done: Comparison) -> None:
+    plan = done.plan()
+    outcomes = {cell: finished(plan, cell, done.output) for cell in plan.cells()}
+    (warm,) = plan.warm_starts()
+    budgets = {}
+    for control in plan.controls():
+        budgets[control] = compare.budget(plan, control, outcomes)
+        trained = [
+            o.learning_seconds for cell, o in outcomes.items() if o.name in ALGOS and cell.group == control.group
+        ]
+        begun = outcomes[warm].learning_seconds if control.name == EVERYTHING else 0
+        assert budgets[control] == pytest.approx(np.median(trained) + begun)
+        assert outcomes[control].updates >= 1
+    assert all(compare.budget(plan, cell, outcomes) == 0 for cell in plan.training())
+    kept = {(done.output / cell.folder / "warm_start").exists() for cell in plan.controls() if cell.name == CONTINUED}
+    assert kept == {True}  # these go on from it
+
+
+def test_the_page_is_made_from_the_raw_figures_alone(done: Comparison, tmp_path: Path) -> None:
+    for path in done.results.glob("*.jsonl"):
+        shutil.copy(path, tmp_path)
+    assert compare.main(["--remake", str(tmp_path / "sokoban.jsonl")]) == 0
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_bytes() for path in done.results.iterdir()}
+    assert set(made) == {"sokoban.jsonl", "sokoban.md", "sokoban_small.png", "sokoban_large.png"}
+    text = made["sokoban.md"].decode()
+    assert "python -m baselines.compare --env agentgym_flow/Sokoban-v0 --algos grpo,rewardflow --seeds 1" in text
+    assert "Fewer than 3 runs: no order is claimed." in text
+    for name in (*ALGOS, *(f"*{control}*" for control in CONTROLS)):
+        assert text.count(f"\n| {name} | 1 |") == 2, name
+
+
+def test_a_finished_comparison_is_not_run_again(done: Comparison, started: list[Cell]) -> None:
+    before = (done.results / "sokoban.jsonl").read_bytes()
+    assert compare.main(done.arguments()) == 0
+    assert started == []
+    assert (done.results / "sokoban.jsonl").read_bytes() == before
+
+
+def test_only_what_is_missing_is_run_and_comes_out_the_same(copied: Comparison, started: list[Cell]) -> None:
+    plan = copied.plan()
+    lost, broken = plan.training()[1], plan.training()[2]
+    expected = {cell: finished(plan, cell, copied.output) for cell in (lost, broken)}
+    shutil.rmtree(copied.output / lost.folder)
+    summary_of(copied, broken).write_text('{"status": "running"}')  # what a killed run leaves
+    assert compare.main(copied.arguments()) == 0
+    assert started == [lost, broken]
+    for cell, before in expected.items():
+        again = finished(plan, cell, copied.output)
+        assert (again.sampled, again.greedy, again.curve) == (before.sampled, before.greedy, before.curve)
+
+
+def test_ctrl_c_keeps_what_is_finished(
+    copied: Comparison, started: list[Cell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = copied.plan()
+    for cell in plan.training()[2:]:
+        shutil.rmtree(copied.output / cell.folder)
+    learn, calls = Recipe.learn, iter([False, True])
+
+    def pressed(recipe: Recipe) -> None:
+        if next(calls):
+            raise KeyboardInterrupt
+        learn(recipe)
+
+    monkeypatch.setattr(Recipe, "learn", pressed)
+    assert compare.main(copied.arguments()) == 130
+    assert "goes on with what is missing" in capsys.readouterr().out
+    assert not copied.results.exists()
+    monkeypatch.setattr(Recipe, "learn", learn)
+    assert compare.main(copied.arguments()) == 0
+    assert started == [plan.training()[2], plan.training()[3], plan.training()[3]]
+
+
+def test_runs_made_with_other_settings_are_refused(
+    copied: Comparison, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = copied._replace(config=settings_file(tmp_path, learning_rate=0.001))
+    assert compare.main(changed.arguments()) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "learning_rate=0.0005" in said
+    assert "small/grpo-seed0" in said
+    assert "another --output" in said
+
+
+def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tasks._NUM_TASKS, "train", 10_000)  # as in the processes
+    config = settings_file(tmp_path, eval_episodes=6)
+    found = []
+    for processes in (1, 2):
+        here = Comparison(config, tmp_path / f"runs{processes}", tmp_path)
+        plan = here.plan(seeds=2)
+        with workers.runner(processes) as run:
+            for phase in (plan.warm_starts(), plan.training()[:3]):
+                outcomes = {(o.name, o.seed): o for o in run([(plan, cell, here.output, 0.0) for cell in phase])}
+        found.append({key: (o.sampled, o.greedy, o.curve, o.updates) for key, o in outcomes.items()})
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
+
+
+def test_an_error_in_another_process_is_the_error(tmp_path: Path) -> None:
+    plan = Plan(SOKOBAN, ALGOS, [0], read_settings(SOKOBAN, settings_file(tmp_path)))
+    cell = plan.training()[0]  # its warm start is missing
+    with workers.runner(2) as run, pytest.raises(FileNotFoundError, match="warm_start"):
+        list(run([(plan, cell, tmp_path / "runs", 0.0)]))
+
+
+# ---------------------------------------------------------------- before anything runs
+def test_a_dry_run_counts_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--seeds", "5", "--output", str(tmp_path / "runs"), "--dry-run"]
+    assert compare.main(arguments) == 0
+    said = capsys.readouterr().out
+    settings = read_settings(SOKOBAN)
+    for setting in settings:
+        assert setting.name in said
+        assert f"{setting.episodes:,}" in said
+    assert "Nothing was run" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_knows_what_is_finished(done: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(done.arguments("--dry-run")) == 0
+    assert "About 0.0 core-hours to go" in capsys.readouterr().out
+
+
+def test_the_settings_of_the_issue_are_there() -> None:
+    settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
+    assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40"]
+    assert settings["groups4"].num_generations == 4
+    assert settings["groups8"].num_generations == 8
+    assert settings["boxes2"].lasting["env_kwargs"] == {"size": 7, "boxes": 2, "min_pushes": 3}
+    assert settings["horizon40"].lasting["env_kwargs"]["max_steps"] >= 40
+    for setting in settings.values():
+        assert setting.lasting["eval_episodes"] == 500
+        assert setting.batches % setting.lasting["validations"] == 0  # validation at the end of batches
+    same_tasks = [settings[name] for name in ("default", "groups4", "groups8")]
+    assert len({setting.warm_start for setting in same_tasks}) == 1
+    assert len({setting.episodes for setting in same_tasks}) == 1
+    assert len({setting.warm_start for setting in settings.values()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--algos", "grpo,rlo"], "Did you mean 'rloo'"),
+        (["--algos", "grpo,grpo"], "once each"),
+        (["--settings", "group4"], "Did you mean 'groups4'"),
+        (["--seeds", "0"], "--seeds"),
+        (["--jobs", "0"], "--jobs"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--env", "agentgym_flow/Nowhere-v0"], "no settings file"),
+        (["--remake", "nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert compare.main(words) == 1
+    assert message in " ".join(capsys.readouterr().out.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"about": None}, "lacks about"),
+        ({"tasks": 0}, "tasks of setting"),
+        ({"tasks": 3}, "cannot be cut into"),
+        ({"no_such_setting": 1}, "no_such_setting"),
+        ({"warm_start_levels": 0}, "no warm start"),
+    ],
+)
+def test_a_wrong_settings_file_is_refused_at_once(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    small = {**MINIATURE["settings"]["small"], **change}
+    if small["about"] is None:
+        del small["about"]
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump({**MINIATURE, "settings": {"small": small}}))
+    with pytest.raises(BadSetting, match=message):
+        read_settings(SOKOBAN, path)
+
+
+def test_raw_figures_of_something_else_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    for text in ("", "no json\n", '{"schema": "other"}\n', '{"schema": "agentgym_flow.comparison/1"}\n{"seed": 1}\n'):
+        path.write_text(text)
+        with pytest.raises(BadData):
+            read_raw(path)
+
+
+# ---------------------------------------------------------------- figures whose truth is known
+def outcome(group: str, name: str, seed: int, marks: Sequence[bool], tasks: str = "same", steps: int = 100) -> Outcome:
+    curve = [Point(0, 0, 0.2)] if name == WARM_START else [Point(steps, 10, 0.4), Point(3 * steps, 20, 0.6)]
+    text = "".join("1" if mark else "0" for mark in marks)
+    versions = {"agentgym_flow": "1"}
+    return Outcome(group, name, seed, text, text, tasks, 10.0, 8.0, 4, curve, versions, "2026-01-02")
+
+
+def made_up(rates: Mapping[str, float], seeds: int = 5, count: int = 400, spread: float = 0.02) -> Raw:
+    """Runs that succeed with the given rates on tasks of equal difficulty; seeds differ by `spread`."""
+    rng = np.random.default_rng(1)
+    outcomes = []
+    for name, rate in rates.items():
+        group = "warm" if name == WARM_START else "only"
+        for seed in range(seeds):
+            outcomes.append(outcome(group, name, seed, rng.random(count) < rate + rng.normal(0, spread)))
+    shape = {"about": "made up", "num_generations": 4, "tasks": 5, "batches": 1, "warm_start": "warm"}
+    algos = [name for name in rates if name not in CONTROLS]
+    header = {"command": "none", "env_id": SOKOBAN, "algos": algos, "settings": {"only": shape}}
+    shape["settings"] = {"env_kwargs": {"size": 6}}
+    return Raw(header, outcomes)
+
+
+CONTROL_RATES = {WARM_START: 0.3, CONTINUED: 0.55, EVERYTHING: 0.9}
+
+
+def test_an_order_that_is_there_is_found_and_said() -> None:
+    raw = made_up({"grpo": 0.5, "rloo": 0.51, "gigpo": 0.7, "rewardflow": 0.71, **CONTROL_RATES})
+    found = {(pair.first, pair.second): pair for pair in pairs(raw, "only")}
+    assert len(found) == 6
+    assert {key for key, pair in found.items() if pair.order} == {
+        (dense, other) for dense in ("gigpo", "rewardflow") for other in ("grpo", "rloo")
+    }
+    pair = found["gigpo", "grpo"]
+    assert pair.order == 1
+    assert pair.low < 0.2 < pair.high
+    assert pair.mean == pytest.approx(0.2, abs=0.05)
+    dense = dense_against_episodes(raw, "only")
+    assert dense is not None
+    assert dense.order == 1
+    text = page(raw, "stem")
+    assert "credit for episodes (grpo, rloo) pays in only (" in text
+    assert "only: gigpo is ahead of grpo" in text
+    assert "4 of 6 comparisons between two algorithms have an interval that excludes 0" in text
+    against = {
+        line.split(",")[0].removeprefix("- "): line for line in text.splitlines() if line.startswith("- Against")
+    }
+    assert "ahead: gigpo" in against["Against grpo"]
+    assert "inconclusive: rloo" in against["Against grpo"]
+    assert against["Against warm start"].count("ahead") == 1
+    assert "behind: grpo" in against[f"Against {EVERYTHING}"]
+    assert "rewardflow (" in against[f"Against {CONTINUED}"].split("inconclusive")[0]
+
+
+def test_order_is_told_in_the_direction_it_has() -> None:
+    raw = made_up({"grpo": 0.7, "rewardflow": 0.5})
+    (pair,) = pairs(raw, "only")
+    assert (pair.first, pair.second, pair.order) == ("rewardflow", "grpo", -1)
+    text = page(raw, "stem")
+    assert "grpo is ahead of rewardflow" in text
+    assert "costs in only" in text
+    assert "pays in" not in text
+
+
+def test_equal_algorithms_are_inconclusive() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.5}, spread=0.05)
+    assert not any(pair.order for pair in pairs(raw, "only"))
+    text = page(raw, "stem")
+    assert "Inconclusive: none of 1 comparisons" in text
+    assert "is inconclusive in only" in text
+    for claim in ("ahead", "behind", "pays in", "costs in"):
+        assert claim not in text.split("## What the figures say")[1]
+
+
+def test_seeds_that_disagree_make_a_difference_inconclusive() -> None:
+    """Thousands of tasks do not make up for runs that come out now so, now otherwise."""
+    ahead, behind = [True] * 3 + [False] * 2, [False] * 3 + [True] * 2
+    runs = {
+        s: outcome("only", "a", s, [True] * 900 + [False] * 100 if up else [False] * 1000) for s, up in enumerate(ahead)
+    }
+    others = {
+        s: outcome("only", "b", s, [True] * 900 + [False] * 100 if up else [False] * 1000)
+        for s, up in enumerate(behind)
+    }
+    found = contrast("a", [runs], "b", [others])
+    assert found is not None
+    assert found.mean == pytest.approx(0.18)
+    assert found.order == 0
+
+
+def test_pairing_shows_what_two_intervals_would_hide() -> None:
+    hard = np.arange(300) % 2 == 0
+    runs = {s: outcome("only", "a", s, hard | (np.arange(300) % 30 == 1)) for s in range(4)}
+    others = {s: outcome("only", "b", s, hard) for s in range(4)}
+    found = contrast("a", [runs], "b", [others])
+    assert found is not None
+    assert found.order == 1
+    assert found.mean == pytest.approx(10 / 300)
+
+
+def test_two_runs_claim_nothing() -> None:
+    raw = made_up({"grpo": 0.1, "rewardflow": 0.9, **CONTROL_RATES}, seeds=2)
+    assert not any(pair.order for pair in pairs(raw, "only"))
+    text = page(raw, "stem")
+    assert "Fewer than 3 runs: no order is claimed." in text
+    assert "ahead" not in text.split("## What the figures say")[1]
+
+
+def test_only_seeds_of_both_are_compared_and_only_on_the_same_tasks() -> None:
+    runs = {s: outcome("only", "a", s, [True]) for s in (0, 1, 2)}
+    others = {s: outcome("only", "b", s, [False]) for s in (1, 2, 3)}
+    found = contrast("a", [runs], "b", [others])
+    assert found is not None
+    assert found.runs == 2
+    assert contrast("a", [runs], "b", [{7: others[3]}]) is None
+    strange = {s: outcome("only", "b", s, [False], tasks="other") for s in (0, 1, 2)}
+    with pytest.raises(BadData, match="same test tasks"):
+        contrast("a", [runs], "b", [strange])
+
+
+def test_a_mean_curve_begins_at_the_warm_start() -> None:
+    starts = {s: outcome("warm", WARM_START, s, [True]) for s in range(3)}
+    runs = {s: outcome("only", "grpo", s, [True], steps=100 * (s + 1)) for s in range(3)}
+    curve = mean_curve(runs, starts)
+    assert curve.env_steps == [0, 200, 600]
+    assert curve.success == pytest.approx([0.2, 0.4, 0.6])
+    assert curve.low == pytest.approx([0.2, 0.4, 0.6])
