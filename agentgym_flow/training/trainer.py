@@ -29,6 +29,7 @@ from agentgym_flow.rewards.penalty import penalise_invalid
 from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
+from agentgym_flow.training.callbacks import UpdateClock
 from agentgym_flow.training.checkpoints import (
     MADE_WITH,
     TASK_REPLAY,
@@ -128,7 +129,7 @@ class AgentTrainer(RowTrainer):
         self.replay: TaskReplay | None = None
         if args.replay_share or args.dynamic_sampling:
             self.replay = TaskReplay(env.num_tasks, args.replay_share, args.seed, args.outcome)
-        self._batch_done: float | None = None
+        self.making = 0.0  # seconds, for all batches so far
         self._playing = 0.0  # seconds, in this batch
         self._replayed = 0  # groups, in this batch
         optimizer = None
@@ -153,6 +154,7 @@ class AgentTrainer(RowTrainer):
             optimizers=(optimizer, None),
         )
         self.remove_callback(PrinterCallback)  # our callbacks show and keep the metrics
+        self.add_callback(UpdateClock(self))
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Return the schedule of the step sizes: linear to `final_lr_ratio`, or what `lr_scheduler_type` names."""
@@ -237,7 +239,7 @@ class AgentTrainer(RowTrainer):
         collected = self._collect(inputs)
         generating = self.policy.seconds - generating
         playing_done = time.perf_counter()
-        self.groups = without_lost(collected.batch)
+        self.groups = without_lost(collected.batch) or without_lost(collected.played)[: len(collected.batch)]
         if not self.groups:
             error = collected.played[0].episodes[0].meta[ERROR]
             raise TrainingFailed(
@@ -250,9 +252,7 @@ class AgentTrainer(RowTrainer):
         share = self._share(len(episodes))
         batch, counts = self._rows(episodes[share], [a for group in advantages for a in group][share])
         done = time.perf_counter()
-        if self._batch_done is not None:
-            self.record(time__update=started - self._batch_done)
-        self._batch_done = done
+        self.making += done - started
         self.record(
             time__env=self._playing - generating,
             time__generate=generating,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ def run_processes(root: Path) -> Callable[[Sequence[object]], None]:
     """Runs a command that may start processes of its own; fails with what it printed, or after `MINUTES`."""
 
     def run(command: Sequence[object]) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
         process = subprocess.Popen(
             [*map(str, command)],
             cwd=root,
@@ -43,12 +42,11 @@ def run_processes(root: Path) -> Callable[[Sequence[object]], None]:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
         try:
             said, _ = process.communicate(timeout=60 * MINUTES)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the session holds all that the command has started
+            process.terminate()  # a launcher ends those it has started; killed, it would leave them behind
             said, _ = process.communicate()
             pytest.fail(f"not done after {MINUTES} minutes: {said[-4000:]}")
         assert not process.returncode, said[-4000:]
@@ -66,6 +64,28 @@ def one_thread() -> None:
 def tiny() -> tuple[Any, Any]:
     """A fresh tiny model and its tokenizer."""
     return load_model("tiny", PROFILE, seed=0)
+
+
+@pytest.fixture
+def make_warm() -> Callable[[], tuple[Any, Any]]:
+    """Makes a model that mostly plays the four words, so that some episodes succeed; and its tokenizer."""
+
+    def make() -> tuple[Any, Any]:
+        model, tokenizer = load_model("tiny", PROFILE, seed=0)
+        with torch.no_grad():
+            actions = model.transformer.wte.weight[3:7]
+            direction = actions.mean(0) / actions.mean(0).norm()
+            actions += 3.0 * direction
+            model.transformer.ln_f.bias += 3.0 * direction
+        return model, tokenizer
+
+    return make
+
+
+@pytest.fixture
+def warm(make_warm: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """Such a model."""
+    return make_warm()
 
 
 def _make_env() -> TextEnv:

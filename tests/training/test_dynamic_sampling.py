@@ -35,18 +35,6 @@ def group(*successes: bool, task: int = 0) -> Group:
     return Group([episode(success, task=task) for success in successes])
 
 
-@pytest.fixture
-def warm(tiny: tuple[Any, Any]) -> tuple[Any, Any]:
-    """A model that mostly plays the four words, so that some episodes succeed."""
-    model, tokenizer = tiny
-    with torch.no_grad():
-        actions = model.transformer.wte.weight[3:7]
-        direction = actions.mean(0) / actions.mean(0).norm()
-        actions += 3.0 * direction
-        model.transformer.ln_f.bias += 3.0 * direction
-    return model, tokenizer
-
-
 # ---------------------------------------------------------------- the loop
 def player(mixed: Sequence[bool]) -> tuple[Callable[[int, int], list[Group]], list[tuple[int, int]]]:
     """A player whose groups, told apart by their task, have variance as `mixed` says; and what was asked of it."""

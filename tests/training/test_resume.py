@@ -16,10 +16,10 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training.callbacks import MetricsFile
 from agentgym_flow.training.checkpoints import checkpoints, progress_of
-from agentgym_flow.training.run import load_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
+Warm = Callable[[], tuple[Any, Any]]
 SAVING = {"save_strategy": "steps", "save_steps": 4, "max_steps": 12}
 
 
@@ -36,16 +36,6 @@ class KillAt(TrainerCallback):  # type: ignore[misc]
             raise Killed
 
 
-def warm(profile: Any) -> tuple[Any, Any]:
-    model, tokenizer = load_model("tiny", profile, seed=0)
-    with torch.no_grad():  # it mostly plays the four words, so that some episodes succeed
-        actions = model.transformer.wte.weight[3:7]
-        direction = actions.mean(0) / actions.mean(0).norm()
-        actions += 3.0 * direction
-        model.transformer.ln_f.bias += 3.0 * direction
-    return model, tokenizer
-
-
 def lines(path: Path) -> list[dict[str, Any]]:
     """The curve without what a clock measured."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
@@ -59,14 +49,14 @@ def actions(trainer: AgentTrainer) -> list[list[str]]:
 
 def run(
     make_trainer: Trainers,
-    profile: Any,
+    make_warm: Warm,
     folder: Path,
     kill_at: int | None = None,
     resume: bool = False,
     **settings: Any,
 ) -> AgentTrainer:
     torch.manual_seed(99 if resume else 1)  # nothing may depend on the state a process happens to start with
-    trainer = make_trainer(model=warm(profile), output_dir=str(folder), **{**SAVING, **settings})
+    trainer = make_trainer(model=make_warm(), output_dir=str(folder), **{**SAVING, **settings})
     checkpoint = checkpoints(folder)[-1] if resume else None
     at = None if checkpoint is None else progress_of(checkpoint).step
     trainer.add_callback(MetricsFile(folder / "metrics.jsonl", at))
@@ -93,36 +83,36 @@ def run(
     ],
 )
 def test_a_resumed_run_equals_one_that_never_stopped(
-    make_trainer: Trainers, profile: Any, tmp_path: Path, kill_at: int, settings: dict[str, Any]
+    make_trainer: Trainers, make_warm: Warm, tmp_path: Path, kill_at: int, settings: dict[str, Any]
 ) -> None:
-    whole = run(make_trainer, profile, tmp_path / "whole", **settings)
-    run(make_trainer, profile, tmp_path / "killed", kill_at, **settings)
-    again = run(make_trainer, profile, tmp_path / "killed", resume=True, **settings)
+    whole = run(make_trainer, make_warm, tmp_path / "whole", **settings)
+    run(make_trainer, make_warm, tmp_path / "killed", kill_at, **settings)
+    again = run(make_trainer, make_warm, tmp_path / "killed", resume=True, **settings)
     assert lines(tmp_path / "killed" / "metrics.jsonl") == lines(tmp_path / "whole" / "metrics.jsonl")
     assert all(torch.equal(a, b) for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True))
     assert actions(again) == actions(whole)
-    moved, start = whole.model.state_dict(), warm(profile)[0].state_dict()
+    moved, start = whole.model.state_dict(), make_warm()[0].state_dict()
     assert any(not torch.equal(moved[name], start[name]) for name in start)
 
 
 def test_the_order_of_tasks_goes_on_in_later_epochs(
-    make_trainer: Trainers, profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Trainers, make_warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.num_tasks", 8)  # 2 batches an epoch
-    whole = run(make_trainer, profile, tmp_path / "whole", max_steps=16)
+    whole = run(make_trainer, make_warm, tmp_path / "whole", max_steps=16)
     for killed, resume in ((9, False), (13, True)):  # at the start of an epoch, and within one
-        run(make_trainer, profile, tmp_path / "killed", killed, resume, max_steps=16)
-    again = run(make_trainer, profile, tmp_path / "killed", resume=True, max_steps=16)
+        run(make_trainer, make_warm, tmp_path / "killed", killed, resume, max_steps=16)
+    again = run(make_trainer, make_warm, tmp_path / "killed", resume=True, max_steps=16)
     assert whole.state.epoch == 4
     assert [g.episodes[0].task for g in again.groups] == [g.episodes[0].task for g in whole.groups]
     assert lines(tmp_path / "killed" / "metrics.jsonl") == lines(tmp_path / "whole" / "metrics.jsonl")
 
 
 def test_checkpoints_are_whole_and_the_last_ones_are_kept(
-    make_trainer: Trainers, profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Trainers, make_warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited = {"save_steps": 2, "save_total_limit": 2}
-    run(make_trainer, profile, tmp_path / "run", **limited)
+    run(make_trainer, make_warm, tmp_path / "run", **limited)
     # None at the last step: there is nothing left to resume.
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-8", "checkpoint-10"]
     assert not list((tmp_path / "run").rglob("*.partial"))
@@ -133,18 +123,18 @@ def test_checkpoints_are_whole_and_the_last_ones_are_kept(
 
     with monkeypatch.context() as patched:
         patched.setattr(AgentTrainer, "describe", no_room)
-        trainer = make_trainer(model=warm(profile), output_dir=str(tmp_path / "run"), **{**SAVING, **limited})
+        trainer = make_trainer(model=make_warm(), output_dir=str(tmp_path / "run"), **{**SAVING, **limited})
         with pytest.raises(OSError, match="disk full"):
             trainer.train(checkpoints(tmp_path / "run")[0])
     assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-8", "checkpoint-10"]
     assert trainer.args.output_dir == str(tmp_path / "run")
-    run(make_trainer, profile, tmp_path / "run", resume=True, **limited)  # a half-written one is in nobody's way
+    run(make_trainer, make_warm, tmp_path / "run", resume=True, **limited)  # a half-written one is in nobody's way
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_name(
-    make_trainer: Trainers, profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Trainers, make_warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(make_trainer, profile, tmp_path / "run", 5)
+    run(make_trainer, make_warm, tmp_path / "run", 5)
     [checkpoint] = checkpoints(tmp_path / "run")
     for name, settings in {
         "learning_rate": {"learning_rate": 2e-3},
@@ -155,7 +145,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(
     }.items():
         with pytest.raises(BadSetting, match=rf"made with {name}="):
             make_trainer(**{**SAVING, **settings}).train(checkpoint)
-    small, words = warm(profile)
+    small, words = make_warm()
     small.resize_token_embeddings(len(words) + 1)
     with pytest.raises(BadSetting, match=r"made with model='GPT2LMHeadModel, \d+ parameters"):
         make_trainer(model=(small, words), **SAVING).train(checkpoint)

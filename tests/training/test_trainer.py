@@ -21,18 +21,6 @@ Trainers = Callable[..., AgentTrainer]
 INPUTS = [{"prompt": "", "task": task} for task in (5, 2, 9, 5) for _ in range(4)]
 
 
-@pytest.fixture
-def warm(tiny: tuple[Any, Any]) -> tuple[Any, Any]:
-    """A model that mostly plays the four words, so that some episodes succeed."""
-    model, tokenizer = tiny
-    with torch.no_grad():
-        actions = model.transformer.wte.weight[3:7]
-        direction = actions.mean(0) / actions.mean(0).norm()
-        actions += 3.0 * direction
-        model.transformer.ln_f.bias += 3.0 * direction
-    return model, tokenizer
-
-
 def turns_of(trainer: AgentTrainer) -> list[Any]:
     return [turn for group in trainer.groups for episode in group for turn in episode.turns]
 
