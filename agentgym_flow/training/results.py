@@ -43,22 +43,38 @@ def learning_curves(records: Sequence[Record], before: Evaluation, after: Evalua
     return curves
 
 
+def cloning_curves(cloned: WarmStart) -> list[Curve]:
+    """Return validation success and loss against updates of cloning: whether imitation had more to give."""
+    updates, success = zip(*cloned.validation, strict=True)
+    steps = [float(step) for step in range(1, len(cloned.losses) + 1)]
+    return [
+        Curve("cloning, validation tasks", updates, success, x_label="cloning update"),
+        Curve("cloning", steps, cloned.losses, x_label="cloning update", y_label="loss (nats)"),
+    ]
+
+
 def draw_curves(path: Path, curves: Sequence[Curve], title: str) -> None:
-    """Write curves that share their axes as a PNG picture, intervals as bars."""
+    """Write curves as a PNG picture, one chart beside the other for each pair of axes, intervals as bars."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
+    charts: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
-        if curve.low is None or curve.high is None:
-            axes.plot(curve.x, curve.y, label=curve.name)
-        else:
-            below = [y - low for y, low in zip(curve.y, curve.low, strict=True)]
-            above = [high - y for y, high in zip(curve.y, curve.high, strict=True)]
-            axes.errorbar(curve.x, curve.y, yerr=[below, above], fmt="o", capsize=4, label=curve.name)
-    axes.set(xlabel=curves[0].x_label, ylabel=curves[0].y_label, title=title, ylim=(0, 1))
-    axes.grid(alpha=0.3)
-    axes.legend()
+        charts.setdefault((curve.x_label, curve.y_label), []).append(curve)
+    figure = Figure(figsize=(7 * len(charts), 4), layout="constrained")
+    figure.suptitle(title)
+    for axes, (labels, drawn) in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts.items(), strict=True):
+        for curve in drawn:
+            if curve.low is None or curve.high is None:
+                axes.plot(curve.x, curve.y, marker="." if len(curve.x) < 20 else None, label=curve.name)
+            else:
+                below = [y - low for y, low in zip(curve.y, curve.low, strict=True)]
+                above = [high - y for y, high in zip(curve.y, curve.high, strict=True)]
+                axes.errorbar(curve.x, curve.y, yerr=[below, above], fmt="o", capsize=4, label=curve.name)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        if labels[1] == "success":
+            axes.set_ylim(0, 1)
+        axes.grid(alpha=0.3)
+        axes.legend()
     with whole(path) as partial:
         figure.savefig(partial, format="png", dpi=120)
 
@@ -152,16 +168,13 @@ class Results:
 def write_results(folder: RunFolder, title: str, results: Results) -> None:
     """Write the learning curve, the report and the final summary into the run folder."""
     curves = learning_curves(results.records, results.before.sampled.evaluation, results.after.sampled.evaluation)
-    draw_curves(folder.curve, curves, title)
-    if results.cloned is not None:
-        losses = results.cloned.losses
-        steps = [float(step) for step in range(1, len(losses) + 1)]
-        curves.append(Curve("cloning", steps, losses, x_label="update", y_label="loss (nats)"))
+    cloning = [] if results.cloned is None else cloning_curves(results.cloned)
+    draw_curves(folder.curve, [*cloning[:1], *curves], title)
     write_report(
         folder.report,
         title=title,
         summary=results.summary(),
-        curves=curves,
+        curves=[*curves, *cloning],
         groups=[results.group],
         episodes=worth_watching(results.after.sampled.episodes),
     )

@@ -35,6 +35,7 @@ def test_golden_prompt_of_the_quickstart_shape() -> None:
         *("-1", "+1"),  # box to target
         *("_", "_", "#", "_"),  # around the player: up, down, left, right
         *("_", "_", "_", "_"),  # around the box
+        *("up", "right", "up", "right"),  # the first step of a walk to the side above, below, left and right of it
         *("3,1", "2,2", "1,3"),  # player, box, target
         *("_", "_", "O", "_", "_", "X", "_", "_", "P", "_", "_", "_", "_", "#", "#", "_"),
         "go",
@@ -44,18 +45,58 @@ def test_golden_prompt_of_the_quickstart_shape() -> None:
 def test_a_player_on_the_target_is_both() -> None:
     words = compact_prompt(board("#####", "#_SX#", "#####")).split()
     assert words[:4] == ["+0", "+1", "+0", "-1"]
-    assert words[12:15] == ["1,2", "1,3", "1,2"]
+    assert words[16:19] == ["1,2", "1,3", "1,2"]
 
 
 def test_the_focus_is_the_nearest_loose_box_and_its_nearest_free_target() -> None:
     words = compact_prompt(board("########", "#X_O√P_#", "#__X___#", "#_O____#", "########")).split()
     # The box on target is nearer, but done; of the loose ones (2, 3) is nearer; its nearest free target is (1, 3).
-    assert words[12:15] == ["1,5", "2,3", "1,3"]
+    assert words[16:19] == ["1,5", "2,3", "1,3"]
 
 
 def test_ties_go_to_the_first_in_reading_order() -> None:
     words = compact_prompt(board("#######", "#O_X_O#", "#__P__#", "#__X__#", "#######")).split()
-    assert words[12:15] == ["2,3", "1,3", "1,1"]
+    assert words[16:19] == ["2,3", "1,3", "1,1"]
+
+
+def test_first_steps_of_walks() -> None:
+    def steps(*rows: str) -> list[str]:
+        return compact_prompt(board(*rows)).split()[12:16]
+
+    corridor = ("#######", "#_X_P_#", "#_###_#", "#____O#", "#######")
+    assert steps(*corridor) == ["#", "#", "right", "left"]  # to its left all the way round: no walk goes through a box
+    assert steps("#####", "#_XP#", "#O_##", "#####") == ["#", "#", "#", "go"]  # cut off by the box; here already
+
+
+@given(st.integers(0, 499))
+def test_a_first_step_begins_a_shortest_walk(task: int) -> None:
+    env = make_text_env("agentgym_flow/Sokoban-v0", size=6, min_pushes=3, split="valid")
+    observation, _ = env.reset(options={"task": task})
+    cells = {(y, x): s for y, row in enumerate(observation.splitlines()) for x, s in enumerate(row.split())}
+    [(y, x)] = (cell for cell, symbol in cells.items() if symbol == "X")
+    free = {cell for cell, symbol in cells.items() if symbol in "_OPS"}
+    [player] = (cell for cell, symbol in cells.items() if symbol in "PS")
+    words = compact_prompt(observation).split()[12:16]
+    for side, word in zip(((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)), words, strict=True):
+        away = _distances(free, side)
+        if player not in away:
+            assert word == "#"
+        elif away[player] == 0:
+            assert word == "go"
+        else:
+            move = dict(zip(ACTIONS, ((-1, 0), (1, 0), (0, -1), (0, 1)), strict=True))[word]
+            assert away[player[0] + move[0], player[1] + move[1]] == away[player] - 1
+
+
+def _distances(free: set[tuple[int, int]], end: tuple[int, int]) -> dict[tuple[int, int], int]:
+    """Relax all edges until nothing changes."""
+    away = {end: 0} if end in free else {}
+    for _ in free:
+        for y, x in free:
+            near = [away[cell] + 1 for cell in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)) if cell in away]
+            if near and min(near) < away.get((y, x), len(free)):
+                away[y, x] = min(near)
+    return away
 
 
 def test_a_solved_board_has_a_prompt() -> None:
@@ -67,7 +108,7 @@ def test_large_boards_saturate_instead_of_leaving_the_vocabulary() -> None:
     rows = ["#" * width, "#P" + "_" * (width - 5) + "XO#", "#" * width]
     words = compact_prompt(board(*rows)).split()
     assert words[:2] == ["+0", f"+{REACH}"]
-    assert words[13] == f"1,{REACH}"
+    assert words[17] == f"1,{REACH}"
     assert set(words) <= set(VOCABULARY)
 
 
@@ -85,7 +126,7 @@ def test_vocabulary_lists_different_words_with_all_actions_and_symbols() -> None
     assert {*ACTIONS, *SYMBOLS} < set(VOCABULARY)
 
 
-@pytest.mark.parametrize(("settings", "length"), [({"size": 6}, 32), ({"size": (10, 10), "boxes": 4}, 80)])
+@pytest.mark.parametrize(("settings", "length"), [({"size": 6}, 36), ({"size": (10, 10), "boxes": 4}, 84)])
 def test_prompts_of_real_episodes_have_one_length_and_known_words(settings: dict[str, object], length: int) -> None:
     env = make_text_env("agentgym_flow/Sokoban-v0", **settings)
     for seed in range(5):
@@ -107,7 +148,7 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
     cells = data.draw(st.permutations("PXO" + "_" * (height * width - 3)))
     inside = ["".join(cells[r * width : (r + 1) * width]) for r in range(height)]
     words = compact_prompt(board("#" * (width + 2), *(f"#{row}#" for row in inside), "#" * (width + 2))).split()
-    assert words[15:-1] == list(cells)
+    assert words[19:-1] == list(cells)
     assert words[-1] == "go"
 
 
