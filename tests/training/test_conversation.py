@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,20 +15,22 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig, WarmStartConfig
+from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import Row, rows
 from agentgym_flow.training.tiny import word_tokenizer
-from agentgym_flow.training.trainer import AgentTrainer
+from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 from agentgym_flow.training.warm_start import imitation_loss, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -308,3 +311,65 @@ def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, 
     result = warm_start(model, tokenizer, PROFILE, short_env, config, layout="conversation")
     assert result.turns > result.episodes == 8
     assert result.losses[-1] < 0.8 * result.losses[0]
+
+
+# ---------------------------------------------------------------- what can go wrong, in conversations
+def test_what_a_conversation_cannot_be_trained_with_is_refused(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
+    model, tokenizer = talker
+    words = [word for word in words_of(short_env) if word != "left"]
+    with pytest.raises(BadSetting, match="cannot express the action 'left'"):
+        AgentTrainer(model, agent(tmp_path), word_tokenizer(words), PROFILE, short_env)
+    model.config.n_positions = 50
+    with pytest.raises(BadSetting, match="context of 50: use layout turn, a lower max_steps"):
+        AgentTrainer(model, agent(tmp_path), tokenizer, PROFILE, short_env)
+
+
+def test_a_loss_that_is_not_a_number_leaves_its_conversations(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path
+) -> None:
+    trainer = AgentTrainer(
+        talker[0], agent(tmp_path, learning_rate=1e30, warmup_steps=0), talker[1], PROFILE, short_env
+    )
+    with pytest.raises(TrainingFailed, match="the loss is nan at step 1: lower learning_rate"):
+        trainer.train()
+    batch = torch.load(tmp_path / "run" / FAILED_BATCH, weights_only=True)
+    assert batch["tool_mask"].shape == batch["completion_ids"].shape
+    assert 0 < batch["tool_mask"].sum() < batch["completion_mask"].sum()
+
+
+def test_a_model_that_says_nothing_is_named(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    with torch.no_grad():
+        talker[0].transformer.ln_f.bias[:] = math.nan
+    with pytest.raises(TrainingFailed, match="the model's output is not a number: lower learning_rate"):
+        rollout(speaker(talker), short_env, STARTS[:1])
+
+
+def test_conversations_that_were_lost_are_left_out(
+    talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, steps = SokobanEnv._apply, itertools.count(1)
+
+    def sometimes(env: SokobanEnv, action: str) -> Any:
+        if next(steps) % 25 == 0:
+            raise RuntimeError("the disk is full")
+        return apply(env, action)
+
+    monkeypatch.setattr(SokobanEnv, "_apply", sometimes)
+    trainer = AgentTrainer(talker[0], agent(tmp_path), talker[1], PROFILE, short_env)
+    trainer.train()
+    [first, last] = [log for log in trainer.state.log_history if "success" in log]
+    assert 0 < first["lost_episodes"] < last["lost_episodes"] < last["episodes"] == 32
+    assert first["rows"] == 16 - first["lost_episodes"]
+
+
+def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], short_env: MakeEnv, tmp_path: Path) -> None:
+    settings = agent(tmp_path, dynamic_sampling=True, max_sampling_rounds=3, max_steps=2)
+    trainer = AgentTrainer(talker[0], settings, talker[1], PROFILE, short_env)
+    trainer.train()
+    [log] = [log for log in trainer.state.log_history if "success" in log]
+    assert len(trainer.groups) == 4
+    # Returns are compared here, and they differ where successes do not.
+    assert log["groups_kept"] == sum(not ended_alike(group, "return") for group in trainer.groups) > 0
+    assert log["episodes"] == 4 * log["groups_played"]
