@@ -50,9 +50,12 @@ def test_the_trainer_pays_for_the_longest_row_of_a_minibatch_only(
     make_trainer: Callable[..., AgentTrainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(merge_prompts=False)
-    seen: list[Any] = []
-    monkeypatch.setattr(
-        GRPOTrainer, "_compute_loss", lambda _, __, batch: seen.append(batch) or torch.zeros((), requires_grad=True)
-    )
+    seen: list[Batch] = []
+
+    def loss(_: GRPOTrainer, __: Any, batch: Batch) -> torch.Tensor:
+        seen.append(batch)
+        return torch.zeros(())
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", loss)
     trainer.loss(trainer.model, part(collate([LONG, SHORT], pad=0, multiple=2), slice(1, 2)))
     assert [batch["prompt_ids"].shape[1] + batch["completion_ids"].shape[1] for batch in seen] == [4 + 3]

@@ -1,0 +1,357 @@
+"""What an update costs: ours and TRL's on the same rows, what our ways around work save, what the environment takes.
+
+    python benchmarks/training_step.py [--repetitions 5] [--levels 64]
+
+The peer is `trl.GRPOTrainer` as installed: not subclassed, its own loss, its own optimizer step. Both trainers begin
+with the same weights, see the same rows in the same minibatches, and must arrive at the same weights, or the script
+fails. The rows are real episodes that were recorded before (see `_training_rows.py`). There are two ways to hand them
+to TRL:
+
+- *update*: both trainers get the very same tensors in place of what they would have made (TRL's
+  `_generate_and_score_completions` is replaced on the instance; of ours, `make_batch` is overridden). This compares
+  loss, backward pass and optimizer.
+- *from episodes*: TRL gets the recorded completions from its public `rollout_func` and their outcomes from a public
+  reward function, and makes of them what it makes of any rollout. It has no way to take the log-probabilities of
+  sampling from Transformers, and computes them anew when a batch is more than one optimizer step. Ours gets the
+  recorded episodes in place of playing them.
+
+Nothing is merged, dropped or trimmed there. What that saves is measured after it, ours against ours, always per batch
+of the same episodes. The last table is the split of time of whole training steps that play and learn.
+
+Figures are CPU time on one thread, the best of repetitions in which all contestants take turns: what else runs on a
+machine makes an update of a second slower, never faster.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+from _timing import arguments, in_turns, print_header, print_row
+from _training_rows import SPOKEN, Recording, quickstart, recorded_conversations, recorded_turns, tokens_in
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from agentgym_flow.episode import Episode
+from agentgym_flow.training import trainer as trainer_module
+from agentgym_flow.training.collate import Batch, collate
+from agentgym_flow.training.config import AgentConfig, WarmStartConfig
+from agentgym_flow.training.run import quiet
+from agentgym_flow.training.trainer import AgentTrainer
+from agentgym_flow.training.warm_start import warm_start
+
+Weights = list[torch.Tensor]
+TOLERANCE = 1e-3
+"""How far two results may be apart, as a share of the way that training went."""
+
+BATCHES = 3
+"""The batches that are played and learnt from for the split of time; the first is not counted."""
+
+PARTS = ("env", "generate", "score", "update")
+
+
+class StepClock(TrainerCallback):  # type: ignore[misc]
+    """Adds up the CPU time between the beginning and the end of optimizer steps; batches are made in there too."""
+
+    seconds = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self._since = time.process_time()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Stop the clock."""
+        self.seconds += time.process_time() - self._since
+
+
+class FromTensors(AgentTrainer):
+    """Our trainer, which is handed its rows as tensors."""
+
+    tensors: Batch
+
+    def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
+        """Return the tensors given."""
+        torch.manual_seed(0)
+        return self.tensors
+
+
+class Comparison:
+    """One batch, and how it is cut into optimizer steps.
+
+    Args:
+        recording: the episodes.
+        folder: where trainers may write.
+        steps: the number of optimizer steps that one batch is used for.
+        micro_batches: forward passes per optimizer step.
+    """
+
+    def __init__(self, recording: Recording, folder: str, steps: int, micro_batches: int = 1) -> None:
+        self.recording = recording
+        self.rows = recording.rows()
+        self.arrived: dict[str, Weights] = {}
+        parts = steps * micro_batches
+        self.settings: dict[str, Any] = {
+            "output_dir": folder,
+            "num_generations": len(recording.groups[0]),
+            "per_device_train_batch_size": len(recording.episodes) // parts,
+            "steps_per_generation": parts,
+            "gradient_accumulation_steps": micro_batches,
+            "max_steps": steps,
+            "max_completion_length": 2,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            # A key bias of GPT-2 has no gradient but rounding errors, which Adam would otherwise blow up to full steps.
+            "adam_epsilon": 1e-5,
+            "report_to": "none",
+            "logging_strategy": "no",
+        }
+        pad = recording.tokenizer.pad_token_id
+        items = torch.tensor(float(sum(row.trained_tokens for row in self.rows)))
+        self.tensors = {**collate(self.rows, pad=pad, multiple=parts), "num_items_in_batch": items}
+
+    def ours(self, kind: type[AgentTrainer] = AgentTrainer, **changes: Any) -> AgentTrainer:
+        """Return our trainer; it merges nothing and drops nothing unless `changes` say so."""
+        chosen = {"credit": "grpo", "credit_settings": {"norm": "mean"}, "merge_prompts": False, **changes}
+        of = self.recording
+        config = AgentConfig(**self.settings, layout=of.layout, **chosen)
+        trainer = kind(copy.deepcopy(of.model), config, of.tokenizer, of.profile, of.make_env)
+        if isinstance(trainer, FromTensors):
+            trainer.tensors = self.tensors
+        return trainer
+
+    def trl(self, **given: Any) -> GRPOTrainer:
+        """Return TRL's trainer on a data set without content: what it trains on comes from elsewhere."""
+        config = GRPOConfig(
+            **self.settings,
+            scale_rewards="none",
+            bf16=False,
+            use_cpu=True,
+            activation_checkpointing=False,
+            dataloader_pin_memory=False,
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        return GRPOTrainer(
+            model=copy.deepcopy(self.recording.model),
+            args=config,
+            processing_class=self.recording.tokenizer,
+            train_dataset=Dataset.from_dict({"prompt": [""] * len(self.recording.groups)}),
+            **{"reward_funcs": outcome_of, **given},
+        )
+
+    def trl_from_tensors(self) -> GRPOTrainer:
+        """Return TRL's trainer with the tensors in place of what it would have made."""
+        trainer = self.trl()
+
+        def make_batch(inputs: list[dict[str, Any]]) -> Batch:
+            torch.manual_seed(0)
+            return self.tensors
+
+        trainer._generate_and_score_completions = make_batch
+        return trainer
+
+    def played(self, *_: Any, **__: Any) -> list[Episode]:
+        """Stand in for `rollout` in our trainer: return the recorded episodes."""
+        torch.manual_seed(0)  # of the shuffling into minibatches, which comes next
+        return self.recording.episodes
+
+    def rollout(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """Return the recorded episodes as TRL's `rollout_func` is to return them."""
+        return {
+            "prompt_ids": [list(row.prompt) for row in self.rows],
+            "completion_ids": [list(row.completion) for row in self.rows],
+            "logprobs": [list(row.logprobs) for row in self.rows],
+            "env_mask": [list(row.sampled or [1] * len(row.completion)) for row in self.rows],
+            "success": [float(episode.success) for episode in self.recording.episodes],
+        }
+
+    def contestant(self, name: str, make: Callable[[], GRPOTrainer], *, trim: bool = True) -> Callable[[], float]:
+        """Return a function that lets a new trainer take its steps and returns the seconds they took.
+
+        It keeps the weights that training came to under `name`. `trim` lets our trainer leave out columns of padding.
+        """
+
+        def run() -> float:
+            trainer, clock = make(), StepClock()
+            trainer.add_callback(clock)
+            trainer.remove_callback(PrinterCallback)
+            changes: dict[str, Any] = (
+                {"rollout": self.played} if trim else {"rollout": self.played, "trimmed": as_it_is}
+            )
+            with mock.patch.multiple(trainer_module, **changes):
+                trainer.train()
+            self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
+            return clock.seconds
+
+        return run
+
+    def race(self, repetitions: int, **contestants: Callable[[], float]) -> dict[str, float]:
+        """Return the seconds of every contestant, the best of the repetitions."""
+        return in_turns(contestants, repetitions, min)
+
+    def apart(self) -> float:
+        """Return the largest distance of a weight between contestants, as a share of the furthest that a weight went.
+
+        Ends the script where it is beyond `TOLERANCE`: then they were not given the same work.
+        """
+        first, *others = self.arrived.values()
+        distance = max(furthest(first, other) for other in others)
+        share = distance / furthest(list(self.recording.model.parameters()), first)
+        if not share <= TOLERANCE:
+            raise SystemExit(
+                f"{' and '.join(self.arrived)} came to different weights: {share:.1e} of the way they went"
+            )
+        return share
+
+
+def furthest(some: Weights, others: Weights) -> float:
+    """Return the largest difference between two lists of tensors."""
+    return max((a - b).abs().max().item() for a, b in zip(some, others, strict=True))
+
+
+def as_it_is(batch: Batch) -> Batch:
+    """Stand in for `trimmed` in our trainer: keep all padding, as TRL does."""
+    return batch
+
+
+def outcome_of(completions: list[Any], success: list[float], **_: Any) -> list[float]:
+    """Return what came of each recorded episode, as a reward function of TRL."""
+    torch.manual_seed(0)  # of the shuffling into minibatches, which comes next
+    return success
+
+
+def identical_rows(turns: Recording, spoken: Recording, folder: str, repetitions: int) -> None:
+    """Print the table of ours against TRL."""
+    print_header(
+        "Rows", "Compared", "Optimizer steps", "TRL, s/step", "Ours, s/step", "Ours, tokens/s", "Ratio", "Apart"
+    )
+    for recording, steps, alone in ((turns, 4, True), (spoken, 4, True), (spoken, 4, False), (spoken, 1, False)):
+        comparison = Comparison(recording, folder, steps)
+        ours = partial(comparison.ours, FromTensors) if alone else comparison.ours
+        trl = comparison.trl_from_tensors if alone else partial(comparison.trl, rollout_func=comparison.rollout)
+        found = comparison.race(
+            repetitions,
+            ours=comparison.contestant("ours", ours, trim=False),
+            trl=comparison.contestant("trl", trl),
+        )
+        print_row(
+            f"{len(comparison.rows):,} {recording.layout}s",
+            "update" if alone else "from episodes",
+            steps,
+            f"{found['trl'] / steps:.3f}",
+            f"{found['ours'] / steps:.3f}",
+            f"{tokens_in(comparison.rows) / found['ours']:,.0f}",
+            f"**{found['trl'] / found['ours']:.3f}x**",
+            f"{comparison.apart():.0e}",
+        )
+
+
+def savings(turns: Recording, spoken: Recording, folder: str, repetitions: int) -> None:
+    """Print what is saved per batch, ours against ours with nothing saved."""
+    print_header("Saved", "Seconds per batch, all", "saved", "Ratio")
+    for rows_each in (4, 16):
+        comparison = Comparison(spoken, folder, 1, len(spoken.episodes) // rows_each)
+        make = comparison.ours
+        found = comparison.race(
+            repetitions,
+            all=comparison.contestant("all", make, trim=False),
+            trimmed=comparison.contestant("trimmed", make),
+        )
+        comparison.apart()
+        print_saving(f"padding, conversations, {rows_each} at a time", found["all"], found["trimmed"])
+    comparison = Comparison(turns, folder, 4)
+    # The differences are large and the batch is: it takes fewer repetitions.
+    ways: dict[str, dict[str, Any]] = {
+        "all": {},
+        "rows without advantage, turns": {"drop_zero_advantages": True},
+        "equal prompts, turns": {"merge_prompts": True},
+        "both, turns": {"drop_zero_advantages": True, "merge_prompts": True},
+    }
+    found = comparison.race(
+        max(1, repetitions // 3),
+        **{name: comparison.contestant(name, partial(comparison.ours, **way)) for name, way in ways.items()},
+    )
+    for name in list(ways)[1:]:
+        print_saving(name, found["all"], found[name])
+
+
+def print_saving(what: str, everything: float, saved: float) -> None:
+    """Print one line of the table of savings."""
+    print_row(what, f"{everything:.2f}", f"{saved:.2f}", f"**{everything / saved:.2f}x**")
+
+
+def learners(turns: Recording, spoken: Recording, folder: str) -> dict[str, AgentTrainer]:
+    """Return trainers that play and learn `BATCHES` batches each, after a warm start."""
+
+    def tiny(*arguments: str) -> AgentTrainer:
+        run, _, agent = quickstart(folder, "--max_steps", str(4 * BATCHES), "--report_to", "none", *arguments)
+        return AgentTrainer(copy.deepcopy(turns.model), agent, turns.tokenizer, turns.profile, run.make_env)
+
+    llama = copy.deepcopy(spoken.model)
+    cloning = WarmStartConfig(warm_start_levels=50, warm_start_updates=30, warm_start_batch=16)
+    warm_start(llama, spoken.tokenizer, SPOKEN, spoken.make_env, cloning, max_new_tokens=2)
+    settings = AgentConfig(
+        output_dir=folder,
+        credit="grpo",
+        num_generations=8,
+        per_device_train_batch_size=4,
+        steps_per_generation=4,
+        max_steps=4 * BATCHES,
+        logging_steps=4,
+        max_completion_length=2,
+        report_to="none",
+    )
+    every_turn = ("--merge_prompts", "false", "--drop_zero_advantages", "false", "--per_device_train_batch_size", "32")
+    return {
+        "quickstart": tiny(),
+        "quickstart, a row for every turn": tiny(*every_turn),
+        "Llama, text prompts, answers of two tokens": AgentTrainer(
+            llama, settings, spoken.tokenizer, SPOKEN, spoken.make_env
+        ),
+    }
+
+
+def time_split(trainers: dict[str, AgentTrainer]) -> None:
+    """Print where the time goes of training that plays, learns, and plays again; seconds by the clock."""
+    print_header("Training", "Turns a batch", "Seconds a batch", *PARTS)
+    for name, trainer in trainers.items():
+        trainer.train()
+        # A record holds the update of the batch before it, so the first has none; it made the environments as well.
+        records = [record for record in trainer.state.log_history if "time/update" in record]
+        seconds = [statistics.median(float(record[f"time/{part}"]) for record in records) for part in PARTS]
+        turns_each = statistics.mean(float(record["turns"]) for record in records)
+        shares = (f"{part / sum(seconds):.1%}" for part in seconds)
+        print_row(name, f"{turns_each:,.0f}", f"{sum(seconds):.2f}", *shares)
+
+
+def main() -> None:
+    """Record, measure and print three Markdown tables."""
+    parser = arguments(__doc__, repetitions=5)
+    parser.add_argument("--levels", type=int, default=64, help="groups of turns (default 64, as in the quickstart)")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    quiet()
+    with tempfile.TemporaryDirectory() as folder:
+        turns = recorded_turns(quickstart(folder), chosen.levels)
+        spoken = recorded_conversations(max(2, chosen.levels // 32), attempts=8)
+        some = replace(turns, groups=turns.groups[: max(1, chosen.levels // 8)])
+        identical_rows(some, spoken, folder, chosen.repetitions)
+        print()
+        savings(turns, spoken, folder, chosen.repetitions)
+        print()
+        time_split(learners(turns, spoken, folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The benchmark of training steps compares what it says: the same rows, from the same policy, to the same weights."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def benchmark_script(root: Path) -> Any:
+    """The script as a module; scripts in its folder import each other by their bare names."""
+    folder = str(root / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        yield importlib.import_module("training_step")
+    finally:
+        sys.path.remove(folder)
+
+
+@pytest.fixture(scope="module")
+def spoken(benchmark_script: Any) -> Any:
+    """Recorded conversations: 2 levels, 4 attempts each."""
+    return benchmark_script.recorded_conversations(2, attempts=4)
+
+
+@pytest.fixture
+def comparison(benchmark_script: Any, spoken: Any, tmp_path: Path) -> Any:
+    """Two optimizer steps on them."""
+    return benchmark_script.Comparison(spoken, str(tmp_path), steps=2)
+
+
+def test_rows_are_whole_episodes_with_the_models_own_log_probabilities(spoken: Any) -> None:
+    rows = spoken.rows()
+    assert len(rows) == len(spoken.episodes) == 8
+    assert len({len(row.completion) for row in rows}) > 2  # lengths differ, or there would be no padding to save
+    for group in (rows[:4], rows[4:]):
+        assert sum(row.advantages[-1] for row in group) == pytest.approx(0.0)
+    assert any(any(row.advantages) for row in rows)
+    turn = spoken.episodes[-1].turns[-1]
+    with torch.no_grad():
+        logits = spoken.model(torch.tensor([[*turn.prompt_ids, *turn.completion_ids]])).logits[0]
+    said = logits.log_softmax(-1)[len(turn.prompt_ids) - 1 : -1]
+    expected = said.gather(1, torch.tensor(turn.completion_ids)[:, None])[:, 0]
+    assert torch.tensor(turn.logprobs) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_both_trainers_arrive_at_the_same_weights(benchmark_script: Any, comparison: Any, alone: bool) -> None:
+    if alone:
+        makers = partial(comparison.ours, benchmark_script.FromTensors), comparison.trl_from_tensors
+    else:
+        makers = comparison.ours, partial(comparison.trl, rollout_func=comparison.rollout)
+    for name, make in zip(("ours", "trl"), makers, strict=True):
+        assert comparison.contestant(name, make, trim=False)() > 0
+    assert comparison.apart() < benchmark_script.TOLERANCE
+
+
+def test_other_rows_end_the_script(benchmark_script: Any, comparison: Any) -> None:
+    ours = partial(comparison.ours, benchmark_script.FromTensors)
+    comparison.contestant("ours", ours)()
+    advantages = comparison.tensors["advantages"]
+    comparison.tensors = {**comparison.tensors, "advantages": advantages.roll(1, 0)}
+    comparison.contestant("trl", comparison.trl_from_tensors)()
+    with pytest.raises(SystemExit, match="ours and trl came to different weights"):
+        comparison.apart()
