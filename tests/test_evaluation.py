@@ -74,7 +74,7 @@ class TestIntervals:
         assert narrow[1] - narrow[0] == pytest.approx(4 * 0.5 / math.sqrt(400), rel=0.1)
         # The standard error of the mean of five runs with these success rates, and of no other number of them.
         error = np.std([0.1, 0.3, 0.5, 0.7, 0.9], ddof=1) / math.sqrt(5)
-        assert wide[1] - wide[0] == pytest.approx(2 * 1.96 * error, rel=0.12)
+        assert wide[1] - wide[0] == pytest.approx(2 * 1.96 * error, rel=0.05)
 
     @staticmethod
     def test_the_truth_is_within_most_intervals_of_five_runs() -> None:

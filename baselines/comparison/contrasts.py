@@ -8,7 +8,7 @@ same task.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,22 +78,27 @@ def _mean_table(rows: Sequence[Runs], seeds: Sequence[int]) -> npt.NDArray[np.fl
     return np.asarray(np.mean(tables, axis=0), dtype=np.float64)
 
 
-def pairs(raw: Raw, setting: str) -> Iterator[Contrast]:
-    """Give every pair of algorithms once; the later one is `first`, so that the first algorithm is what to beat."""
-    for earlier, later in itertools.combinations(raw.header["algos"], 2):
-        found = contrast(later, [raw.runs(setting, later)], earlier, [raw.runs(setting, earlier)])
-        if found is not None:
-            yield found
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What the algorithms of a setting are to each other.
 
+    Attributes:
+        pairs: every two of them once; the later one is `first`, so that the first algorithm is what to beat.
+        dense: all that judge turns, taken together, against all that judge episodes; None without both.
+    """
 
-def dense_against_episodes(raw: Raw, setting: str) -> Contrast | None:
-    """Compare all algorithms that judge turns, taken together, with all that judge episodes; None without both."""
-    dense = [algo for algo in raw.header["algos"] if algo in DENSE]
-    episodes = [algo for algo in raw.header["algos"] if algo not in DENSE]
-    if not dense or not episodes:
-        return None
-    a, b = ([raw.runs(setting, algo) for algo in algos] for algos in (dense, episodes))
-    return contrast("credit for turns", a, "credit for episodes", b)
+    pairs: list[Contrast]
+    dense: Contrast | None
+
+    @classmethod
+    def of(cls, raw: Raw, setting: str) -> Compared:
+        """Compare the algorithms of a setting. Raises `BadData` when their test tasks are not the same."""
+        runs = {algo: raw.runs(setting, algo) for algo in raw.header["algos"]}
+        found = [contrast(b, [runs[b]], a, [runs[a]]) for a, b in itertools.combinations(runs, 2)]
+        dense = [runs[algo] for algo in runs if algo in DENSE]
+        episodes = [runs[algo] for algo in runs if algo not in DENSE]
+        together = contrast("credit for turns", dense, "credit for episodes", episodes) if dense and episodes else None
+        return cls([pair for pair in found if pair is not None], together)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from typing import Any
 from baselines.comparison.contrasts import (
     DENSE,
     FEWEST_RUNS,
+    Compared,
     Contrast,
     contrast,
-    dense_against_episodes,
     mean_success,
-    pairs,
 )
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import CONTROLS
@@ -39,17 +38,22 @@ weights of their best validation."""
 
 def page(raw: Raw, stem: str) -> str:
     """Return the page as Markdown; `stem` begins the names of the pictures beside it."""
-    parts = [_head(raw), "## What the figures say\n\n" + "\n".join(f"- {line}" for line in _summary(raw)) + "\n"]
-    for setting in raw.settings:
-        lines = "\n".join(f"- {line}" for line in _findings(raw, setting))
+    compared = {setting: Compared.of(raw, setting) for setting in raw.settings}
+    parts = [_head(raw), f"## What the figures say\n\n{_list(_summary(raw, compared))}\n"]
+    for setting, found in compared.items():
+        lines = _list(_findings(raw, setting, found))
         picture = f"![Learning curves, {setting}]({picture_name(stem, setting)})"
-        parts.append(f"{_title(raw, setting)}\n\n{_table(raw, setting)}\n\n{lines}\n\n{picture}\n")
+        parts.append(f"{_title(raw, setting)}\n\n{_table(raw, setting, found)}\n\n{lines}\n\n{picture}\n")
     return "\n".join(parts)
 
 
 def picture_name(stem: str, setting: str) -> str:
     """Return the file name of a setting's learning curves."""
     return f"{stem}_{setting}.png"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _head(raw: Raw) -> str:
@@ -79,17 +83,20 @@ def _title(raw: Raw, setting: str) -> str:
 
 
 # ---------------------------------------------------------------- the table
-def _table(raw: Raw, setting: str) -> str:
+def _table(raw: Raw, setting: str, compared: Compared) -> str:
     first = raw.header["algos"][0]
     columns = ["", "Runs", "Test success", "Greedy", f"Against {first}", "Environment steps", "Core-seconds"]
-    rows = [_row(raw, setting, name) for name in (*raw.header["algos"], *CONTROLS) if raw.runs(setting, name)]
+    rows = [_row(raw, setting, name, compared) for name in (*raw.header["algos"], *CONTROLS) if raw.runs(setting, name)]
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _row(raw: Raw, setting: str, name: str) -> list[str]:
+def _row(raw: Raw, setting: str, name: str, compared: Compared) -> list[str]:
     first, runs = raw.header["algos"][0], raw.runs(setting, name)
-    against = contrast(name, [runs], first, [raw.runs(setting, first)]) if name != first else None
+    if name in CONTROLS:
+        against = contrast(name, [runs], first, [raw.runs(setting, first)])
+    else:
+        against = next((pair for pair in compared.pairs if (pair.first, pair.second) == (name, first)), None)
     success, (low, high) = mean_success(runs)
     return [
         f"*{name}*" if name in CONTROLS else name,
@@ -113,9 +120,8 @@ def points(found: Contrast) -> str:
 
 
 # ---------------------------------------------------------------- the sentences
-def _findings(raw: Raw, setting: str) -> Iterator[str]:
-    algos = raw.header["algos"]
-    found = list(pairs(raw, setting))
+def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
     if any(pair.runs < FEWEST_RUNS for pair in found) or len(raw.runs(setting, algos[0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."
         return
@@ -123,7 +129,6 @@ def _findings(raw: Raw, setting: str) -> Iterator[str]:
     orders = [_order(pair) for pair in found if pair.order and pair.second != algos[0]]
     if len(algos) > 2:
         yield "Among the others: " + ("; ".join(orders) if orders else "inconclusive") + "."
-    dense = dense_against_episodes(raw, setting)
     if dense is not None:
         yield f"{_dense(raw)}: {_verdict(dense)}, {points(dense)} points."
     for control in CONTROLS:
@@ -158,17 +163,16 @@ def _dense(raw: Raw) -> str:
     return f"Credit for turns ({dense}) against credit for episodes ({', '.join(a for a in algos if a not in DENSE)})"
 
 
-def _summary(raw: Raw) -> Iterator[str]:
+def _summary(raw: Raw, compared: Mapping[str, Compared]) -> Iterator[str]:
     """Give what pays, what costs and what stays open, over all settings."""
-    compared = {setting: list(pairs(raw, setting)) for setting in raw.settings}
-    dense = {s: found for s in raw.settings if (found := dense_against_episodes(raw, s)) is not None}
+    dense = {setting: found.dense for setting, found in compared.items() if found.dense is not None}
     for order, words in ((1, "pays in"), (-1, "costs in"), (0, "is inconclusive in")):
         settings = [f"{s} ({points(found)} points)" for s, found in dense.items() if found.order == order]
         if settings:
             yield f"{_dense(raw)} {words} {', '.join(settings)}."
-    orders = [f"{setting}: {_order(pair)}" for setting, found in compared.items() for pair in found if pair.order]
+    orders = [f"{setting}: {_order(pair)}" for setting, found in compared.items() for pair in found.pairs if pair.order]
     yield from orders
-    count = sum(map(len, compared.values()))
+    count = sum(len(found.pairs) for found in compared.values())
     if not orders:
         yield f"Inconclusive: none of {count} comparisons between two algorithms has an interval that excludes 0."
         return

@@ -18,7 +18,7 @@ from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare
 from baselines.comparison import workers
-from baselines.comparison.contrasts import contrast, dense_against_episodes, mean_curve, pairs
+from baselines.comparison.contrasts import Compared, contrast, mean_curve
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
 from baselines.comparison.plan import CONTINUED, CONTROLS, EVERYTHING, WARM_START, Cell, Plan, read_settings
@@ -237,16 +237,11 @@ def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.Monke
         with workers.runner(processes) as run:
             for phase in (plan.warm_starts(), plan.training()[:3]):
                 outcomes = {(o.name, o.seed): o for o in run([(plan, cell, here.output, 0.0) for cell in phase])}
+            with pytest.raises(FileNotFoundError, match="nowhere"):  # an error there is an error here
+                list(run([(plan, plan.training()[0], tmp_path / "nowhere", 0.0)]))
         found.append({key: (o.sampled, o.greedy, o.curve, o.updates) for key, o in outcomes.items()})
     assert found[0] == found[1]
     assert len(found[0]) == 3
-
-
-def test_an_error_in_another_process_is_the_error(tmp_path: Path) -> None:
-    plan = Plan(SOKOBAN, ALGOS, [0], read_settings(SOKOBAN, settings_file(tmp_path)))
-    cell = plan.training()[0]  # its warm start is missing
-    with workers.runner(2) as run, pytest.raises(FileNotFoundError, match="warm_start"):
-        list(run([(plan, cell, tmp_path / "runs", 0.0)]))
 
 
 # ---------------------------------------------------------------- before anything runs
@@ -267,7 +262,7 @@ def test_a_dry_run_knows_what_is_finished(done: Comparison, capsys: pytest.Captu
     assert "About 0.0 core-hours to go" in capsys.readouterr().out
 
 
-def test_the_settings_of_the_issue_are_there() -> None:
+def test_the_settings_that_come_with_it() -> None:
     settings = {setting.name: setting for setting in read_settings(SOKOBAN)}
     assert list(settings) == ["default", "groups4", "groups8", "boxes2", "horizon40"]
     assert settings["groups4"].num_generations == 4
@@ -361,7 +356,8 @@ CONTROL_RATES = {WARM_START: 0.3, CONTINUED: 0.55, EVERYTHING: 0.9}
 
 def test_an_order_that_is_there_is_found_and_said() -> None:
     raw = made_up({"grpo": 0.5, "rloo": 0.51, "gigpo": 0.7, "rewardflow": 0.71, **CONTROL_RATES})
-    found = {(pair.first, pair.second): pair for pair in pairs(raw, "only")}
+    compared = Compared.of(raw, "only")
+    found = {(pair.first, pair.second): pair for pair in compared.pairs}
     assert len(found) == 6
     assert {key for key, pair in found.items() if pair.order} == {
         (dense, other) for dense in ("gigpo", "rewardflow") for other in ("grpo", "rloo")
@@ -370,9 +366,8 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert pair.order == 1
     assert pair.low < 0.2 < pair.high
     assert pair.mean == pytest.approx(0.2, abs=0.05)
-    dense = dense_against_episodes(raw, "only")
-    assert dense is not None
-    assert dense.order == 1
+    assert compared.dense is not None
+    assert compared.dense.order == 1
     text = page(raw, "stem")
     assert "credit for episodes (grpo, rloo) pays in only (" in text
     assert "only: gigpo is ahead of grpo" in text
@@ -389,7 +384,7 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
 
 def test_order_is_told_in_the_direction_it_has() -> None:
     raw = made_up({"grpo": 0.7, "rewardflow": 0.5})
-    (pair,) = pairs(raw, "only")
+    (pair,) = Compared.of(raw, "only").pairs
     assert (pair.first, pair.second, pair.order) == ("rewardflow", "grpo", -1)
     text = page(raw, "stem")
     assert "grpo is ahead of rewardflow" in text
@@ -399,7 +394,7 @@ def test_order_is_told_in_the_direction_it_has() -> None:
 
 def test_equal_algorithms_are_inconclusive() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.5}, spread=0.05)
-    assert not any(pair.order for pair in pairs(raw, "only"))
+    assert not any(pair.order for pair in Compared.of(raw, "only").pairs)
     text = page(raw, "stem")
     assert "Inconclusive: none of 1 comparisons" in text
     assert "is inconclusive in only" in text
@@ -435,7 +430,7 @@ def test_pairing_shows_what_two_intervals_would_hide() -> None:
 
 def test_two_runs_claim_nothing() -> None:
     raw = made_up({"grpo": 0.1, "rewardflow": 0.9, **CONTROL_RATES}, seeds=2)
-    assert not any(pair.order for pair in pairs(raw, "only"))
+    assert not any(pair.order for pair in Compared.of(raw, "only").pairs)
     text = page(raw, "stem")
     assert "Fewer than 3 runs: no order is claimed." in text
     assert "ahead" not in text.split("## What the figures say")[1]
