@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer
 
@@ -97,6 +98,17 @@ def _without_step_check(engine: Any) -> Iterator[None]:
         hooks[hook.id] = check
 
 
+def _two_columns(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return `batch` with a masked second column where completions are single tokens.
+
+    TRL takes a single column for one value a sequence and leaves the mask out of its metrics: padding would reach them.
+    """
+    columns = batch["completion_ids"].shape
+    if columns[1] > 1 or (batch["completion_mask"] * batch["tool_mask"] == 1).all():  # nothing to leave out
+        return batch
+    return {name: pad(value, (0, 1)) if value.shape == columns else value for name, value in batch.items()}
+
+
 def _no_reward(completions: list[Any], **_: Any) -> list[None]:
     # TRL insists on a reward function; credit is given where the batch is made, so this one is never asked.
     return [None] * len(completions)
@@ -142,7 +154,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         TRL's entropy bonus is a mean over each micro-batch. Here it is divided as the objective is, by the tokens of
         the whole batch, so that a batch may be split in any way (unless the bonus adapts or picks tokens).
         """
-        args = self.args
+        args, batch = self.args, _two_columns(batch)
         if not args.entropy_coef or args.use_adaptive_entropy or args.top_entropy_quantile < 1:
             return super()._compute_loss(model, batch)  # type: ignore[no-any-return]
         if LOSS_TYPES[self.loss_type] == "turns":

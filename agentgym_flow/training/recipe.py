@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +39,7 @@ from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.processes import Together, leave
 from agentgym_flow.training.results import Results, most_telling, write_results
-from agentgym_flow.training.run import CONFIG, RunFolder, last_run, load_model, quiet, save_model
+from agentgym_flow.training.run import CONFIG, RunFolder, last_run, load_model, loaded_whole, quiet, save_model
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
@@ -65,7 +65,8 @@ class Recipe:
         self.console = console
         self.together = together
         self.profile = profile_for(run.env_id, run.profile)
-        self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
+        with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
+            self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
         if run.lora:
             self.model = with_lora(self.model, rank=run.lora_rank, alpha=run.lora_alpha, seed=agent.seed)
         self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations)

@@ -159,6 +159,20 @@ def save_model(
     partial.replace(folder)
 
 
+@contextmanager
+def loaded_whole() -> Iterator[None]:
+    """Load models whole, in any process alone, also under ZeRO-3, where all load together and keep a part each."""
+    from transformers.integrations import deepspeed
+
+    config = deepspeed._hf_deepspeed_config_weak_ref and deepspeed._hf_deepspeed_config_weak_ref()
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if config is not None:
+            deepspeed.set_hf_deepspeed_config(config)
+
+
 def load_weights(folder: Path, model: PreTrainedModel) -> None:
     """Load into `model` the weights, or the adapter, that `save_model` wrote of a model of the same shape."""
     if hasattr(model, "peft_config"):
@@ -166,7 +180,8 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
         return
     from transformers import AutoModelForCausalLM
 
-    model.load_state_dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
+    with loaded_whole():
+        model.load_state_dict(AutoModelForCausalLM.from_pretrained(folder).state_dict())
 
 
 def load_model(name: str, profile: Profile, *, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

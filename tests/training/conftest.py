@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROFILES
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.config import AgentConfig
-from agentgym_flow.training.run import load_model
+from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -30,28 +34,73 @@ MINUTES = 10
 
 
 @pytest.fixture(scope="session")
-def run_processes(root: Path) -> Callable[[Sequence[object]], None]:
-    """Runs a command that may start processes of its own; fails with what it printed, or after `MINUTES`."""
+def run_processes(root: Path) -> Callable[..., str]:
+    """Runs a command that may start processes of its own, and returns what it printed.
 
-    def run(command: Sequence[object]) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-        process = subprocess.Popen(
-            [*map(str, command)],
-            cwd=root,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+    Fails, with what was printed, when the exit status is an error (with `fails=True` when it is none), or after
+    `MINUTES`.
+    """
+
+    def run(command: Sequence[object], fails: bool = False) -> str:
+        process = start_process(root, command)
         try:
             said, _ = process.communicate(timeout=60 * MINUTES)
         except subprocess.TimeoutExpired:
             process.terminate()  # a launcher ends those it has started; killed, it would leave them behind
             said, _ = process.communicate()
             pytest.fail(f"not done after {MINUTES} minutes: {said[-4000:]}")
-        assert not process.returncode, said[-4000:]
+        assert bool(process.returncode) is fails, said[-4000:]
+        return said
 
     return run
+
+
+def start_process(root: Path, command: Sequence[object]) -> subprocess.Popen[str]:
+    """Start a command that imports this checkout; a crash prints where it was."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    return subprocess.Popen(
+        [*map(str, command)],
+        cwd=root,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+@pytest.fixture(scope="session")
+def start(root: Path) -> Callable[[Sequence[object]], subprocess.Popen[str]]:
+    """Starts a command, see `start_process`."""
+    return partial(start_process, root)
+
+
+@pytest.fixture(scope="session")
+def launcher(root: Path) -> Callable[[str], list[str]]:
+    """Gives the command that starts the processes of one of our Accelerate configurations, on any free port."""
+
+    def launch(config: str) -> list[str]:
+        file = root / "baselines" / "configs" / "accelerate" / config
+        command = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(file)]
+        return [*command, "--main_process_port", "0"]
+
+    return launch
+
+
+@pytest.fixture(scope="session")
+def _extensions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("torch_extensions")
+
+
+@pytest.fixture
+def deepspeed(_extensions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets DeepSpeed compile its CPU communication, once, where no killed build may have left a lock."""
+    if find_spec("deepspeed") is None:
+        pytest.skip("needs the extra deepspeed")
+    if shutil.which("c++") is None:
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(_extensions))
+    # ninja may be installed with pip
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -86,6 +135,19 @@ def make_warm() -> Callable[[], tuple[Any, Any]]:
 def warm(make_warm: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
     """Such a model."""
     return make_warm()
+
+
+@pytest.fixture
+def acting_model(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
+    """The folder of a model that mostly plays the four words, so that some episodes succeed."""
+    model, tokenizer = tiny
+    with torch.no_grad():
+        actions = model.transformer.wte.weight[3:7]
+        direction = actions.mean(0) / actions.mean(0).norm()
+        actions += 3.0 * direction
+        model.transformer.ln_f.bias += 3.0 * direction
+    save_model(tmp_path / "acting", model, tokenizer)
+    return tmp_path / "acting"
 
 
 def _make_env() -> TextEnv:

@@ -18,6 +18,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROFILES
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.processes import leave
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -51,7 +52,7 @@ def main() -> None:
         "history": trainer.state.log_history,
     }
     (out / f"{accelerator.process_index}.json").write_text(json.dumps(said))
-    accelerator.end_training()
+    sys.exit(leave(0))
 
 
 if __name__ == "__main__":

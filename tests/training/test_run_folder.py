@@ -48,12 +48,10 @@ def test_the_summary_says_how_a_run_ended(tmp_path: Path, error: BaseException, 
 
 def test_the_first_of_several_processes_says_how_a_run_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with pytest.raises(ConnectionError), folder.guard():  # what fails for want of the other comes later
-        try:
-            with folder.guard():
-                raise ValueError("why")
-        except ValueError:
-            raise ConnectionError("the other is gone") from None
+    with pytest.raises(ValueError, match="why"), folder.guard():
+        raise ValueError("why")
+    with pytest.raises(ConnectionError), folder.guard():  # it failed for want of the other
+        raise ConnectionError("the other is gone")
     assert status(folder) == {"status": "failed", "error": "ValueError: why"}
 
 

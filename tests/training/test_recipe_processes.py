@@ -1,0 +1,165 @@
+"""A recipe in several processes: the run of one; killed, it goes on; if one fails or is interrupted, all end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from agentgym_flow.training.checkpoints import checkpoints
+
+pytestmark = pytest.mark.heavy
+
+Launcher = Callable[[str], list[str]]
+Processes = Callable[..., str]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+WORKER = Path(__file__).with_name("recipe_worker.py")
+SMALL = {
+    "env_kwargs": '{"size": 6, "boxes": 1, "min_pushes": 1}',
+    "warm_start_levels": 100,
+    "warm_start_updates": 80,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 4,
+    "max_steps": 8,
+    "steps_per_generation": 1,
+    "save_strategy": "steps",
+    "save_steps": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "muon_learning_rate": "null",
+    "logging_steps": 1,
+    "eval_episodes": 12,
+    "validations": 2,
+    "validation_episodes": 8,
+}
+
+
+def recipe(folder: Path, **settings: Any) -> list[str]:
+    return [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
+
+
+def baseline(folder: Path, **settings: Any) -> list[str]:
+    return ["-m", "baselines.rewardflow", *recipe(folder, **settings)]
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in r.items() if not k.startswith(("time/", "step_time"))} for r in records]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    found.pop("seconds", None)
+    return found
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    return found
+
+
+def log(folder: Path, name: str) -> bytes:
+    return (folder / "evaluations" / f"{name}.jsonl.gz").read_bytes()
+
+
+def check_same_run(whole: Path, other: Path) -> None:
+    assert summary(whole)["status"] == "finished"
+    assert summary(whole) == summary(other)
+    assert curve(whole) == curve(other)
+    before, after = weights(whole / "checkpoint"), weights(other / "checkpoint")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def kill_in_the_middle(start: Start, command: list[str], folder: Path) -> None:
+    launcher = start(command)
+    while len(checkpoints(folder)) < 2:
+        assert launcher.poll() is None, launcher.communicate()[0][-4000:]
+        time.sleep(0.02)
+    workers = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    for worker in workers:
+        os.kill(int(worker), signal.SIGKILL)
+    launcher.communicate(timeout=120)
+    assert len(workers) == 2
+    assert summary(folder) == {"status": "running"}
+    assert 4 <= len(curve(folder)) < 8
+
+
+def test_two_processes_run_the_recipe_of_one(
+    launcher: Launcher, run_processes: Processes, start: Start, tmp_path: Path
+) -> None:
+    one, two, killed = (tmp_path / name for name in ("one", "two", "killed"))
+    run_processes([sys.executable, *baseline(one, per_device_train_batch_size=16)])
+    said = run_processes([*launcher("processes.yaml"), *baseline(two)])
+    assert said.count("Run folder") == said.count("After training") == 1  # only the main process speaks
+    assert summary(one)["status"] == summary(two)["status"] == "finished"
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "two"}  # and all write into one folder
+    for name in ("before_sampled", "before_greedy"):
+        assert log(one, name) == log(two, name)
+    alone, both = curve(one), curve(two)
+    assert any(record["success"] for record in alone)
+    for record, other in zip(alone, both, strict=True):
+        exact = ("step", "success", "turns", "valid_success")
+        assert [record.get(name) for name in exact] == [other.get(name) for name in exact]
+        close = ("loss", "grad_norm", "entropy")
+        assert [other.get(name) for name in close] == pytest.approx([record.get(name) for name in close], rel=2e-3)
+    start_, mine, theirs = (weights(folder) for folder in (one / "warm_start", one / "checkpoint", two / "checkpoint"))
+    moved, apart = (sum((mine[n] - other[n]).square().sum() for n in mine) ** 0.5 for other in (start_, theirs))
+    assert apart < 0.05 * moved  # Adam divides small gradients by small numbers
+
+    command = [*launcher("processes.yaml"), *baseline(killed)]
+    kill_in_the_middle(start, command, killed)
+    run_processes([*command, "--resume=true"])
+    check_same_run(two, killed)
+
+
+@pytest.mark.usefixtures("deepspeed")
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_killed_recipe_goes_on_under_deepspeed(
+    launcher: Launcher, run_processes: Processes, start: Start, tmp_path: Path, stage: int
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = launcher(f"zero{stage}.yaml")
+    run_processes([*command, *baseline(whole)])
+    kill_in_the_middle(start, [*command, *baseline(killed)], killed)
+    # Each process keeps its part of the optimizer, so it really was DeepSpeed; of the weights too with ZeRO-3.
+    for part, count in (("*optim_states.pt", 2), ("zero_pp_rank_*model_states.pt", 2 * (stage == 3))):
+        assert len(list(checkpoints(killed)[-1].rglob(part))) == count
+    run_processes([*command, *baseline(killed), "--resume=true"])
+    check_same_run(whole, killed)
+    moved, start_ = weights(whole / "checkpoint"), weights(whole / "warm_start")
+    assert all(not torch.equal(moved[name], start_[name]) for name in moved)
+
+
+@pytest.mark.parametrize(("rank", "step"), [(0, "clone"), (1, "learn")], ids=["main alone", "another"])
+def test_a_process_that_fails_ends_all(
+    launcher: Launcher, run_processes: Processes, tmp_path: Path, rank: int, step: str
+) -> None:
+    told = json.dumps({"rank": rank, "step": step, "does": "fail"})
+    command = [*launcher("processes.yaml"), WORKER, told, *recipe(tmp_path / "run", warm_start_levels=10)]
+    said = run_processes(command, fails=True)
+    assert summary(tmp_path / "run") == {"status": "failed", "error": f"TrainingFailed: no luck in process {rank}"}
+    assert f"TrainingFailed: no luck in process {rank}" in said
+
+
+def test_ctrl_c_in_one_process_stops_all_after_the_batch(
+    launcher: Launcher, run_processes: Processes, tmp_path: Path
+) -> None:
+    told = json.dumps({"rank": 1, "step": "learn", "does": "interrupt"})
+    folder = tmp_path / "run"
+    run_processes([*launcher("processes.yaml"), WORKER, told, *recipe(folder, warm_start_levels=10)], fails=True)
+    assert summary(folder) == {"status": "interrupted"}
+    [record, *_] = curve(folder)
+    assert record["step"] == 1
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-1"]
+    assert weights(folder / "checkpoint").keys() == weights(folder / "warm_start").keys()
