@@ -370,6 +370,14 @@ def test_conversations_are_sampled_dynamically_too(talker: tuple[Any, Any], shor
     trainer.train()
     [log] = [log for log in trainer.state.log_history if "success" in log]
     assert len(trainer.groups) == 4
-    # Returns are compared here, and they differ where successes do not.
     assert log["groups_kept"] == sum(not ended_alike(group, "return") for group in trainer.groups) > 0
     assert log["episodes"] == 4 * log["groups_played"]
+
+
+def test_demonstrations_longer_than_the_context_are_refused(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    model, tokenizer = talker
+    [episode] = rollout(speaker(talker), short_env, STARTS[:1], stop=lambda _: True)
+    model.config.n_positions = len(episode.turns[0].prompt_ids or ()) + 60  # the first turn fits, not the second
+    config = WarmStartConfig(warm_start_levels=2, warm_start_noise=1.0)
+    with pytest.raises(BadSetting, match="use layout turn, a lower max_steps"):
+        warm_start(model, tokenizer, PROFILE, short_env, config, layout="conversation")

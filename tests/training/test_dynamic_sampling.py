@@ -186,6 +186,19 @@ def test_a_small_split_gives_no_episode_twice_in_a_batch(
     assert trainer._metrics["train"]["groups_kept"][0] < len(trainer.groups) == 4
 
 
+def test_variance_is_that_of_what_the_credit_function_compares(
+    make_trainer: Trainers, warm: tuple[Any, Any], counted: list[Episode]
+) -> None:
+    # Episodes that stop in a deadlock have different returns where none succeeds.
+    returns = {"credit": "gigpo", "credit_settings": {"outcome": "return"}, "stop_when": "deadlock"}
+    trainer = make_trainer(model=warm, dynamic_sampling=True, max_sampling_rounds=20, **returns)
+    trainer.make_batch(INPUTS)
+    assert not any(ended_alike(g, "return") for g in trainer.groups)
+    assert any(ended_alike(g) for g in trainer.groups)
+    alike = [ended_alike(Group(counted[i : i + 4]), "return") for i in range(0, len(counted), 4)]
+    assert trainer._metrics["train"]["zero_variance_groups"] == [pytest.approx(sum(alike) / len(alike))]
+
+
 def test_it_goes_together_with_task_replay(
     make_trainer: Trainers, warm: tuple[Any, Any], counted: list[Episode]
 ) -> None:
