@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ SMALL = {
 }
 
 
+EASY = '{"size": 6, "boxes": 1, "min_pushes": 1}'
+
+
 class Killed(BaseException):
     """Stands for the end of the process: nothing is tidied up after it."""
 
@@ -67,6 +71,18 @@ def summary(folder: Path) -> dict[str, Any]:
     return found
 
 
+def logging_until(step: int) -> Callable[..., None]:
+    """Stands for `MetricsFile.on_log` in a run that is killed there: logged, and no checkpoint of this step written."""
+    on_log = MetricsFile.on_log
+
+    def log(self: MetricsFile, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        on_log(self, args, state, control, **rest)
+        if state.global_step >= step:
+            raise Killed
+
+    return log
+
+
 def check_equal(one: Path, other: Path) -> None:
     assert curve(one) == curve(other)
     assert summary(one) == summary(other)
@@ -89,21 +105,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_resumed_run_ends_like_one_that_was_never_killed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    examine, on_log = recipe.Recipe.examine, MetricsFile.on_log
+    examine = recipe.Recipe.examine
 
     def kill_examining(self: Any, moment: str) -> None:
         if moment == phase:
             raise Killed
         examine(self, moment)
 
-    def kill_learning(self: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
-        on_log(self, args, state, control, **rest)
-        if phase == "learning" and state.global_step == 12:  # logged, and the checkpoint of this step not written
-            raise Killed
-
     with monkeypatch.context() as patched:
         patched.setattr(recipe.Recipe, "examine", kill_examining)
-        patched.setattr(MetricsFile, "on_log", kill_learning)
+        if phase == "learning":
+            patched.setattr(MetricsFile, "on_log", logging_until(12))
         with pytest.raises(Killed):
             train(tmp_path / "run")
     steps = [path.name for path in checkpoints(tmp_path / "run")]
@@ -113,6 +125,23 @@ def test_a_resumed_run_ends_like_one_that_was_never_killed(
     said = train(tmp_path / "run", resume="true")
     assert "Cloned" not in said  # that was done
     check_equal(tmp_path / "run", whole)
+
+
+def test_adapters_are_resumed_with_their_reference(
+    acting_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters = {"model": acting_model, "lora": True, "lora_rank": 4, "beta": 0.1, "warm_start_levels": 0}
+    settings = {**adapters, "env_kwargs": EASY, "drop_zero_advantages": False}
+    train(tmp_path / "whole", **settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsFile, "on_log", logging_until(10))
+        with pytest.raises(Killed):
+            train(tmp_path / "run", **settings)
+    assert [path.name for path in checkpoints(tmp_path / "run")] == ["checkpoint-4", "checkpoint-8"]
+    train(tmp_path / "run", resume="true", **settings)
+    check_equal(tmp_path / "run", tmp_path / "whole")
+    assert curve(tmp_path / "run")[-1]["kl"] > 0
+    assert (tmp_path / "run" / "checkpoint" / "adapter_model.safetensors").is_file()
 
 
 def test_a_run_is_resumed_with_its_own_settings_only(whole: Path, tmp_path: Path) -> None:
