@@ -52,6 +52,11 @@ class Contrast:
             return 0
         return int(self.low > 0) - int(self.high < 0)
 
+    @property
+    def reversed(self) -> Contrast:
+        """The same seen from the other side."""
+        return Contrast(self.second, self.first, -self.mean, -self.high, -self.low, self.runs)
+
 
 def mean_success(runs: Runs) -> tuple[float, Interval]:
     """Return the mean test success of runs, and its interval."""

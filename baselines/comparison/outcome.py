@@ -121,4 +121,6 @@ def read_raw(path: Path) -> Raw:
         raise BadData(f"{path} has no figures of a comparison: {error}") from error
     if not isinstance(header, dict) or header.pop("schema", None) != SCHEMA:
         raise BadData(f"{path} does not begin with schema {SCHEMA}")
+    if not lines:
+        raise BadData(f"{path} has no runs")
     return Raw(header, [Outcome.of(line) for line in lines])

@@ -85,7 +85,15 @@ def _title(raw: Raw, setting: str) -> str:
 # ---------------------------------------------------------------- the table
 def _table(raw: Raw, setting: str, compared: Compared) -> str:
     first = raw.header["algos"][0]
-    columns = ["", "Runs", "Test success", "Greedy", f"Against {first}", "Environment steps", "Core-seconds"]
+    columns = [
+        "",
+        "Runs",
+        "Test success",
+        "Greedy",
+        f"Against {first}",
+        "Environment steps",
+        "Core-seconds of learning",
+    ]
     rows = [_row(raw, setting, name, compared) for name in (*raw.header["algos"], *CONTROLS) if raw.runs(setting, name)]
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -105,7 +113,7 @@ def _row(raw: Raw, setting: str, name: str, compared: Compared) -> list[str]:
         f"{fmean(outcome.greedy_success for outcome in runs.values()):.1%}",
         "" if against is None else points(against),
         _steps(runs.values()),
-        f"{fmean(outcome.core_seconds for outcome in runs.values()):.0f}",
+        f"{fmean(outcome.learning_seconds for outcome in runs.values()):.0f}",
     ]
 
 
@@ -149,8 +157,8 @@ def _verdicts(against: str, found: Sequence[Contrast]) -> Iterator[str]:
 
 
 def _order(found: Contrast) -> str:
-    better, worse = (found.first, found.second) if found.order > 0 else (found.second, found.first)
-    return f"{better} is ahead of {worse} (difference {points(found)} points for {found.first})"
+    ahead = found if found.order > 0 else found.reversed
+    return f"{ahead.first} is ahead of {ahead.second} ({points(ahead)} points)"
 
 
 def _verdict(found: Contrast) -> str:
@@ -171,7 +179,7 @@ def _summary(raw: Raw, compared: Mapping[str, Compared]) -> Iterator[str]:
         if settings:
             yield f"{_dense(raw)} {words} {', '.join(settings)}."
     orders = [f"{setting}: {_order(pair)}" for setting, found in compared.items() for pair in found.pairs if pair.order]
-    yield from orders
+    yield from (f"{order}." for order in orders)
     count = sum(len(found.pairs) for found in compared.values())
     if not orders:
         yield f"Inconclusive: none of {count} comparisons between two algorithms has an interval that excludes 0."

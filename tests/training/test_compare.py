@@ -322,7 +322,14 @@ def test_a_wrong_settings_file_is_refused_at_once(change: dict[str, Any], messag
 
 def test_raw_figures_of_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
-    for text in ("", "no json\n", '{"schema": "other"}\n', '{"schema": "agentgym_flow.comparison/1"}\n{"seed": 1}\n'):
+    empty = '{"schema": "agentgym_flow.comparison/1"}\n'
+    for text in (
+        "",
+        empty,
+        "no json\n",
+        '{"schema": "other"}\n',
+        '{"schema": "agentgym_flow.comparison/1"}\n{"seed": 1}\n',
+    ):
         path.write_text(text)
         with pytest.raises(BadData):
             read_raw(path)
