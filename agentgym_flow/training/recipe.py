@@ -86,7 +86,7 @@ class Recipe:
         if not self.warm.warm_start_levels:
             return
         self.cloned = self.together.alone(self._clone)
-        if not self.together.is_main:
+        if not self.together.is_main:  # the reference of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
     def _clone(self) -> WarmStart:

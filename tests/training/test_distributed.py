@@ -87,7 +87,7 @@ def test_two_processes_equal_one(
     before = AutoModelForCausalLM.from_pretrained(acting_model).state_dict()
     one, two = (torch.load(tmp_path / name / "weights.pt") for name in ("one", "two"))
     moved, apart = distance(one, before), distance(one, two)
-    assert moved > 0.1
+    assert moved > 0.02
     assert apart < tolerance * moved
 
 
