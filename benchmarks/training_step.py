@@ -9,7 +9,7 @@ to TRL:
 
 - *update*: both trainers get the very same tensors in place of what they would have made (TRL's
   `_generate_and_score_completions` is replaced on the instance; of ours, `make_batch` is overridden). This compares
-  loss, backward pass and optimizer.
+  loss, backward pass and optimizer, one step of ours after one of TRL's: figures are medians, the ratio that of pairs.
 - *from episodes*: TRL gets the recorded completions from its public `rollout_func` and their outcomes from a public
   reward function, and makes of them what it makes of any rollout. It has no way to take the log-probabilities of
   sampling from Transformers, and computes them anew when a batch is more than one optimizer step. Ours gets the
@@ -200,6 +200,31 @@ class Comparison:
         """Return the seconds of every contestant, the best of the repetitions."""
         return in_turns(contestants, repetitions, min)
 
+    def step_by_step(self, rounds: int) -> tuple[float, float, float]:
+        """Let both trainers take one optimizer step after the other on the given tensors, each batch `rounds` times.
+
+        Returns the median seconds of a step of ours and of TRL's, and the median ratio of a pair of steps. Steps on a
+        busy machine differ by more than trainers do; two steps in a row differ least.
+        """
+        trainers = {"ours": self.ours(FromTensors), "trl": self.trl_from_tensors()}
+        seconds: dict[str, list[float]] = {name: [] for name in trainers}
+        for trainer in trainers.values():
+            trainer.create_optimizer()
+            trainer.current_gradient_accumulation_steps = 1
+        with mock.patch.object(trainer_module, "trimmed", as_it_is):
+            for number in range(rounds * self.settings["steps_per_generation"]):
+                for name, trainer in list(trainers.items())[:: 1 if number % 2 else -1]:
+                    started = time.process_time()
+                    trainer.training_step(trainer.model, [], None)
+                    torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
+                    trainer.optimizer.step()
+                    trainer.optimizer.zero_grad()
+                    seconds[name].append(time.process_time() - started)
+        for name, trainer in trainers.items():
+            self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
+        pairs = [trl / ours for ours, trl in zip(seconds["ours"], seconds["trl"], strict=True)]
+        return statistics.median(seconds["ours"]), statistics.median(seconds["trl"]), statistics.median(pairs)
+
     def apart(self) -> float:
         """Return the largest distance of a weight between contestants, as a share of the furthest that a weight went.
 
@@ -238,21 +263,23 @@ def identical_rows(turns: Recording, spoken: Recording, folder: str, repetitions
     )
     for recording, steps, alone in ((turns, 4, True), (spoken, 4, True), (spoken, 4, False), (spoken, 1, False)):
         comparison = Comparison(recording, folder, steps)
-        ours = partial(comparison.ours, FromTensors) if alone else comparison.ours
-        trl = comparison.trl_from_tensors if alone else partial(comparison.trl, rollout_func=comparison.rollout)
-        found = comparison.race(
-            repetitions,
-            ours=comparison.contestant("ours", ours, trim=False),
-            trl=comparison.contestant("trl", trl),
-        )
+        if alone:
+            ours, trl, ratio = comparison.step_by_step(repetitions)
+        else:
+            found = comparison.race(
+                repetitions,
+                ours=comparison.contestant("ours", comparison.ours, trim=False),
+                trl=comparison.contestant("trl", partial(comparison.trl, rollout_func=comparison.rollout)),
+            )
+            ours, trl, ratio = found["ours"] / steps, found["trl"] / steps, found["trl"] / found["ours"]
         print_row(
             f"{len(comparison.rows):,} {recording.layout}s",
             "update" if alone else "from episodes",
             steps,
-            f"{found['trl'] / steps:.3f}",
-            f"{found['ours'] / steps:.3f}",
-            f"{tokens_in(comparison.rows) / found['ours']:,.0f}",
-            f"**{found['trl'] / found['ours']:.3f}x**",
+            f"{trl:.3f}",
+            f"{ours:.3f}",
+            f"{tokens_in(comparison.rows) / steps / ours:,.0f}",
+            f"**{ratio:.3f}x**",
             f"{comparison.apart():.0e}",
         )
 
@@ -327,8 +354,8 @@ def time_split(trainers: dict[str, AgentTrainer]) -> None:
     print_header("Training", "Turns a batch", "Seconds a batch", *PARTS)
     for name, trainer in trainers.items():
         trainer.train()
-        # A record holds the update of the batch before it, so the first has none; it made the environments as well.
-        records = [record for record in trainer.state.log_history if "time/update" in record]
+        # The first batch made the environments as well.
+        records = [record for record in trainer.state.log_history if "time/update" in record][1:]
         seconds = [statistics.median(float(record[f"time/{part}"]) for record in records) for part in PARTS]
         turns_each = statistics.mean(float(record["turns"]) for record in records)
         shares = (f"{part / sum(seconds):.1%}" for part in seconds)
