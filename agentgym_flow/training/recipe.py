@@ -39,7 +39,16 @@ from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.processes import Together, leave
 from agentgym_flow.training.results import Results, most_telling, write_results
-from agentgym_flow.training.run import CONFIG, RunFolder, last_run, load_model, loaded_whole, quiet, save_model
+from agentgym_flow.training.run import (
+    CONFIG,
+    RunFolder,
+    frozen_heap,
+    last_run,
+    load_model,
+    loaded_whole,
+    quiet,
+    save_model,
+)
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
@@ -133,7 +142,7 @@ class Recipe:
         stop = StopAfterBatch(self.trainer, self.console.print)
         self.trainer.add_callback(stop)
         try:
-            with stop.listening():
+            with stop.listening(), frozen_heap():
                 self.trainer.train(self._checkpoint)
         except KeyboardInterrupt:
             self._keep_interrupted(stop.together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import glob
 import json
 import shutil
@@ -229,3 +230,18 @@ def _load_whole(name: str) -> PreTrainedModel:
         raise BadSetting(f"model: {name!r} has no {weight}: give a folder with all weights of a causal language model")
     whole_model: PreTrainedModel = model
     return whole_model
+
+
+@contextmanager
+def frozen_heap() -> Iterator[None]:
+    """Leave what exists now out of Python's garbage collection.
+
+    Episodes are many small objects, so the collector runs often while a policy trains, and each full pass would walk
+    half a million objects of the imported libraries: a sixth of the time of a batch of the quickstart.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -164,8 +164,8 @@ class Plan:
         return [Cell(group, WARM_START, seed) for group in groups for seed in self.seeds]
 
     def training(self) -> list[Cell]:
-        """Return the training runs. One seed of all algorithms comes before the next, so any moment shows all alike."""
-        return [Cell(s.name, algo, seed) for s in self.settings for seed in self.seeds for algo in self.algos]
+        """Return the training runs. A seed is run everywhere before the next, so any moment shows all cells alike."""
+        return [Cell(s.name, algo, seed) for seed in self.seeds for s in self.settings for algo in self.algos]
 
     def controls(self) -> list[Cell]:
         """Return the controls that clone for as long as the training runs took."""
