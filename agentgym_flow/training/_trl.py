@@ -13,7 +13,7 @@ import inspect
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -179,11 +179,10 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
 
     @contextmanager
     def frozen_model(self) -> Iterator[PreTrainedModel]:
-        """Give the model to sample from; under ZeRO-3 with its weights gathered, unless the settings say otherwise."""
-        gather = self.args.ds3_gather_for_generation
+        """Give the model to sample from; under ZeRO-3 with its weights gathered."""
         with (
-            unwrap_model_for_generation(self.model_wrapped, self.accelerator, gather_deepspeed3_params=gather) as model,
-            _without_step_check(self.model_wrapped) if gather else nullcontext(),
+            unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model,
+            _without_step_check(self.model_wrapped),
         ):
             yield model
 

@@ -170,6 +170,7 @@ class WarmStartConfig:
 NOT_USED = (
     "cache_implementation",
     "chat_template_kwargs",
+    "ds3_gather_for_generation",
     "eval_strategy",
     "generation_kwargs",
     "log_completions",

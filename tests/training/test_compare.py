@@ -30,6 +30,8 @@ MINIATURE = {
     "common": {
         "env_kwargs": {"size": 6, "min_pushes": 1},
         "threads": 1,
+        "learning_rate": 5e-4,
+        "muon_learning_rate": 5e-3,
         "warm_start_levels": 30,
         "warm_start_updates": 12,
         "warm_start_batch": 32,
@@ -236,7 +238,9 @@ def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.Monke
         plan = here.plan(seeds=2)
         with workers.runner(processes) as run:
             for phase in (plan.warm_starts(), plan.training()[:3]):
-                outcomes = {(o.name, o.seed): o for o in run([(plan, cell, here.output, 0.0) for cell in phase])}
+                outcomes = {
+                    (o.group, o.name, o.seed): o for o in run([(plan, cell, here.output, 0.0) for cell in phase])
+                }
             with pytest.raises(FileNotFoundError, match="nowhere"):  # an error there is an error here
                 list(run([(plan, plan.training()[0], tmp_path / "nowhere", 0.0)]))
         found.append({key: (o.sampled, o.greedy, o.curve, o.updates) for key, o in outcomes.items()})
