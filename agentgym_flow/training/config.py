@@ -260,6 +260,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         self.credit_settings = _mapping("credit_settings", self.credit_settings)
+        if self.stop_when == "null":  # as the command line says it; in YAML it is None already
+            self.stop_when = None
         _at_least("num_envs", self.num_envs, 1)
         _at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
         _at_least("num_generations", self.num_generations, 2)  # an attempt alone has nothing to be compared with
