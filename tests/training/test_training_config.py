@@ -39,7 +39,8 @@ def test_the_command_line_wins_over_the_file(file: Path) -> None:
 
 def test_null_takes_a_value_of_the_file_away(file: Path) -> None:
     file.write_text(file.read_text() + "muon_learning_rate: 0.5\nthreads: 2\n")
-    run, _, agent = parse_configs(["--config", str(file), "--muon_learning_rate", "null", "--threads=null", "--stop_when", "null"])
+    without = ["--muon_learning_rate", "null", "--threads=null", "--stop_when", "null"]
+    run, _, agent = parse_configs(["--config", str(file), *without])
     assert (agent.muon_learning_rate, agent.stop_when, run.threads) == (None, None, None)
 
 
