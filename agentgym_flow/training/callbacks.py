@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,28 +67,6 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         self.records.append(record)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
-
-
-class UpdateClock(TrainerCallback):  # type: ignore[misc]
-    """Measures what the optimizer steps of a batch take, as the metric `time/update` in seconds per batch.
-
-    The making of the batch is left out, which a step begins with, and what other callbacks do after a step.
-
-    Args:
-        trainer: whose metrics; `trainer.making` says how long batches took to make.
-    """
-
-    def __init__(self, trainer: AgentTrainer) -> None:
-        self._trainer = trainer
-
-    def on_step_begin(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Start the clock."""
-        self._began = time.perf_counter() - self._trainer.making
-
-    def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Record the step, as its share of a batch."""
-        step = time.perf_counter() - self._trainer.making - self._began
-        self._trainer.record(time__update=step * args.steps_per_batch)
 
 
 class LiveProgress(TrainerCallback):  # type: ignore[misc]

@@ -29,7 +29,6 @@ from agentgym_flow.rewards.penalty import penalise_invalid
 from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
-from agentgym_flow.training.callbacks import UpdateClock
 from agentgym_flow.training.checkpoints import (
     MADE_WITH,
     TASK_REPLAY,
@@ -49,6 +48,7 @@ from agentgym_flow.training.policy import ModelPolicy, check_actions, check_voca
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, teaches
 from agentgym_flow.training.task_replay import TaskReplay
+from agentgym_flow.training.update_clock import UpdateClock
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -129,7 +129,7 @@ class AgentTrainer(RowTrainer):
         self.replay: TaskReplay | None = None
         if args.replay_share or args.dynamic_sampling:
             self.replay = TaskReplay(env.num_tasks, args.replay_share, args.seed, args.outcome)
-        self.making = 0.0  # seconds, for all batches so far
+        self._clock = UpdateClock(self.record)
         self._playing = 0.0  # seconds, in this batch
         self._replayed = 0  # groups, in this batch
         optimizer = None
@@ -154,7 +154,7 @@ class AgentTrainer(RowTrainer):
             optimizers=(optimizer, None),
         )
         self.remove_callback(PrinterCallback)  # our callbacks show and keep the metrics
-        self.add_callback(UpdateClock(self))
+        self.add_callback(self._clock)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Return the schedule of the step sizes: linear to `final_lr_ratio`, or what `lr_scheduler_type` names."""
@@ -252,7 +252,7 @@ class AgentTrainer(RowTrainer):
         share = self._share(len(episodes))
         batch, counts = self._rows(episodes[share], [a for group in advantages for a in group][share])
         done = time.perf_counter()
-        self.making += done - started
+        self._clock.making += done - started
         self.record(
             time__env=self._playing - generating,
             time__generate=generating,
