@@ -22,6 +22,7 @@ END_OF_INPUT = "\x04"
 
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
+_PATIENCE = 0.2  # seconds
 
 
 @contextlib.contextmanager
@@ -39,6 +40,9 @@ def single_keys() -> Iterator[None]:
 def read_key() -> str:
     """Wait for a key and return it: a character, `up`, `down`, `left`, `right` for arrows, `""` at the end of input."""
     descriptor = sys.stdin.fileno()
+    # A Ctrl-C between two instructions does not interrupt a read that begins right after it, so no wait is a long one.
+    while not select.select([descriptor], [], [], _PATIENCE)[0]:
+        pass
     first = os.read(descriptor, 1)
     if first != b"\x1b":
         return first.decode("latin-1")
