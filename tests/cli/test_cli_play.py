@@ -92,7 +92,9 @@ class Terminal:
     def __init__(self, *arguments: str, term: str = "xterm-256color") -> None:
         pty = pytest.importorskip("pty")
         self._master, slave = pty.openpty()
-        command = [sys.executable, "-c", "from agentgym_flow.cli import main; main()", *arguments]
+        # What runs in the background of a shell ignores interrupts, and so would all that it starts.
+        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        command = [sys.executable, "-c", f"{heed}; from agentgym_flow.cli import main; main()", *arguments]
         environment = os.environ | {"TERM": term, "COLUMNS": "100", "LINES": "40"}
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
