@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,31 @@ def stop_on(key: str | None) -> Callable[[View], bool] | None:
     return None if key is None else lambda view: bool(view.info[key])
 
 
+def _check_environment(args: AgentConfig, info: Mapping[str, Any], num_tasks: int) -> None:
+    if args.stop_when is not None and args.stop_when not in info:
+        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+    groups = args.generation_batch_size // args.num_generations
+    if groups > num_tasks:
+        raise BadSetting(
+            f"a batch is {groups} groups, but there are only {num_tasks} training tasks: lower "
+            "per_device_train_batch_size or steps_per_generation, or raise num_generations"
+        )
+
+
+def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
+    """Return Muon beside AdamW where the settings want it; None for the optimizer that `optim` names."""
+    if args.muon_learning_rate is None:
+        return None
+    return MuonAdamW(
+        model,
+        muon_lr=args.muon_learning_rate,
+        adamw_lr=args.learning_rate,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_epsilon,
+        weight_decay=args.weight_decay,
+    )
+
+
 class AgentTrainer(RowTrainer):
     """Trains a causal language model on an environment.
 
@@ -102,14 +127,7 @@ class AgentTrainer(RowTrainer):
         info = recorder.info
         check_vocabulary(model, tokenizer)
         check_actions(tokenizer, info["admissible_actions"], args.max_completion_length or 1)
-        if args.stop_when is not None and args.stop_when not in info:
-            raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
-        groups = args.generation_batch_size // args.num_generations
-        if groups > env.num_tasks:
-            raise BadSetting(
-                f"a batch is {groups} groups, but there are only {env.num_tasks} training tasks: lower "
-                "per_device_train_batch_size or steps_per_generation, or raise num_generations"
-            )
+        _check_environment(args, info, env.num_tasks)
         self.credit = args.credit_function
         self.envs = EnvPool(make_env)
         self.policy = ModelPolicy(
@@ -132,16 +150,6 @@ class AgentTrainer(RowTrainer):
         self._clock = UpdateClock(self.record)
         self._playing = 0.0  # seconds, in this batch
         self._replayed = 0  # groups, in this batch
-        optimizer = None
-        if args.muon_learning_rate is not None:
-            optimizer = MuonAdamW(
-                model,
-                muon_lr=args.muon_learning_rate,
-                adamw_lr=args.learning_rate,
-                betas=(args.adam_beta1, args.adam_beta2),
-                eps=args.adam_epsilon,
-                weight_decay=args.weight_decay,
-            )
         tasks = Dataset.from_dict({"prompt": [""] * env.num_tasks, "task": list(range(env.num_tasks))})
         self._environment = {"env_id": env.env_id, "env_kwargs": dict(env.settings), "data": dict(env.data)}
         env.close()
@@ -151,7 +159,7 @@ class AgentTrainer(RowTrainer):
             processing_class=tokenizer,
             train_dataset=tasks,
             callbacks=list(callbacks),
-            optimizers=(optimizer, None),
+            optimizers=(_optimizer(model, args), None),
         )
         self.remove_callback(PrinterCallback)  # our callbacks show and keep the metrics
         self.add_callback(self._clock)
