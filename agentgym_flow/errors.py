@@ -85,6 +85,10 @@ class BadLevel(AgentGymFlowError, ValueError):
     """A level string or level file cannot be read; the message names the file and the line."""
 
 
+class BadGame(AgentGymFlowError, ValueError):
+    """An ALFWorld game file cannot be read or played; the message names the file and the line."""
+
+
 class SearchLimit(AgentGymFlowError, RuntimeError):
     """A solver gave up at its own limit without knowing the answer; the message says which argument raises it."""
 
@@ -112,6 +116,10 @@ class MissingExtra(AgentGymFlowError, ImportError):
     def of(cls, package: str, extra: str) -> Self:
         """Build the error for a missing `package` that the named extra would install."""
         return cls(f"{package} is not installed. Install it with: pip install 'agentgym_flow[{extra}]'")
+
+
+class UnsupportedPython(AgentGymFlowError, ImportError):
+    """An installed package does not work on this version of Python; the message says what does."""
 
 
 class UnsupportedTRL(AgentGymFlowError, ImportError):

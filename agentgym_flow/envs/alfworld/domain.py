@@ -1,0 +1,207 @@
+"""The rules every ALFWorld game shares, in PDDL, and the check that a file's rules mean the same.
+
+The engine of this package implements exactly the domain in `alfred.pddl`. Game files carry a domain of their own; it is
+compared with ours by meaning: comments, order and costs do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from typing import TypeAlias
+
+from agentgym_flow.envs.alfworld.syntax import Node, error_at, parse, typed
+from agentgym_flow.errors import BadGame
+
+DOMAIN = files(__package__).joinpath("alfred.pddl").read_text("utf-8")
+"""The domain, as it is written into game files."""
+
+DOMAIN_WITHOUT_HELP = DOMAIN[: DOMAIN.rindex("\n\n;")] + "\n)\n"
+"""The domain of older games, which have no `help`."""
+
+OPTIONAL_ACTIONS = frozenset({"help"})
+"""A game file may lack these."""
+
+_TRUE: Node = ("and",)
+_FALSE: Node = ("or",)
+_OTHER: Mapping[str, str] = {"and": "or", "or": "and", "exists": "forall", "forall": "exists"}
+
+Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One type, predicate or action: the path to it in the text, and its meaning in a form that can be compared."""
+
+    path: tuple[int, ...]
+    meaning: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The parts of a domain by name."""
+
+    types: Mapping[str, Part]
+    predicates: Mapping[str, Part]
+    actions: Mapping[str, Part]
+
+
+def check_domain(text: str, where: str) -> frozenset[str]:
+    """Check that the domain of a game file means the same as ours, and return the names of its actions, lower case.
+
+    The names differ in `OPTIONAL_ACTIONS` only. Texts that were accepted before are recognized by their digest.
+
+    Raises:
+        BadGame: it does not; the message names the line.
+    """
+    digest = sha256(text.encode("utf-8", "surrogatepass")).digest()
+    if digest not in _accepted:
+        _accepted[digest] = _check(text, where)
+    return _accepted[digest]
+
+
+def _check(text: str, where: str) -> frozenset[str]:
+    def fail(path: Sequence[int], message: str) -> BadGame:
+        return error_at(text, where, path, f'{message}; engine="textworld" may play it')
+
+    theirs = _read(parse(text, where), fail)
+    for kind, ours_of_kind, theirs_of_kind in (
+        ("type", _OURS.types, theirs.types),
+        ("predicate", _OURS.predicates, theirs.predicates),
+        ("action", _OURS.actions, theirs.actions),
+    ):
+        for name, part in theirs_of_kind.items():
+            if name not in ours_of_kind:
+                raise fail(part.path, f"the {kind} {name!r} is not part of ALFWorld's rules")
+            if part.meaning != ours_of_kind[name].meaning:
+                raise fail(part.path, f"the {kind} {name!r} differs from the one in ALFWorld's rules")
+        missing = [name for name in ours_of_kind if name not in theirs_of_kind and name not in OPTIONAL_ACTIONS]
+        if missing:
+            raise fail((), f"the {kind} {missing[0]!r} of ALFWorld's rules is missing")
+    return frozenset(theirs.actions)
+
+
+def _read(root: Node, fail: Fail) -> Domain:
+    """Return the parts of a domain that decide what can happen."""
+    if root[:2] != ("define", ("domain", "alfred")):
+        raise fail((), "expected (define (domain alfred) ...)")
+    types: dict[str, Part] = {}
+    predicates: dict[str, Part] = {}
+    actions: dict[str, Part] = {}
+
+    def add(parts: dict[str, Part], name: Node, path: tuple[int, ...], *meaning: Node) -> None:
+        if not isinstance(name, str) or name in parts:
+            raise fail(path, f"expected a name that was not used before, got {name!r}")
+        parts[name] = Part(path, meaning)
+
+    declarations = [entry for entry in enumerate(root) if entry[0] > 1]
+    for index, entry in declarations:
+        if not isinstance(entry, tuple) or not entry:
+            raise fail((index,), "expected a section such as (:types ...)")
+        if entry[0] == ":types":
+            for position, name, parent in typed(entry[1:]):
+                add(types, name, (index, position + 1), parent)
+    known = frozenset(types) | {"object"}
+    for index, entry in declarations:
+        match entry:
+            case (":types" | ":requirements" | ":functions", *_):
+                pass
+            case (":predicates", *listed):
+                for position, predicate in enumerate(listed, 1):
+                    if not isinstance(predicate, tuple) or not predicate:
+                        raise fail((index, position), "expected a predicate such as (openable ?r - receptacle)")
+                    kinds = [kind for _, _, kind in typed(predicate[1:])]
+                    add(predicates, predicate[0], (index, position), *kinds)
+            case (":action", name, ":parameters", parameters, ":precondition", condition, ":effect", effect):
+                meaning = (_parameters(parameters), _condition(condition, known), _effects(effect, known))
+                add(actions, name, (index,), *meaning)
+            case (":action", *_):
+                raise fail((index,), "an action has a name, :parameters, :precondition and :effect, in this order")
+            case _:
+                raise fail((index,), f"a section {entry[0]!r} is not part of ALFWorld's rules")
+    return Domain(types, predicates, actions)
+
+
+def _parameters(items: Node) -> tuple[tuple[Node, Node], ...]:
+    return tuple((name, kind) for _, name, kind in typed(items))
+
+
+def _condition(
+    node: Node, types: frozenset[str], negated: bool = False, names: Mapping[Node, str] | None = None
+) -> Node:
+    """Return a condition with negations at the atoms, parts in a fixed order and bound variables numbered.
+
+    A quantifier over a type that does not exist ranges over nothing. What is no condition is returned as it is: it will
+    differ from ours.
+    """
+    names = names or {}
+    match node:
+        case ():
+            return _TRUE
+        case ("not", inner):
+            return _condition(inner, types, not negated, names)
+        case ("imply", before, after):
+            return _condition(("or", ("not", before), after), types, negated, names)
+        case ("and" | "or" as connective, *parts):
+            word = _OTHER[connective] if negated else connective
+            return _join(word, [_condition(part, types, negated, names) for part in parts])
+        case ("exists" | "forall" as quantifier, variables, inner):
+            word = _OTHER[quantifier] if negated else quantifier
+            bound = _parameters(variables)
+            if any(kind not in types for _, kind in bound):
+                return _FALSE if word == "exists" else _TRUE
+            inner_names = dict(names)
+            for name, _ in bound:
+                inner_names[name] = f"?{len(inner_names)}"
+            kinds = tuple(kind for _, kind in bound)
+            return (word, kinds, _condition(inner, types, negated, inner_names))
+        case (str(), *_):
+            atom = tuple(names.get(word, word) for word in node)
+            return ("not", atom) if negated else atom
+        case _:
+            return node
+
+
+def _join(word: str, parts: Sequence[Node]) -> Node:
+    """Return the conjunction or disjunction of `parts`, flat, sorted and without what does not matter."""
+    absorbing: Node = (_OTHER[word],)
+    flat: set[Node] = set()
+    for part in parts:
+        flat.update(part[1:] if part[:1] == (word,) else (part,))
+    if absorbing in flat:
+        return absorbing
+    return next(iter(flat)) if len(flat) == 1 else (word, *sorted(flat, key=repr))
+
+
+def _effects(node: Node, types: frozenset[str]) -> Node:
+    """Return the effects sorted, each a literal or `("when", condition, effects)`; costs are left out."""
+    flat: list[Node] = []
+    pending: list[Node] = [node]
+    while pending:
+        effect = pending.pop()
+        match effect:
+            case ("and", *parts):
+                pending.extend(parts)
+            case ("increase", ("total-cost",), _):
+                pass
+            case ("when", condition, inner):
+                flat.append(("when", _condition(condition, types), _effects(inner, types)))
+            case _:
+                flat.append(effect)
+    return tuple(sorted(set(flat), key=repr))
+
+
+def _own_fail(path: Sequence[int], message: str) -> BadGame:
+    return error_at(DOMAIN, "alfred.pddl", path, message)
+
+
+_OURS = _read(parse(DOMAIN, "alfred.pddl"), _own_fail)
+_accepted: dict[bytes, frozenset[str]] = {}
+
+TYPES = frozenset(_OURS.types)
+"""The types of things."""
+
+PREDICATES: Mapping[str, tuple[Node, ...]] = {name: part.meaning for name, part in _OURS.predicates.items()}
+"""Predicate -> the types of its arguments."""
