@@ -164,7 +164,8 @@ def _check_formula(
             atom = _flat(node)
             if atom is None:
                 raise fail(path, f"expected a formula, got {node!r:.60}")
-            if len(atom) - 1 != (2 if atom[0] == "=" else len(PREDICATES.get(atom[0], ()))):
+            wanted = 2 if atom[0] == "=" else len(PREDICATES.get(atom[0], atom))
+            if len(atom) - 1 != wanted:
                 raise fail(path, f"{atom[0]!r} is no predicate with {len(atom) - 1} argument(s)")
             for index, argument in enumerate(atom[1:], 1):
                 if argument not in bound and argument not in objects:

@@ -1,0 +1,155 @@
+"""ALFWorld's game files: `game.tw-pddl`, and the `traj_data.json` that may lie beside it. Read and written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
+from agentgym_flow.envs.alfworld.grammar import Words, read_grammar, write_grammar
+from agentgym_flow.envs.alfworld.pddl import Problem, read_problem, write_problem
+from agentgym_flow.errors import BadGame
+from agentgym_flow.files import whole
+
+GAME_FILE = "game.tw-pddl"
+"""The name of a game file, in a folder of its own."""
+
+TRAJECTORY_FILE = "traj_data.json"
+"""What ALFRED recorded about the task; a game does not need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GameFile:
+    """What a game file says.
+
+    Attributes:
+        problem: things, facts and goal.
+        words: the sentences that differ between games.
+        walkthrough: commands that win; empty when the file has none.
+        solvable: what the file says about it; None when it says nothing.
+        trajectory: the contents of `traj_data.json`; None when there is none.
+    """
+
+    problem: Problem
+    words: Words
+    walkthrough: tuple[str, ...]
+    solvable: bool | None
+    trajectory: Mapping[str, Any] | None
+
+
+def read_game(path: str | os.PathLike[str]) -> GameFile:
+    """Return the game in the file `path`, or in the `game.tw-pddl` of the folder `path`.
+
+    Raises:
+        BadGame: there is no such file, or it cannot be played; the message names the file and the line.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / GAME_FILE
+    game = parse_game(_read_json(file), str(file))
+    beside = file.with_name(TRAJECTORY_FILE)
+    return replace(game, trajectory=_read_json(beside)) if beside.exists() else game
+
+
+def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
+    """Return the game in the contents of a game file, without a trajectory.
+
+    Args:
+        mapping: what the JSON of the file says.
+        where: the name of the file, for messages.
+
+    Raises:
+        BadGame: a part is missing or cannot be played. The message names the part and the line within it.
+    """
+    texts = {}
+    for key in ("pddl_domain", "grammar", "pddl_problem"):
+        if not isinstance(mapping.get(key), str):
+            raise BadGame(
+                f"{where}: the key {key!r} is {'no text' if key in mapping else 'missing'}; is it a game file?"
+            )
+        texts[key] = mapping[key]
+    walkthrough = mapping.get("walkthrough")
+    if walkthrough is not None and not _is_commands(walkthrough):
+        raise BadGame(f"{where}: 'walkthrough' must be a list of commands, got {walkthrough!r:.60}")
+    solvable = mapping.get("solvable")
+    if solvable is not None and not isinstance(solvable, bool):
+        raise BadGame(f"{where}: 'solvable' must be true or false, got {solvable!r:.60}")
+    actions = check_domain(texts["pddl_domain"], f"{where}: pddl_domain")
+    words = read_grammar(texts["grammar"], f"{where}: grammar")
+    if "help" not in actions:
+        words = replace(words, help=None)  # the grammar can say it, but nobody can ask
+    elif words.help is None:
+        raise BadGame(f"{where}: grammar: line 1: the action 'help' is missing, and pddl_domain has it")
+    problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
+    return GameFile(problem, words, tuple(walkthrough or ()), solvable, None)
+
+
+def game_json(
+    problem: Problem, words: Words, walkthrough: Sequence[str], solvable: bool | None = True
+) -> dict[str, Any]:
+    """Return what a game file says, with the keys of the official ones; the real engine loads it.
+
+    Raises:
+        BadGame: the game could not be read back as it is.
+    """
+    game = {
+        "pddl_domain": DOMAIN_WITHOUT_HELP if words.help is None else DOMAIN,
+        "grammar": write_grammar(words),
+        "pddl_problem": write_problem(problem),
+        "solvable": solvable,
+        "walkthrough": list(walkthrough),
+    }
+    if solvable is None:
+        del game["solvable"]
+    if parse_game(game, "the game to be written") != GameFile(problem, words, tuple(walkthrough), solvable, None):
+        raise BadGame("the game cannot be written: names must be single words in lower case, facts tuples of them")
+    return game
+
+
+def write_game(
+    folder: str | os.PathLike[str],
+    problem: Problem,
+    words: Words,
+    walkthrough: Sequence[str],
+    solvable: bool | None = True,
+    trajectory: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write `game.tw-pddl`, and `traj_data.json` when `trajectory` is given, into `folder`; return the game's path.
+
+    Raises:
+        BadGame: see `game_json`.
+        OSError: a file cannot be written.
+    """
+    game = game_json(problem, words, walkthrough, solvable)
+    path = Path(folder) / GAME_FILE
+    if trajectory is not None:
+        _write_json(path.with_name(TRAJECTORY_FILE), trajectory)
+    _write_json(path, game)
+    return path
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    with whole(path) as partial:
+        partial.write_text(json.dumps(value), "ascii")
+
+
+def _is_commands(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(command, str) for command in value)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except json.JSONDecodeError as error:
+        raise BadGame(f"{path}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
+    except UnicodeDecodeError as error:
+        raise BadGame(f"{path}: byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise BadGame(f"{path}: cannot be read: {error.strerror}") from None
+    if not isinstance(value, dict):
+        raise BadGame(f"{path}: line 1: expected a JSON object")
+    return value
