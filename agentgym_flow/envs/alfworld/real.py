@@ -15,7 +15,6 @@ Both packages assume that they own the process. What that needs is done here:
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
@@ -51,15 +49,15 @@ class RealPlay:
     A copy, also by `pickle`, starts anew and plays the same commands again; it takes as long as they took.
 
     Args:
-        game: the content of a `game.tw-pddl` file, or the path of one.
+        game: what a `game.tw-pddl` file says.
 
     Raises `MissingExtra` when a package is not installed, `UnsupportedPython` when TextWorld can't play on this Python,
     and `BadGame` for a game that the real engine can't load.
     """
 
-    def __init__(self, game: Mapping[str, Any] | str | os.PathLike[str]) -> None:
+    def __init__(self, game: Mapping[str, Any]) -> None:
         packages = _packages()
-        self._game, where = (game, "this game") if isinstance(game, Mapping) else (_read(Path(game)), os.fspath(game))
+        self._game = game
         self._played: list[str] = []
         with _only_here(packages):
             self._env = _idle.pop() if _idle else packages.new_environment()
@@ -70,7 +68,7 @@ class RealPlay:
             # The translator reports what it can't read by SystemExit, the text grammar by whatever happens in it.
             except (Exception, SystemExit) as error:
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise BadGame(f"the real engine can't load {where} ({reason})") from error
+                raise BadGame(f"the real engine can't load this game ({reason})") from error
         self._introduction = str(self._state.feedback)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,16 +118,6 @@ def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> RealPlay:
     for command in commands:
         play.act(command)
     return play
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        game = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadGame(f"{path}: not a game file ({error})") from error
-    if not isinstance(game, dict):
-        raise BadGame(f"{path}: not a game file (a {type(game).__name__} in the place of an object)")
-    return game
 
 
 @lru_cache(maxsize=1)
