@@ -1,0 +1,172 @@
+"""What stands and lies where in an embedded game, as far as a player can tell: kinds and numbers, no coordinates.
+
+A layout is drawn in two steps, so that each can be drawn again on its own until it is of the split that it is for: the
+plan (the receptacles, and which of them share a spot), then what lies in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, Errand
+from agentgym_flow.envs.alfworld.rooms import CONTAINERS, MAY_LIE, ROOMS, SPACE
+from agentgym_flow.seeding import Stream, stable_hash
+
+_SHARES_A_SPOT = 12
+"""One receptacle in so many is reached from the spot of another one."""
+
+_HOLDS_SOMETHING = 8
+"""One container in so many, of those lying beside something that fits, has it inside."""
+
+_TRIES = 3
+"""So often a place is drawn for an object; if all were full, the room does without it."""
+
+
+class Plan(NamedTuple):
+    """The receptacles of a room.
+
+    Attributes:
+        receptacles: the kind of each.
+        spots: the number of the spot from which each is reached.
+    """
+
+    receptacles: tuple[str, ...]
+    spots: tuple[int, ...]
+
+    def digest(self) -> str:
+        """Return the SHA-256, in hex, of the plan; the order of spots and receptacles does not count."""
+        return _digest(self, [(kind, ()) for kind in self.receptacles])
+
+
+class Layout(NamedTuple):
+    """A furnished room.
+
+    Attributes:
+        plan: the receptacles.
+        contents: the kinds of the objects in each receptacle, sorted.
+        nested: what lies in a container: (receptacle, position of the inner object, position of the container), the
+            positions counting within the contents.
+        loose: the kinds of the objects that are in no receptacle, sorted.
+    """
+
+    plan: Plan
+    contents: tuple[tuple[str, ...], ...]
+    nested: tuple[tuple[int, int, int], ...]
+    loose: tuple[str, ...]
+
+    def digest(self) -> str:
+        """Return the SHA-256, in hex, of what lies where; the order of spots and receptacles does not count."""
+        return _digest(self.plan, zip(self.plan.receptacles, self.contents, strict=True))
+
+
+def _digest(plan: Plan, receptacles: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    """Hash a room as a bag of spots, each a bag of receptacles: what is left when names are taken away."""
+    spots: list[list[tuple[str, tuple[str, ...]]]] = [[] for _ in range(max(plan.spots) + 1)]
+    for spot, receptacle in zip(plan.spots, receptacles, strict=True):
+        spots[spot].append(receptacle)
+    return stable_hash(sorted(sorted(here) for here in spots))
+
+
+def draw_plan(stream: Stream, errand: Errand) -> Plan:
+    """Draw the receptacles of a room in which the errand can be done."""
+    numbers = {kind: stream.choice(counts) for kind, counts in ROOMS[errand.room].receptacles.items()}
+    _make_possible(numbers, errand)
+    receptacles = tuple(kind for kind, number in numbers.items() for _ in range(number))
+    spots: list[int] = []
+    used = 0
+    for _ in receptacles:
+        if used and stream.below(_SHARES_A_SPOT) == 0:
+            spots.append(stream.choice(spots))
+        else:
+            spots.append(used)
+            used += 1
+    return Plan(receptacles, tuple(spots))
+
+
+def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
+    """Add what the errand cannot do without: its goal, its station, a stand for its lamp, places to start from."""
+    needed = [TREATMENTS[errand.task_type].station] if errand.task_type in TREATMENTS else []
+    if errand.task_type != LIGHT:
+        needed.append(errand.place)
+    elif not any(numbers.get(stand) for stand in MAY_LIE[errand.place]):
+        needed.append(next(stand for stand in MAY_LIE[errand.place] if stand in numbers))
+    for kind in needed:
+        numbers[kind] = max(numbers[kind], 1)
+    starts = [place for place in MAY_LIE[errand.thing] if place in numbers and place != errand.barred]
+    roomiest = max(starts, key=lambda place: SPACE[place][1])
+    while sum(numbers[place] * SPACE[place][1] for place in starts) < errand.needed:
+        numbers[roomiest] += 1
+
+
+def furnish(stream: Stream, plan: Plan, errand: Errand) -> Layout:
+    """Draw what lies in the receptacles of a plan."""
+    where: dict[str, list[int]] = {}
+    for index, kind in enumerate(plan.receptacles):
+        where.setdefault(kind, []).append(index)
+    most = [SPACE[kind][1] for kind in plan.receptacles]
+    contents: list[list[str]] = [[] for _ in plan.receptacles]
+    loose: list[str] = []
+    necessary = _necessary(errand)
+    for kind, number in _wanted(stream, errand).items():
+        tickets: list[int] = []  # a receptacle as often as its share of things says
+        for place in MAY_LIE[kind]:
+            if place in where and not (kind == errand.thing and place == errand.barred):
+                tickets += where[place] * SPACE[place][0]
+        if not tickets:
+            loose += [kind] * number
+            continue
+        for done in range(number):
+            place_of_it = _draw_place(stream, tickets, contents, most, done < necessary.get(kind, 0))
+            if place_of_it is not None:
+                contents[place_of_it].append(kind)
+    ordered = tuple(tuple(sorted(things)) for things in contents)
+    return Layout(plan, ordered, _nest(stream, ordered, errand), tuple(sorted(loose)))
+
+
+def _necessary(errand: Errand) -> dict[str, int]:
+    """Return how many objects of which kinds the errand needs, the lamp first: it has fewer places to stand."""
+    lamp = {errand.place: 1} if errand.task_type == LIGHT else {}
+    return {**lamp, errand.thing: errand.needed}
+
+
+def _wanted(stream: Stream, errand: Errand) -> dict[str, int]:
+    """Return how many objects of each kind there are to be; what the errand needs comes first, while there is space."""
+    room = ROOMS[errand.room]
+    numbers = _necessary(errand)
+    for kind, counts in (*room.objects.items(), *room.fixtures.items()):
+        numbers[kind] = max(numbers.get(kind, 0), stream.choice(counts))
+    return numbers
+
+
+def _draw_place(
+    stream: Stream, tickets: list[int], contents: list[list[str]], most: list[int], necessary: bool
+) -> int | None:
+    """Return a receptacle that is not full, or None when a few draws find none and the object is not `necessary`."""
+    tries = 0
+    while necessary or tries < _TRIES:
+        index = stream.choice(tickets)
+        if len(contents[index]) < most[index]:
+            return index
+        tries += 1
+    return None
+
+
+def _nest(stream: Stream, contents: tuple[tuple[str, ...], ...], errand: Errand) -> tuple[tuple[int, int, int], ...]:
+    """Choose what lies in a container beside it. What the errand is about stays in the open."""
+    nested = []
+    for index, things in enumerate(contents):
+        taken: set[int] = set()
+        for outer, container in enumerate(things):
+            if container not in CONTAINERS or container == errand.thing or outer in taken:
+                continue
+            fits = [
+                inner
+                for inner, thing in enumerate(things)
+                if thing in CONTAINERS[container] and thing != errand.thing and inner not in taken and inner != outer
+            ]
+            if fits and stream.below(_HOLDS_SOMETHING) == 0:
+                inner = stream.choice(fits)
+                taken |= {inner, outer}
+                nested.append((index, inner, outer))
+    return tuple(nested)

@@ -1,0 +1,156 @@
+"""The embedded games: three splits, disjoint by construction, each game computed from its number alone.
+
+What keeps the splits apart can be told without generating anything else:
+
+- The pair of object and goal (receptacle, or lamp) belongs to `test` or to the other two, by its hash, whatever the
+  task type: no pair of `test` is asked for in `train` or `valid`.
+- The receptacles of a room and the way they share spots belong to `test` or to the other two, by their hash: the rooms
+  of `test` are met nowhere else.
+- What lies where, in those receptacles, belongs to `valid` or to `train`, by its hash. What a game of `valid` asks for
+  is asked for by a game of `train`, too.
+
+Hashes are of what a player can tell (kinds, numbers, places), not of coordinates.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+
+from agentgym_flow.core import SPLITS, check_task
+from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
+from agentgym_flow.envs.alfworld.generator import make_problem, words_of
+from agentgym_flow.envs.alfworld.grammar import Words
+from agentgym_flow.envs.alfworld.layout import Layout, Plan, draw_plan, furnish
+from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.errors import UnknownSplit
+from agentgym_flow.seeding import Stream, canonical
+
+_NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
+
+SHARES = {
+    "pick_and_place_simple": 790,
+    "look_at_obj_in_light": 308,
+    "pick_clean_then_place_in_recep": 650,
+    "pick_heat_then_place_in_recep": 459,
+    "pick_cool_then_place_in_recep": 533,
+    "pick_two_obj_and_place": 813,
+}
+"""Task type -> its games among the official training games; the embedded splits are drawn with these weights."""
+
+_TYPES = tuple(kind for kind, share in SHARES.items() for _ in range(share))
+_KEY = "agentgym_flow/ALFWorld-v0"
+_PARTS = 4  # one pair, and one plan, in so many is kept for test; one furnishing in so many for valid
+
+
+def num_tasks(split: str) -> int:
+    """Return the number of games in a split. Raises `UnknownSplit`."""
+    if split not in _NUM_TASKS:
+        raise UnknownSplit.among(split, SPLITS)
+    return _NUM_TASKS[split]
+
+
+def is_unseen_pair(thing: str, place: str) -> bool:
+    """Return whether games about this object and this receptacle (or lamp) are kept for `test`."""
+    return sha256(f"{thing}|{place}".encode("ascii")).digest()[0] % _PARTS == 0
+
+
+def is_unseen_plan(plan: Plan) -> bool:
+    """Return whether rooms with these receptacles are kept for `test`."""
+    return int(plan.digest()[:8], 16) % _PARTS == 0
+
+
+def is_valid_layout(layout: Layout) -> bool:
+    """Return whether this furnishing of a room that is not kept for `test` is kept for `valid`."""
+    return int(layout.digest()[:8], 16) % _PARTS == 0
+
+
+def task_errand(split: str, task: int) -> Errand:
+    """Return what a game asks for; a game of `valid` asks for the same as some game of `train`.
+
+    Raises:
+        UnknownSplit: no such split.
+        UnknownTask: `task` is no number in the split.
+    """
+    stream = _stream(split, task)
+    return _task_errand(split, stream)
+
+
+def task_type(split: str, task: int) -> str:
+    """Return which of the six task types a game has. Raises as `task_errand`."""
+    return task_errand(split, task).task_type
+
+
+def task_layout(split: str, task: int) -> tuple[Errand, Layout]:
+    """Return what a game asks for, and its furnished room. Raises as `task_errand`."""
+    errand, layout, _ = _draw(split, task)
+    return errand, layout
+
+
+@lru_cache(maxsize=64)
+def task_problem(split: str, task: int) -> tuple[Problem, Words]:
+    """Return a game: its problem and its sentences. Any process computes it without computing another.
+
+    Raises as `task_errand`.
+    """
+    errand, layout, stream = _draw(split, task)
+    return make_problem(stream, layout, errand, f"{split}_{task}"), words_of(errand)
+
+
+def _stream(split: str, task: int) -> Stream:
+    return Stream(_KEY, split, check_task(task, num_tasks(split), split))
+
+
+def _draw(split: str, task: int) -> tuple[Errand, Layout, Stream]:
+    stream = _stream(split, task)
+    errand = _task_errand(split, stream)
+    plan = draw_plan(stream, errand)
+    while is_unseen_plan(plan) != (split == "test"):
+        plan = draw_plan(stream, errand)
+    layout = furnish(stream, plan, errand)
+    while split != "test" and is_valid_layout(layout) != (split == "valid"):
+        layout = furnish(stream, plan, errand)
+    return errand, layout, stream
+
+
+def _task_errand(split: str, stream: Stream) -> Errand:
+    if split == "valid":
+        stream = _stream("train", stream.below(_NUM_TASKS["train"]))
+    return _draw_errand(stream, split == "test")
+
+
+def _draw_errand(stream: Stream, unseen: bool) -> Errand:
+    """Draw a task type by its share, then a room, an object and a place, each evenly from what is left."""
+    kind = stream.choice(_TYPES)
+    room = stream.choice(ROOMS_OF[kind])
+    menu = _menu(kind, room, unseen)
+    thing, places = stream.choice(menu)
+    return Errand(kind, room, thing, stream.choice(places), stream.below(2))
+
+
+@lru_cache(maxsize=64)
+def _menu(kind: str, room: str, unseen: bool) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the objects and their places that a split may ask for."""
+    kept = (
+        (thing, tuple(place for place in places if is_unseen_pair(thing, place) == unseen))
+        for thing, places in errands(kind, room).items()
+    )
+    return tuple((thing, places) for thing, places in kept if places)
+
+
+def manifest_digest(split: str) -> str:
+    """Return the SHA-256, in hex, of the canonical JSON of all games of a split, each followed by a newline."""
+    digest = sha256()
+    for task in range(num_tasks(split)):
+        problem, words = task_problem.__wrapped__(split, task)
+        content = [problem.name, problem.objects, problem.facts, problem.goal, words.task]
+        digest.update(canonical(content) + b"\n")
+    return digest.hexdigest()
+
+
+MANIFEST: dict[str, str] = {
+    "train": "15f75907fccb64c90e097778e61533595d98577a5294331b52712af6930475bd",
+    "valid": "9e8bd3ac99d48bea1b1a7f87146d10f98ed43415e13bd67c64d0a97dd338dae4",
+    "test": "db94a74f5632d40148dadbd45e0cd32d62030a38bc773512649c19ff33c34653",
+}
+"""The recorded digests. Should one change, published results would be about other games: the id needs a new version."""
