@@ -178,6 +178,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """Return the environment's own keys of `info`, fresh on every call."""
         return {}
 
+    def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the task that the checked `options` and the seed say, and the 64 bits its noise comes from.
+
+        An environment with more ways to name a task than its number overrides this.
+        """
+        return choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split)
+
     # ---------------------------------------------------------------- what comes from outside (the tape)
     @property
     def tape_entry(self) -> Any:
@@ -207,7 +214,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         super().reset(seed=seed)
         chosen = check_options(options, self.reset_options)
-        self.task, bits = choose_task(self.np_random, seed, chosen.get("task"), self.num_tasks, self.split)
+        self.task, bits = self._choose_task(seed, chosen)
         self.steps = 0
         self._playing = False  # should the start fail, nothing goes on half old and half new
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)

@@ -18,6 +18,9 @@ from agentgym_flow.files import whole
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
+_ANNOUNCED = {"alfworld": ("ALFWORLD_DATA", "json_2.1.1")}
+"""Data that the original's own environment variable can announce: name -> the variable, and the part that is meant."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
@@ -97,6 +100,22 @@ def add(name: str, path: str | os.PathLike[str]) -> DataSet:
     return found
 
 
+def place(name: str) -> Path | None:
+    """Return where the data of this name is: as registered, or as the original's own environment variable says.
+
+    Raises `BadData` when the registry cannot be read.
+    """
+    for entry in registered():
+        if entry.name == name:
+            return entry.path
+    variable, part = _ANNOUNCED.get(name, ("", ""))
+    root = os.environ.get(variable, "")
+    if not root or not Path(root).is_dir():
+        return None
+    path = Path(root) / part
+    return (path if path.is_dir() else Path(root)).resolve()
+
+
 def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     """Return the data set for a registered name or a path; a bare path is named by its last part.
 
@@ -120,6 +139,9 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
                 f"run: agentgym-flow data add {entry.name} {entry.path}"
             )
         return entry
+    announced = place(str(data))
+    if announced is not None:
+        return DataSet(str(data), announced, content_digest(announced))
     # An empty word would be the current folder, and all of it would be read.
     path = Path(data)
     if str(data) and path.exists():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.data import DataSet, content_digest, registered
+from agentgym_flow.data import DataSet, content_digest, place
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
@@ -247,8 +247,7 @@ class _Environments:
 
     def _find(self, name: str, digest: str) -> DataSet:
         if name not in self._checked:
-            known = {entry.name: entry.path for entry in registered()}
-            path = self._data.get(name, known.get(name))
+            path = self._data.get(name) or place(name)
             if path is None:
                 remedy = f"agentgym-flow data add {name} PATH"
                 raise BadData(f"the log was made with official data {name!r}; register it with: {remedy}")

@@ -1,0 +1,1 @@
+"""ALFWorld: household tasks in text. Game files, rules, generated games, and the environments that play them."""

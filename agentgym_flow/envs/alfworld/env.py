@@ -1,0 +1,268 @@
+"""ALFWorld as text: commands in, what happens out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from agentgym_flow.core import MAX_CANDIDATES, TextEnv, Transition, choose_task
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.alfworld.oracle import Oracle
+from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
+from agentgym_flow.errors import UnknownOption, UnknownTask
+from agentgym_flow.seeding import Stream
+
+DEFAULT_MAX_STEPS = 50
+"""The step budget of the published results."""
+
+RESET_OPTIONS = ("task", "game_file", "task_type")
+"""The ways to say which game is played."""
+
+ENGINES = ("fast", "textworld")
+"""Whose rules can decide."""
+
+WON = "end:success:won"
+"""The state key of a task fulfilled."""
+
+_CHANGE_NOTHING = ("examine ", "help", "inventory", "look")
+_MOVE = re.compile(r"move (.+) to (.+)")
+_PUT = re.compile(r"put (.+) in/on (.+)")
+_MARKS = (("You heat the ", "heated"), ("You cool the ", "cooled"), ("You clean the ", "cleaned"))
+
+
+class ALFWorldEnv(TextEnv):
+    """ALFWorld, played by a language model: household tasks in a room that is only known through text.
+
+    ## Description
+    An agent stands in a kitchen, a living room, a bedroom or a bathroom. It goes to receptacles, opens them, takes
+    things and puts them elsewhere; it cleans, heats, cools and slices them and switches lamps on. The task is a
+    sentence such as `put a hot mug in cabinet.`; where the mug is, nobody says. The rules, the texts and the lists of
+    commands are to the letter those of ALFWorld's text games, and `engine="textworld"` lets the original packages play
+    the same files.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> env = gym.make("agentgym_flow/ALFWorld-v0", split="valid")
+    >>> observation, info = env.reset(seed=0, options={"task_type": "pick_heat_then_place_in_recep"})
+    >>> info["task_type"], len(info["admissible_actions"]) > 10
+    ('pick_heat_then_place_in_recep', True)
+    >>> while True:
+    ...     action = env.unwrapped.expert_action()
+    ...     observation, reward, terminated, truncated, info = env.step(action)
+    ...     if terminated or truncated:
+    ...         break
+    >>> reward, info["success"], info["state_key"]
+    (1.0, True, 'end:success:won')
+
+    ```
+
+    ## Action Space
+    `UnicodeText`: one of the commands in `info["admissible_actions"]`, to the letter; white space around it is ignored.
+
+    | command | possible |
+    |---|---|
+    | `go to R` | R is elsewhere |
+    | `open R`, `close R` | at R, which has a door |
+    | `take X from R` | at R, which is open or has no door; empty-handed |
+    | `move X to R` | holding X; at R, which is open or has no door, and takes such things |
+    | `examine R`, `examine X` | at R; holding X |
+    | `use X` | where the lamp X is |
+    | `clean X with R`, `heat X with R`, `cool X with R` | holding X, at a sink basin, a microwave, a fridge |
+    | `slice X with Y` | holding the knife Y, where X is |
+    | `look`, `inventory`, `help` | always |
+
+    Any other text leads to `Nothing happens.`; the world stays as it is, the step is counted, and
+    `info["action_valid"]` is False. Data before 2023 say `put X in/on R` for `move X to R` and have no `help`: both
+    wordings are understood with all data, and the one that the game prints is the one that is listed.
+
+    ## Observation Space
+    `UnicodeText`: what the game prints. The first observation describes the room and states the task.
+
+    ## Starting State
+    The game that the seed draws from the split, or the one that `reset(options=...)` names: `{"task": k}` by number,
+    `{"game_file": path}` by its file (with `data`), `{"task_type": name}` one of that type, drawn with the seed (the
+    name, or the official number from 1 to 6). The same game always starts in the same state.
+
+    Generated games (3,553 for training, 500 and 500 for `valid` and `test`) are in ALFWorld's format, with all six task
+    types. Rooms of `valid` are new arrangements; those of `test` are, too, and ask for a pair of object and receptacle
+    that no other split asks for. `agentgym_flow.envs.alfworld.gamefile.write_game` writes them as files that other tools play.
+
+    ## Rewards
+    1 with the step that fulfils the task, 0 with every other.
+
+    ## Episode End
+    - Termination: the task is fulfilled.
+    - Truncation: `max_steps` steps without that. The two never come together.
+
+    A step after the end raises `ResetNeeded`.
+
+    ## Information
+    The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
+    `action_valid`, `admissible_actions`, `action_templates`), and:
+
+    | key | meaning |
+    |---|---|
+    | `task_type` (str) | one of ALFWorld's six types, for example `look_at_obj_in_light` |
+    | `game_file` (str or None) | the official game below the data folder; None for a generated one |
+    | `compat_key` (str) | the state as published results of RewardFlow name it: observation, inventory and marks |
+
+    `state_key` is exact: where the agent stands, and a digest of everything else that decides what can follow. A text
+    shows one receptacle, so states that differ elsewhere have the same text, but not the same key.
+
+    ## Arguments
+    | argument | default | meaning |
+    |---|---|---|
+    | `data` | `None` | a folder of official games or one file, the name of registered data, or `"alfworld"` for the folder that `ALFWORLD_DATA` names; None for generated games |
+    | `engine` | `"fast"` | whose rules decide: ours, or `"textworld"`, the original packages (extra `alfworld`) |
+    | `split` | `"train"` | `"train"`, `"valid"` (official `valid_seen`) or `"test"` (official `valid_unseen`) |
+    | `max_steps` | `50` | the step budget |
+    | `render_mode` | `None` | `"ansi"` |
+
+    If the folder has the official sub-folders, the split picks one of them; otherwise all its games serve every split.
+    As with the original's own tools, games named `movable` or `Sliced` and those marked as not solvable are left out.
+
+    ## References
+    - M. Shridhar et al., *ALFWorld: Aligning Text and Embodied Environments for Interactive Learning*, ICLR 2021.
+    - M.-A. Côté et al., *TextWorld: A Learning Environment for Text-based Games*, 2018: the engine.
+
+    ## Version History
+    - v0: first version.
+
+    Raises:
+        BadSetting, UnknownSplit, UnknownData, BadData: as their names say.
+        BadGame: a game file cannot be read, or states what the rules have no place for.
+        UnknownOption: an unknown engine.
+        MissingExtra: the original packages were asked for and are not installed.
+    """  # noqa: E501 (a table's row is one line)
+
+    env_id: ClassVar[str] = ENV_ID
+    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
+    reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
+    presentation_settings: ClassVar[frozenset[str]] = frozenset({"engine"})
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | DataSet | None = None,
+        engine: str = "fast",
+        split: str = "train",
+        max_steps: int = DEFAULT_MAX_STEPS,
+        render_mode: str | None = None,
+    ) -> None:
+        if engine not in ENGINES:
+            raise UnknownOption.among(engine, ENGINES)
+        source = GameSource(data=data, split=split)
+        super().__init__(
+            split=split, max_steps=max_steps, settings={"engine": engine}, data=source.data, render_mode=render_mode
+        )
+        self._source = source
+        self._engine = engine
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of games in this split."""
+        return self._source.num_tasks
+
+    @property
+    def play(self) -> Play:
+        """The game in play. For looking at; `step` is the way to change it."""
+        return self._play
+
+    def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
+        fixed = options.get("task")
+        if "game_file" in options:
+            number = self._source.number_of(options["game_file"])
+            if fixed is not None and fixed != number:
+                raise UnknownTask(f"game_file is task {number}, and task {fixed!r} was asked for; name one of them")
+            fixed = number
+        if "task_type" not in options:
+            return choose_task(self.np_random, seed, fixed, self.num_tasks, self.split)
+        among = self._source.tasks_of_type(options["task_type"])
+        if fixed is None:
+            place, bits = choose_task(self.np_random, seed, None, len(among), self.split)
+            return among[place], bits
+        number, bits = choose_task(self.np_random, seed, fixed, self.num_tasks, self.split)
+        if number not in among:
+            raise UnknownTask(f"task {number} is not of type {options['task_type']!r}; leave one of the two out")
+        return number, bits
+
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        prepared = self._source.task(task)
+        self.task_key = self.make_task_key(prepared.content)
+        self.goal = prepared.game.words.task
+        self._play = Play(prepared.game)
+        self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
+        self._oracle = Oracle(prepared.game)
+        self._observation = (self._real or self._play).start()
+        self._won = (self._real or self._play).won
+        return self._observation
+
+    def _apply(self, action: str) -> Transition:
+        command = self._in_its_words(action) if action.lstrip().startswith(("move", "put")) else action
+        told, valid = self._play.act(command)
+        if self._real is not None:
+            told, valid = self._real.act(command)
+        self._observation = told
+        self._won = won = (self._real or self._play).won
+        return Transition(told, 1.0 if won else 0.0, won, valid)
+
+    def _in_its_words(self, action: str) -> str:
+        """Return the command for putting something down in the wording of this game, any other as it is."""
+        put = self._play.game.words.put
+        other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())
+        return action if other is None else put.format(o=other[1], r=other[2])
+
+    def state_key(self) -> str:
+        """Return where the agent is and a digest of what else decides the future; one key for all fulfilled tasks."""
+        return WON if self._won else self._play.state_key()
+
+    def describe_state(self) -> str:
+        """Return what every receptacle holds, where the agent is and what it carries, for a person to read."""
+        return f"{self._play.describe()}\nTask: {self.goal}"
+
+    def score(self) -> float:
+        """Return 1.0 when the task is fulfilled, else 0.0."""
+        return 1.0 if self._won else 0.0
+
+    def admissible_actions(self) -> list[str]:
+        """Return the commands of this moment, sorted."""
+        return (self._real or self._play).commands()
+
+    def candidates(self) -> list[str]:
+        """Return the commands; of more than `MAX_CANDIDATES` those that change nothing are left out, then the last."""
+        commands = self.admissible_actions()
+        if len(commands) > MAX_CANDIDATES:
+            commands = [command for command in commands if not command.startswith(_CHANGE_NOTHING)]
+        return commands[:MAX_CANDIDATES]
+
+    def sample_action(self, rng: Stream) -> str:
+        """Return one of the commands, uniformly."""
+        return rng.choice(self.admissible_actions())
+
+    def expert_action(self) -> str | None:
+        """Return the next command of a short plan that knows where everything is; None when there is none."""
+        move = self._oracle.next(self._play)
+        return None if move is None else self._play.text(move)
+
+    def _extra_info(self) -> dict[str, Any]:
+        return {
+            "task_type": self._play.game.goal.task_type,
+            "game_file": self._source.file(self.task),
+            "compat_key": self._compat_key(),
+        }
+
+    def _compat_key(self) -> str:
+        """Return the state as RewardFlow's code names it.
+
+        That is the observation and what `inventory` would print, with a mark in the turn that heats, cools or cleans.
+        """
+        if self._won:
+            return "You Won!"
+        carried = self._play.inventory()
+        mark = next((mark for start, mark in _MARKS if self._observation.startswith(start)), None)
+        return f"{self._observation} {carried}" if mark is None else f"{self._observation} {carried[:-1]} ({mark})."

@@ -1,0 +1,400 @@
+"""The rules of ALFWorld: a game in play, one command at a time.
+
+Everything is as the real engine does it (`alfworld` 0.4.2 on TextWorld 1.7.0), its quirks included; the benchmark
+`alfworld_differential.py` plays both in lock step. Facts: the domain in `domain.py`, the grammar in `grammar.py`, and
+what TextWorld makes of them:
+
+- `go to` is missing for the receptacles at the agent's own spot, as such a move would change nothing.
+- An object can be examined only while it is held. A closed door hinders neither heating, cooling nor lamps.
+- Lists are in the order of ids. `look` also lists what was taken out of a receptacle here and put back elsewhere at
+  the same spot, once for every receptacle it left: TextWorld remembers that it is *not* in those.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
+
+NOTHING_HAPPENS = "Nothing happens."
+"""What any text that is no command of this moment leads to."""
+
+WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
+
+_MENUS_KEPT = 256  # per game; more situations than an episode of 50 steps can meet
+
+# What a command does: the first entry of a move.
+LOOK, INVENTORY, HELP, GO, OPEN, CLOSE, TAKE, PUT, EXAMINE, EXAMINE_THING, USE, HEAT, CLEAN, COOL, SLICE = range(15)
+
+_VERB = (
+    "look", "inventory", "help", "go to", "open", "close", "take", "put", "examine", "examine", "use",
+    "heat", "clean", "cool", "slice",
+)  # fmt: skip
+_ON_PLACE = (GO, OPEN, CLOSE, EXAMINE)
+
+TREATMENTS = ((CLEAN, "cleanable", SINKS), (COOL, "coolable", FRIDGES), (HEAT, "heatable", MICROWAVES))
+"""What can be done to a thing in the hand: the move, the trait that it needs, the kinds of receptacle that do it."""
+
+Move = tuple[int, int, int]
+"""What to do, and to which thing or receptacle with which other one; `NOWHERE` for none."""
+
+
+class Menu(NamedTuple):
+    """Some of what can be done in one situation: the commands before and after `go to` in the order of letters."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    moves: Mapping[str, Move]
+
+
+class Play:
+    """A game in play.
+
+    Attributes:
+        game: what does not change.
+        spot: where the agent is.
+        held: the thing in its hand, or `NOWHERE`.
+        inside: for each receptacle the set of things in it.
+        located: for each spot the set of things that are there. Taking a thing removes only the present spot.
+        left: for each receptacle the things that are explicitly *not* in it, because they were taken out.
+        opened: the set of open receptacles.
+        conditions: `"isclean"`, `"ishot"`, `"iscool"`, `"istoggled"`, `"issliced"` -> the set of things.
+    """
+
+    __slots__ = ("_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot")
+
+    def __init__(self, game: Game) -> None:
+        start = game.start
+        self.game = game
+        self.spot = start.spot
+        self.held = start.held
+        self.inside = list(start.inside)
+        self.located = list(start.located)
+        self.left = [0] * len(game.receptacles)
+        self.opened = start.opened
+        self.conditions = dict(start.conditions)
+        self._world = ""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Play:
+        return self.copy()
+
+    def copy(self) -> Play:
+        """Return an independent copy; the game is shared."""
+        other = object.__new__(Play)
+        other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
+        other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
+        other.conditions = self.conditions.copy()
+        other._world = self._world
+        return other
+
+    # ---------------------------------------------------------------- playing
+    def start(self) -> str:
+        """Return the introduction: where the agent is, what stands in the room, and the task."""
+        if self.game.receptacles_at[self.spot]:
+            around = self._look()
+        else:
+            standing = [f"a {place.name}" for place in self.game.receptacles if place.spot != NOWHERE]
+            around = f"You are in the middle of a room. Looking quickly around you, you see {_listing(standing)}."
+        return f"{WELCOME}\n\n{around}\n\nYour task is to: {self.game.words.task}"
+
+    def act(self, command: str) -> tuple[str, bool]:
+        """Carry out `command`; return what the player reads, and whether it was one of `commands()`.
+
+        White space around it is ignored, everything else must match to the letter.
+        """
+        command = command.strip()
+        move = self.move(command)
+        if move is None:
+            return NOTHING_HAPPENS, False
+        return self.make(move), True
+
+    def commands(self) -> list[str]:
+        """Return what can be done now, sorted; a fresh list."""
+        before, after, _ = self._menu()
+        return [*before, *self._walks().after, *after]
+
+    def move(self, command: str) -> Move | None:
+        """Return what a command of this moment does, or None."""
+        return self._menu().moves.get(command) or self._walks().moves.get(command)
+
+    def make(self, move: Move) -> str:
+        """Carry out a move that `commands()` offers now; return what the player reads."""
+        kind, first, second = move
+        if kind == GO:
+            place = self.game.receptacles[first]
+            self.spot = place.spot
+            arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
+            return f"{arrived} {self._content(first)}"
+        if kind in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING):
+            return self._told(kind, first)
+        self._world = ""
+        if kind in (OPEN, CLOSE):
+            return self._door(kind, first)
+        if kind in (TAKE, PUT):
+            return self._hand(kind, first, second)
+        return self._treat(kind, first, second)
+
+    @property
+    def won(self) -> bool:
+        """Whether the goal holds now."""
+        game, goal = self.game, self.game.goal
+        wanted = game.wanted
+        for condition in goal.conditions:
+            wanted &= self.conditions[condition]
+        if goal.lamp is not None:
+            lit = game.goal_lamps & self.conditions["istoggled"]
+            here = any(self.inside[place] & lit for place in game.receptacles_at[self.spot]) if lit else False
+            return here and self.held != NOWHERE and bool(wanted >> self.held & 1)
+        return any((self.inside[place] & wanted).bit_count() >= goal.count for place in game.goal_places)
+
+    # ---------------------------------------------------------------- the effects
+    def _door(self, kind: int, place: int) -> str:
+        name = self.game.receptacles[place].name
+        if kind == CLOSE:
+            self.opened &= ~(1 << place)
+            return f"You close the {name}."
+        self.opened |= 1 << place
+        return f"You open the {name}. {self._content(place)}"
+
+    def _hand(self, kind: int, thing: int, place: int) -> str:
+        bit = 1 << thing
+        name, of = self.game.things[thing].name, self.game.receptacles[place].name
+        if kind == TAKE:
+            self.held = thing
+            self.inside[place] &= ~bit
+            self.located[self.spot] &= ~bit
+            self.left[place] |= bit
+            return f"You pick up the {name} from the {of}."
+        self.held = NOWHERE
+        self.inside[place] |= bit
+        self.located[self.spot] |= bit
+        self.left[place] &= ~bit
+        return self.game.words.put_feedback.format(o=name, r=of)
+
+    def _treat(self, kind: int, thing: int, tool: int) -> str:
+        bit, now = 1 << thing, self.conditions
+        name = self.game.things[thing].name
+        if kind == USE:
+            now["istoggled"] |= bit
+            return f"You turn on the {name}."
+        if kind == SLICE:
+            now["issliced"] |= bit
+            return f"You sliced the {name} with the {self.game.things[tool].name}."
+        if kind == CLEAN:
+            now["isclean"] |= bit
+            verb = "clean"
+        else:
+            verb, gained, lost = ("heat", "ishot", "iscool") if kind == HEAT else ("cool", "iscool", "ishot")
+            now[gained] |= bit
+            now[lost] &= ~bit
+        return f"You {verb} the {name} using the {self.game.receptacles[tool].name}."
+
+    # ---------------------------------------------------------------- what players read
+    def _told(self, kind: int, about: int) -> str:
+        if kind == LOOK:
+            return self._look()
+        if kind == INVENTORY:
+            return self.inventory()
+        if kind == EXAMINE:
+            return self._content(about)
+        if kind == EXAMINE_THING:
+            return self._thing(about)
+        return self.game.words.help or ""
+
+    def inventory(self) -> str:
+        """Return what the command `inventory` prints."""
+        if self.held == NOWHERE:
+            return "You are not carrying anything."
+        return f"You are carrying: a {self.game.things[self.held].name}."
+
+    def _content(self, place: int) -> str:
+        receptacle = self.game.receptacles[place]
+        if not receptacle.openable:
+            start = f"On the {receptacle.name}, you see "
+        elif self.opened >> place & 1:
+            start = f"The {receptacle.name} is open. In it, you see "
+        else:
+            return f"The {receptacle.name} is closed."
+        things = self.game.things
+        return f"{start}{_listing([f'a {things[i].name}' for i in members(self.inside[place])])}."
+
+    def _look(self) -> str:
+        game = self.game
+        facing = game.receptacles_at[self.spot]
+        if not facing:
+            return "You are in the middle of a room. Looking quickly around you, you see nothing."
+        beside = [
+            f"a {game.things[thing].name}"
+            for thing in members(self.located[self.spot])
+            for place in facing
+            if self.left[place] >> thing & 1
+        ]
+        names = _listing([game.receptacles[place].name for place in facing])
+        return f"You are facing the {names}. Next to it, you see {_listing(beside)}."
+
+    def _thing(self, index: int) -> str:
+        thing, traits = self.game.things[index], self.game.having
+        if thing.contents is not None:
+            return f"This is a normal {thing.name}. In it, you see {_listing([f'a {n}' for n in thing.contents])}."
+        clean, hot, cool, on, sliced = (bool(self.conditions[c] >> index & 1) for c in _EXAMINED)
+        temperature = "hot" if hot else "cool" if cool else ""
+        if temperature and not clean and not sliced:
+            return f"This is a {'hot' if hot else 'cold'} {thing.name}."
+        if temperature or clean:
+            words = " and ".join(word for word in (temperature, "clean" if clean else "") if word)
+            return f"This is a {words}{' sliced' if sliced else ''} {thing.name}."
+        if on and traits["toggleable"] >> index & 1:
+            return f"This {thing.name} is on."
+        if sliced and traits["sliceable"] >> index & 1:
+            return f"This is a sliced {thing.name}."
+        return f"There's nothing special about {thing.name}."
+
+    # ---------------------------------------------------------------- what can be done
+    def text(self, move: Move) -> str:
+        """Return the command that makes a move."""
+        kind, first, second = move
+        receptacles, things = self.game.receptacles, self.game.things
+        if kind in _ON_PLACE:
+            return f"{_VERB[kind]} {receptacles[first].name}"
+        if kind in (TAKE, PUT):
+            template = "take {o} from {r}" if kind == TAKE else self.game.words.put
+            return template.format(o=things[first].name, r=receptacles[second].name)
+        if kind in (USE, EXAMINE_THING):
+            return f"{_VERB[kind]} {things[first].name}"
+        if kind in (CLEAN, HEAT, COOL, SLICE):
+            tool = things[second].name if kind == SLICE else receptacles[second].name
+            return f"{_VERB[kind]} {things[first].name} with {tool}"
+        return _VERB[kind]
+
+    def _walks(self) -> Menu:
+        menus = self.game.menus
+        found = menus.get(self.spot)
+        if found is None:
+            found = menus[self.spot] = self._menu_of(
+                (GO, index, NOWHERE)
+                for index, place in enumerate(self.game.receptacles)
+                if place.spot not in (NOWHERE, self.spot)
+            )
+        return found
+
+    def _menu(self) -> Menu:
+        game, menus, spot = self.game, self.game.menus, self.spot
+        inside = self.inside
+        cuttable = self.located[spot] & game.having["sliceable"] if self.held != NOWHERE else 0
+        doors = self.opened & game.standing_at[spot]
+        situation = (spot, self.held, doors, cuttable, *[inside[place] for place in game.receptacles_at[spot]])
+        found = menus.get(situation)
+        if found is None:
+            if len(menus) > _MENUS_KEPT:
+                menus.clear()
+            found = menus[situation] = self._menu_of(self._offers())
+        return found
+
+    def _menu_of(self, offers: Iterable[Move]) -> Menu:
+        moves = {self.text(move): move for move in offers}
+        commands = sorted(moves)
+        walks = bisect_left(commands, _VERB[GO])
+        return Menu(tuple(commands[:walks]), tuple(commands[walks:]), moves)
+
+    def _offers(self) -> Iterable[Move]:
+        """Yield every move but the walks."""
+        game, held = self.game, self.held
+        yield LOOK, NOWHERE, NOWHERE
+        yield INVENTORY, NOWHERE, NOWHERE
+        if game.words.help is not None:
+            yield HELP, NOWHERE, NOWHERE
+        for place in game.receptacles_at[self.spot]:
+            yield from self._offers_at(place)
+        if held != NOWHERE:
+            yield EXAMINE_THING, held, NOWHERE
+            if game.having["knife"] >> held & 1:
+                for thing in members(self.located[self.spot] & game.having["sliceable"]):
+                    yield SLICE, thing, held
+
+    def _offers_at(self, place: int) -> Iterable[Move]:
+        game, receptacle, held = self.game, self.game.receptacles[place], self.held
+        is_open = bool(self.opened >> place & 1)
+        yield EXAMINE, place, NOWHERE
+        if receptacle.openable:
+            yield CLOSE if is_open else OPEN, place, NOWHERE
+        for thing in members(self.inside[place] & game.having["toggleable"]):
+            yield USE, thing, NOWHERE
+        reachable = is_open or not receptacle.openable
+        if held == NOWHERE:
+            for thing in members(self.inside[place] & game.having["pickupable"] if reachable else 0):
+                yield TAKE, thing, place
+            return
+        if reachable and game.things[held].fits >> place & 1:
+            yield PUT, held, place
+        for kind, trait, kinds in TREATMENTS:
+            if receptacle.kind in kinds and game.having[trait] >> held & 1:
+                yield kind, held, place
+
+    # ---------------------------------------------------------------- what the state is
+    def state_key(self) -> str:
+        """Return the identity of the state: the spot, and a digest of all else that decides what can follow.
+
+        Left out is what can change no reward and no command any more: conditions that the goal does not ask for, of
+        things that it is not about, and where things are that no knife in the game can cut.
+        """
+        if not self._world:
+            game = self.game
+            cuttable = game.having["sliceable"] if game.having["knife"] else 0
+            parts = [
+                self.held,
+                self.opened,
+                *self.inside,
+                *[here & cuttable for here in self.located],
+                *[self.conditions[condition] & game.wanted for condition in sorted(game.goal.conditions)],
+                self.conditions["istoggled"] & game.goal_lamps,
+            ]
+            self._world = blake2b(",".join(map(str, parts)).encode("ascii"), digest_size=12).hexdigest()
+        return f"{self.spot}@{self._world}"
+
+    def describe(self) -> str:
+        """Return the whole state, for a person to read: a line for each receptacle, then the agent."""
+        game = self.game
+        lines = []
+        for index, place in enumerate(game.receptacles):
+            door = (" (open)" if self.opened >> index & 1 else " (closed)") if place.openable else ""
+            lines.append(f"{place.name}{door}: {', '.join(map(self._state_of, members(self.inside[index]))) or '-'}")
+        here = ", ".join(game.receptacles[place].name for place in game.receptacles_at[self.spot])
+        held = "nothing" if self.held == NOWHERE else self._state_of(self.held)
+        return "\n".join([*lines, f"You are at: {here or 'the middle of the room'}", f"You hold: {held}"])
+
+    def _state_of(self, thing: int) -> str:
+        marks = [name.removeprefix("is") for name, mask in self.conditions.items() if mask >> thing & 1]
+        return self.game.things[thing].name + (f" ({', '.join(marks)})" if marks else "")
+
+    def facts(self) -> frozenset[tuple[str, ...]]:
+        """Return what is true now and may change, with the names that players read.
+
+        The agent's spot is a raw id. `("not_inreceptacle", thing, receptacle)` is the memory of a `take`.
+        """
+        game = self.game
+        thing = [item.name for item in game.things]
+        place = [item.name for item in game.receptacles]
+        found: set[tuple[str, ...]] = {("atlocation", game.spots[self.spot])}
+        if self.held != NOWHERE:
+            found.add(("holds", thing[self.held]))
+        for predicate, sets in (("inreceptacle", self.inside), ("not_inreceptacle", self.left)):
+            found.update((predicate, thing[i], place[r]) for r, mask in enumerate(sets) for i in members(mask))
+        found.update(
+            ("objectatlocation", thing[i], game.spots[s]) for s, mask in enumerate(self.located) for i in members(mask)
+        )
+        found.update(("opened", place[r]) for r in members(self.opened))
+        for condition, mask in self.conditions.items():
+            found.update((condition, thing[i]) for i in members(mask))
+        return frozenset(found)
+
+
+_EXAMINED = ("isclean", "ishot", "iscool", "istoggled", "issliced")
+
+
+def _listing(items: Sequence[str]) -> str:
+    if not items:
+        return "nothing"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])}, and {items[-1]}"
