@@ -25,8 +25,8 @@ _COMMENT_LINE = re.compile(r"^[^\S\n]*#.*$", re.MULTILINE)
 
 _BEFORE_SYMBOL = re.compile(r"(?:^//.*\n?|^\s+|\t+)+", re.MULTILINE)
 _PLAIN = re.compile(r'"([^;|"<>\[\]#{}]*)"|([^;|"<>\[\]#{}]+)')
-_NONTERMINAL = r"#[\w()/!<>\-\s,.]+#"
-_CONDITIONAL = rf"\{{(?:{_NONTERMINAL}|[^|\[\]{{}}\n<>]+)(?:\s*\|\s*[^;|{{}}\n\[\]#]+)?\}}"
+_NONTERMINAL = r"#\t*+[\w()/!<>\-\s,.]+#"
+_CONDITIONAL = rf"\{{\t*+(?:{_NONTERMINAL}|[^|\[\]{{}}\n<>]+)(?:\s*\|\s*[^;|{{}}\n\[\]#]+)?\}}"
 _EVALUATED = re.compile(rf"{_NONTERMINAL}|{_CONDITIONAL}|\[{_CONDITIONAL}\]")
 
 
