@@ -1,0 +1,119 @@
+"""The `traj_data.json` that lies beside an official game file, for a generated game.
+
+It has what text play reads: the task type and its parameters (for ALFWorld's collector and its handcoded expert),
+descriptions in the manner of the human ones, and the plan in large steps. It has no scene, no pictures and no small
+steps: nobody walked through these rooms, and THOR cannot show them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, TWO, Errand
+from agentgym_flow.envs.alfworld.layout import Layout
+
+_TREATED = {
+    "pick_clean_then_place_in_recep": ("CleanObject", "rinse", "clean"),
+    "pick_heat_then_place_in_recep": ("HeatObject", "heat", "hot"),
+    "pick_cool_then_place_in_recep": ("CoolObject", "chill", "cold"),
+}
+_DESCRIBED = {
+    "pick_and_place_simple": ("Take one {thing} to the {place}.", "Find one {thing} and leave it at the {place}."),
+    LIGHT: ("Pick up one {thing} and turn on the {place}.", "Look at one {thing} by the light of the {place}."),
+    TWO: (
+        "Take one {thing} and then another one to the {place}.",
+        "Leave two of them at the {place}, {thing} by {thing}.",
+    ),
+    **{
+        kind: (
+            f"Take one {state} {{thing}} to the {{place}}.",
+            f"Find one {{thing}}, {verb} it and leave it at the {{place}}.",
+        )
+        for kind, (_, verb, state) in _TREATED.items()
+    },
+}
+_STEPS = {
+    "GotoLocation": "Walk to the {}.",
+    "PickupObject": "Pick up the {}.",
+    "CleanObject": "Rinse the {}.",
+    "HeatObject": "Heat the {}.",
+    "CoolObject": "Chill the {}.",
+    "PutObject": "Put the {} down at the {}.",
+    "ToggleObject": "Turn on the {}.",
+}
+_WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def trial_folder(errand: Errand, trial: str) -> str:
+    """Return the folder of a game below its split, in the official manner, with the kind of room for the scene."""
+    return f"{errand.task_type}-{errand.thing}-None-{errand.place}-{errand.room}/{trial}"
+
+
+def trajectory_json(errand: Errand, layout: Layout, trial: str) -> dict[str, Any]:
+    """Return the contents of the `traj_data.json` of a generated game.
+
+    Args:
+        errand: what the game asks for.
+        layout: its furnished room.
+        trial: the name of its folder, for example `"trial_train_17"`.
+    """
+    light = errand.task_type == LIGHT
+    steps = _steps(errand, layout)
+    described = [
+        sentence.format(thing=_spaced(errand.thing), place=_spaced(errand.place))
+        for sentence in _DESCRIBED[errand.task_type]
+    ]
+    in_words = [_STEPS[action].format(*map(_spaced, arguments)) for action, arguments in steps]
+    plan = [(action, [argument.lower() for argument in arguments]) for action, arguments in steps]
+    return {
+        "task_id": trial,
+        "task_type": errand.task_type,
+        "pddl_params": {
+            "mrecep_target": "",
+            "object_sliced": False,
+            "object_target": errand.thing,
+            "parent_target": "" if light else errand.place,
+            "toggle_target": errand.place if light else "",
+        },
+        "turk_annotations": {
+            "anns": [
+                {"assignment_id": f"generated_{number}", "task_desc": text, "high_descs": in_words, "votes": [1]}
+                for number, text in enumerate(described)
+            ]
+        },
+        "plan": {
+            "high_pddl": [
+                {"high_idx": index, "discrete_action": {"action": action, "args": arguments}}
+                for index, (action, arguments) in enumerate([*plan, ("NoOp", [])])
+            ],
+            "low_actions": [],
+        },
+    }
+
+
+def _steps(errand: Errand, layout: Layout) -> list[tuple[str, list[str]]]:
+    """Return the large steps of a plan: actions with kinds as arguments."""
+    starts = [
+        place
+        for place, things in zip(layout.plan.receptacles, layout.contents, strict=True)
+        for thing in things
+        if thing == errand.thing
+    ]
+    steps: list[tuple[str, list[str]]] = []
+    for start in starts[: errand.needed]:
+        steps += [("GotoLocation", [start]), ("PickupObject", [errand.thing])]
+        if errand.task_type in TREATMENTS:
+            station, action = TREATMENTS[errand.task_type].station, _TREATED[errand.task_type][0]
+            steps += [("GotoLocation", [station]), (action, [errand.thing])]
+        last = (
+            ("ToggleObject", [errand.place])
+            if errand.task_type == LIGHT
+            else ("PutObject", [errand.thing, errand.place])
+        )
+        steps += [("GotoLocation", [errand.place]), last]
+    return steps
+
+
+def _spaced(kind: str) -> str:
+    return _WORD_ENDS.sub(" ", kind).lower()
