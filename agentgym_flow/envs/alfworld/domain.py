@@ -6,13 +6,13 @@ compared with ours by meaning: comments, order and costs do not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
-from typing import TypeAlias
 
-from agentgym_flow.envs.alfworld.syntax import Node, error_at, parse, typed
+from agentgym_flow.envs.alfworld.syntax import Fail, Node, error_at, parse, typed
 from agentgym_flow.errors import BadGame
 
 DOMAIN = files(__package__).joinpath("alfred.pddl").read_text("utf-8")
@@ -26,9 +26,8 @@ OPTIONAL_ACTIONS = frozenset({"help"})
 
 _TRUE: Node = ("and",)
 _FALSE: Node = ("or",)
+_NO_NAMES: Mapping[Node, str] = {}
 _OTHER: Mapping[str, str] = {"and": "or", "or": "and", "exists": "forall", "forall": "exists"}
-
-Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,34 +128,31 @@ def _parameters(items: Node) -> tuple[tuple[Node, Node], ...]:
 
 
 def _condition(
-    node: Node, types: frozenset[str], negated: bool = False, names: Mapping[Node, str] | None = None
+    node: Node, types: frozenset[str], negated: bool = False, names: Mapping[Node, str] = _NO_NAMES, depth: int = 0
 ) -> Node:
     """Return a condition with negations at the atoms, parts in a fixed order and bound variables numbered.
 
     A quantifier over a type that does not exist ranges over nothing. What is no condition is returned as it is: it will
     differ from ours.
     """
-    names = names or {}
     match node:
         case ():
             return _TRUE
         case ("not", inner):
-            return _condition(inner, types, not negated, names)
+            return _condition(inner, types, not negated, names, depth)
         case ("imply", before, after):
-            return _condition(("or", ("not", before), after), types, negated, names)
+            return _condition(("or", ("not", before), after), types, negated, names, depth)
         case ("and" | "or" as connective, *parts):
             word = _OTHER[connective] if negated else connective
-            return _join(word, [_condition(part, types, negated, names) for part in parts])
+            return _join(word, [_condition(part, types, negated, names, depth) for part in parts])
         case ("exists" | "forall" as quantifier, variables, inner):
             word = _OTHER[quantifier] if negated else quantifier
             bound = _parameters(variables)
             if any(kind not in types for _, kind in bound):
                 return _FALSE if word == "exists" else _TRUE
-            inner_names = dict(names)
-            for name, _ in bound:
-                inner_names[name] = f"?{len(inner_names)}"
+            numbered = {name: f"?{number}" for number, (name, _) in enumerate(bound, depth)}
             kinds = tuple(kind for _, kind in bound)
-            return (word, kinds, _condition(inner, types, negated, inner_names))
+            return (word, kinds, _condition(inner, types, negated, {**names, **numbered}, depth + len(bound)))
         case (str(), *_):
             atom = tuple(names.get(word, word) for word in node)
             return ("not", atom) if negated else atom
@@ -193,11 +189,7 @@ def _effects(node: Node, types: frozenset[str]) -> Node:
     return tuple(sorted(set(flat), key=repr))
 
 
-def _own_fail(path: Sequence[int], message: str) -> BadGame:
-    return error_at(DOMAIN, "alfred.pddl", path, message)
-
-
-_OURS = _read(parse(DOMAIN, "alfred.pddl"), _own_fail)
+_OURS = _read(parse(DOMAIN, "alfred.pddl"), partial(error_at, DOMAIN, "alfred.pddl"))
 _accepted: dict[bytes, frozenset[str]] = {}
 
 TYPES = frozenset(_OURS.types)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.syntax import Node, error_at, parse, typed
-from agentgym_flow.errors import BadGame
+from agentgym_flow.envs.alfworld.syntax import Fail, Node, error_at, parse, typed
 
 __all__ = ["Node", "Problem", "parse", "read_problem", "write_problem"]
-
-Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
 
 _SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric")  # in the order Fast Downward wants
 _REQUIRED = (":domain", ":init", ":goal")

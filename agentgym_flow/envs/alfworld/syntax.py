@@ -7,13 +7,16 @@ comments everything is ASCII.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from agentgym_flow.errors import BadGame
 
 Node: TypeAlias = "str | tuple[Node, ...]"
 """A word, or a list of nodes."""
+
+Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
+"""Makes the error about a node, from the path to it and a message; see `error_at`."""
 
 _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 _COMMENT = re.compile(r";[^\n]*")
