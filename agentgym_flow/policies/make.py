@@ -16,7 +16,10 @@ from agentgym_flow.policies.openai_chat import OpenAIPolicy
 FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "module:callable")
 """The descriptions that `make_policy` understands."""
 
-SCRIPTED: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher"}
+SCRIPTED: Mapping[str, str] = {
+    "agentgym_flow/ALFWorld-v0": "agentgym_flow.envs.alfworld.scripted:Housekeeper",
+    "agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher",
+}
 """The scripted policy of each environment, as `module:class`. Scripted policies are not privileged: they read text
 only."""
 
