@@ -51,6 +51,10 @@ SAME = {
     "order of a conjunction": ("(openable ?r) (opened ?r))", "(opened ?r) (openable ?r))"),
     "nesting": ("(openable ?r) (opened ?r))", "(and (openable ?r)) (or (and (opened ?r))))"),
     "repetition": ("(openable ?r) (opened ?r))", "(openable ?r) (opened ?r) (opened ?r))"),
+    "a branch that nothing can meet": (
+        "(openable ?r) (opened ?r))",
+        "(openable ?r) (or (opened ?r) (and (full ?r) (exists (?x - thing) (full ?x)))))",
+    ),
     "double negation": ("(openable ?r) (opened ?r))", "(openable ?r) (not (not (opened ?r))))"),
     "implication": (
         "(or (opened ?r) (not (openable ?r)))\n        (pickup",

@@ -205,6 +205,7 @@ LINES = {
     "no block": CURRENT[: CURRENT.index(LOOK)].count("\n") + 2,
     "sentence": CURRENT[: CURRENT.index('"CloseObject.feedback"')].count("\n") + 1,
     "order": CURRENT[: CURRENT.index('"examineObject.feedback"')].count("\n") + 1,
+    "no list": CURRENT[: CURRENT.index('"task"')].count("\n") + 1,
     "task": CURRENT[: CURRENT.index('"task"')].count("\n") + 1,
     "no JSON": CURRENT[: CURRENT.index(TASK)].count("\n") + 1,
     "quotation marks": CURRENT[: CURRENT.index(TASK)].count("\n") + 1,
