@@ -213,13 +213,20 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
             UnknownTask: the task is not an integer in `range(num_tasks)`.
         """
         super().reset(seed=seed)
+        return self.begin(seed, options), self._info(True)
+
+    def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> str:
+        """Do what `reset` does, but seed no generator and tell no `info`; for faces and batches that tell their own.
+
+        The draws come from `np_random`, which has been seeded with `seed` already.
+        """
         chosen = check_options(options, self.reset_options)
         self.task, bits = self._choose_task(seed, chosen)
         self.steps = 0
         self._playing = False  # should the start fail, nothing goes on half old and half new
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
         self._playing = True
-        return observation, self._info(True)
+        return observation
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply `action`; return observation, native reward, terminated, truncated and `info`.
@@ -227,6 +234,11 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `ResetNeeded` before the first reset and after the end, and `BadAction` for what is no `str`; never for
         any text.
         """
+        (observation, reward, terminated, action_valid), truncated = self.advance(action)
+        return observation, reward, terminated, truncated, self._info(action_valid)
+
+    def advance(self, action: str) -> tuple[Transition, bool]:
+        """Do what `step` does, but tell no `info`: return what the rules say of `action`, and whether it truncates."""
         if not self._playing:
             raise ResetNeeded(
                 "the episode has ended: call reset() before the next step()"
@@ -235,11 +247,11 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
             )
         if not isinstance(action, str):
             raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
-        observation, reward, terminated, action_valid = self._apply(action)
+        transition = self._apply(action)
         self.steps += 1
-        truncated = not terminated and self.steps >= self.max_steps
-        self._playing = not (terminated or truncated)
-        return observation, reward, terminated, truncated, self._info(action_valid)
+        truncated = not transition.terminated and self.steps >= self.max_steps
+        self._playing = not (transition.terminated or truncated)
+        return transition, truncated
 
     def render(self) -> Any:
         """Return the picture of the present state in `render_mode`; `"ansi"` is `describe_state()`."""
