@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from agentgym_flow.core import MAX_CANDIDATES, TextEnv, Transition, choose_task
@@ -99,7 +100,9 @@ class ALFWorldEnv(TextEnv):
     - Termination: the task is fulfilled.
     - Truncation: `max_steps` steps without that. The two never come together.
 
-    A step after the end raises `ResetNeeded`.
+    A step after the end raises `ResetNeeded`. Official games have a trap, and generated ones have it too: a few things,
+    such as a plunger, can be taken though no receptacle of the room takes them back. Holding one ends nothing, but the
+    task is lost (`info["deadlock"]`).
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
@@ -109,6 +112,7 @@ class ALFWorldEnv(TextEnv):
     |---|---|
     | `task_type` (str) | one of ALFWorld's six types, for example `look_at_obj_in_light` |
     | `game_file` (str or None) | the official game below the data folder; None for a generated one |
+    | `deadlock` (bool) | the task is certainly lost: the hand holds what fits nowhere in this room |
     | `compat_key` (str) | the state as published results of RewardFlow name it: observation, inventory and marks |
 
     `state_key` is exact: where the agent stands, and a digest of everything else that decides what can follow. A text
@@ -199,6 +203,7 @@ class ALFWorldEnv(TextEnv):
         self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
         self._oracle = Oracle(prepared.game)
         self._observation = (self._real or self._play).start()
+        self._valid = True
         self._won = (self._real or self._play).won
         return self._observation
 
@@ -208,6 +213,7 @@ class ALFWorldEnv(TextEnv):
         if self._real is not None:
             told, valid = self._real.act(command)
         self._observation = told
+        self._valid = valid
         self._won = won = (self._real or self._play).won
         return Transition(told, 1.0 if won else 0.0, won, valid)
 
@@ -250,11 +256,7 @@ class ALFWorldEnv(TextEnv):
         return None if move is None else self._play.text(move)
 
     def _extra_info(self) -> dict[str, Any]:
-        return {
-            "task_type": self._play.game.goal.task_type,
-            "game_file": self._source.file(self.task),
-            "compat_key": self._compat_key(),
-        }
+        return {key: INFO[key](self) for key in ("task_type", "game_file", "compat_key")}
 
     def _compat_key(self) -> str:
         """Return the state as RewardFlow's code names it.
@@ -266,3 +268,20 @@ class ALFWorldEnv(TextEnv):
         carried = self._play.inventory()
         mark = next((mark for start, mark in _MARKS if self._observation.startswith(start)), None)
         return f"{self._observation} {carried}" if mark is None else f"{self._observation} {carried[:-1]} ({mark})."
+
+
+INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
+    "task": attrgetter("task"),
+    "task_key": attrgetter("task_key"),
+    "goal": attrgetter("goal"),
+    "state_key": ALFWorldEnv.state_key,
+    "success": ALFWorldEnv.success,
+    "score": ALFWorldEnv.score,
+    "action_valid": attrgetter("_valid"),
+    "admissible_actions": ALFWorldEnv.admissible_actions,
+    "action_templates": ALFWorldEnv.action_templates,
+    "task_type": lambda env: env._play.game.goal.task_type,
+    "game_file": lambda env: env._source.file(env.task),
+    "compat_key": ALFWorldEnv._compat_key,
+}
+"""Every key of `info`, and how it is read: for the faces that tell only the keys that were asked for."""

@@ -7,10 +7,29 @@ errands on one round; how near it comes to the optimum is measured in the tests 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
-from agentgym_flow.envs.alfworld.play import CLEAN, COOL, GO, HEAT, OPEN, PUT, SLICE, TAKE, USE, Move, Play
+from agentgym_flow.envs.alfworld.play import (
+    CLEAN,
+    CLOSE,
+    COOL,
+    EXAMINE,
+    EXAMINE_THING,
+    GO,
+    HEAT,
+    HELP,
+    INVENTORY,
+    LOOK,
+    OPEN,
+    PUT,
+    SLICE,
+    TAKE,
+    USE,
+    Move,
+    Play,
+)
 
 _TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
 _PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together
@@ -29,11 +48,9 @@ class Oracle:
 
     def next(self, play: Play) -> Move | None:
         """Return the next move of a short plan from here; None when the goal is reached or out of reach."""
-        if play.won:
-            return None
         if play.state_key() not in self._plan:
             found = shortest_plan(play)
-            if found is None:
+            if not found:
                 return None
             self._plan.clear()
             ahead = play.copy()
@@ -45,11 +62,38 @@ class Oracle:
 
 def shortest_plan(play: Play) -> list[Move] | None:
     """Return the shortest plan that the oracle sees from here; None when it sees none. `play` is left as it is."""
+    if play.won:
+        return []
     start = _Trial(play.copy(), [])
     goal = play.game.goal
     tries = _looking(start) if goal.lamp is not None else _placing(start, goal.count)
     best = min(tries, key=len, default=None)
     return None if best is None else best.moves
+
+
+def least_moves(play: Play) -> int | None:
+    """Return the least number of moves to the goal, by breadth-first search over all states; None when there is no way.
+
+    The measure of the oracle, on games with a handful of things and receptacles: there are thousands of states then,
+    and beyond all counting in a whole room.
+    """
+    if play.won:
+        return 0
+    seen, queue = {play.state_key()}, deque([(play, 0)])
+    while queue:
+        now, moves = queue.popleft()
+        for command in now.commands():
+            move = now.move(command)
+            if move is None or move[0] in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING, CLOSE):
+                continue  # these bring nobody nearer
+            after = now.copy()
+            after.make(move)
+            if after.won:
+                return moves + 1
+            if after.state_key() not in seen:
+                seen.add(after.state_key())
+                queue.append((after, moves + 1))
+    return None
 
 
 class _Trial:

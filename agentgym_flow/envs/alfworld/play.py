@@ -150,6 +150,15 @@ class Play:
             return here and self.held != NOWHERE and bool(wanted >> self.held & 1)
         return any((self.inside[place] & wanted).bit_count() >= goal.count for place in game.goal_places)
 
+    @property
+    def deadlock(self) -> bool:
+        """Whether the hand holds for good what the task does not ask for: a thing that fits nowhere.
+
+        In official games too, some things can be taken that no receptacle of the room takes back.
+        """
+        held = self.held
+        return held != NOWHERE and not self.game.things[held].fits and not self.game.wanted >> held & 1
+
     # ---------------------------------------------------------------- the effects
     def _door(self, kind: int, place: int) -> str:
         name = self.game.receptacles[place].name
