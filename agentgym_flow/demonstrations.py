@@ -21,7 +21,7 @@ from agentgym_flow.evaluation import play_split
 from agentgym_flow.files import LineWriter
 from agentgym_flow.policies import Move, Policy, View
 from agentgym_flow.policies.base import ask
-from agentgym_flow.prompts import CLOSE, OPEN, Message, Profile, profile_for
+from agentgym_flow.prompts import Message, Profile, profile_for
 
 FORMATS = ("log", "sft")
 """What `collect` can write."""
@@ -30,15 +30,15 @@ Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
-def answer(profile: Profile, action: str) -> str:
-    """Return a completion that `profile` reads `action` from: the action itself, or in tags where these are required.
+def answer(profile: Profile, action: str, view: View) -> str:
+    """Return a completion that `profile` reads `action` from in this turn.
 
-    Raises `BadSetting` when neither is read so.
+    Raises `BadSetting` when there is none, or when the prompt does not tell the action apart from others.
     """
-    for completion in (action, f"{OPEN}{action}{CLOSE}"):
-        if profile.parse(completion) == action:
-            return completion
-    raise BadSetting(f"profile {profile.name!r} cannot ask for the action {action!r}: choose another profile")
+    completion = profile.answer(action, view)
+    if completion is None or profile.parse(completion, view) != action:
+        raise BadSetting(f"profile {profile.name!r} cannot ask for the action {action!r}: choose another profile")
+    return completion
 
 
 class Prompted:
@@ -60,14 +60,14 @@ class Prompted:
         prompts = [self._profile.messages(view) for view in views]
         moves = ask(self._policy, views)
         for view, prompt, move in zip(views, prompts, moves, strict=True):
-            said: Message = {"role": "assistant", "content": self._completion(move)}
+            said: Message = {"role": "assistant", "content": self._completion(move, view)}
             self._rows.setdefault(id(view.episode), []).append({"prompt": prompt, "completion": [said]})
         return moves
 
-    def _completion(self, move: Move) -> str:
-        if move.completion is not None and self._profile.parse(move.completion) == move.action:
+    def _completion(self, move: Move, view: View) -> str:
+        if move.completion is not None and self._profile.parse(move.completion, view) == move.action:
             return move.completion
-        return answer(self._profile, move.action)
+        return answer(self._profile, move.action, view)
 
     def take(self, episode: Episode) -> list[Row]:
         """Return the rows of an episode that is over, once: one per turn."""

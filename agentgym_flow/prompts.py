@@ -2,8 +2,9 @@
 
 A *profile* is the pair of both: it writes the prompt of a turn and reads the completion. Environments know nothing of
 it: they take their own commands, and an answer that cannot be read is simply an action they do not accept. The generic
-profile below works in every environment from `info` alone; an environment may ship better ones in a module `prompt`
-next to its `env`, in a dictionary `PROFILES`, and `profile_for` finds them.
+profiles below work in every environment: `text`, whose answers are actions, and `choice`, whose answers are numbers in
+a list. An environment may ship better ones in a module `prompt` next to its `env`, in a dictionary `PROFILES`, and
+`profile_for` finds them.
 """
 
 from __future__ import annotations
@@ -48,9 +49,15 @@ class Situation(Protocol):
     def episode(self) -> Episode:
         """The episode so far."""
 
+    def candidates(self) -> list[str]:
+        """Return concrete actions to choose from, built only from what has been shown."""
+
 
 class Profile(Protocol):
-    """How a policy is prompted and read in one environment. A profile has no state: equal situations, equal prompts."""
+    """How a policy is prompted and read in one environment. A profile has no state: equal situations, equal prompts.
+
+    What a completion means may depend on the situation, as numbers in a list do.
+    """
 
     @property
     def name(self) -> str:
@@ -62,8 +69,14 @@ class Profile(Protocol):
     def messages(self, view: Situation) -> list[Message]:
         """Return the prompt of this turn as a chat."""
 
-    def parse(self, completion: str) -> str:
-        """Return the action that `completion` asks for. Never raises: what cannot be read is an invalid action."""
+    def parse(self, completion: str, view: Situation) -> str:
+        """Return the action that `completion` asks for here. Never raises: what cannot be read is an invalid action."""
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the completion that asks for `action` here, or for one that the prompt does not tell apart from it.
+
+        None where nothing asks for it.
+        """
 
 
 @runtime_checkable
@@ -132,7 +145,7 @@ class TextProfile:
             f"Your task: {view.info['goal']}",
             f"What happened lately:\n\n{past}" if past else "",
             _turn_now(view),
-            _choices(view.info),
+            self._offered(view),
             self._how_to_answer(),
         ]
         return "\n\n".join(part for part in parts if part)
@@ -147,19 +160,73 @@ class TextProfile:
         parts = [
             "" if turns[-1].action_valid else "Your last action was not accepted.",
             _turn_now(view),
-            _choices(view.info),
+            self._offered(view),
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def parse(self, completion: str) -> str:
+    def parse(self, completion: str, view: Situation) -> str:
         """Return the action in the completion; see `tagged_action`."""
         return tagged_action(completion, tags_required=self.tags_required)
 
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return `action`, in tags where these are required; None when it would not be read back so."""
+        completion = f"{OPEN}{action}{CLOSE}" if self.tags_required else action
+        return completion if self.parse(completion, view) == action else None
+
+    def _offered(self, view: Situation) -> str:
+        lines = []
+        if view.info["admissible_actions"]:
+            lines.append("Actions you can take now: " + ", ".join(view.info["admissible_actions"]))
+        if view.info["action_templates"]:
+            lines.append("Actions to fill in: " + ", ".join(view.info["action_templates"]))
+        return "\n".join(lines)
+
     def _how_to_answer(self) -> str:
-        action = f"exactly one action inside {OPEN} and {CLOSE}."
+        action = f"exactly one {self._asked_for} inside {OPEN} and {CLOSE}."
         if self.think:
             return f"First reason about the situation inside <think> and </think>. Then give {action}"
         return f"Answer with {action}"
+
+    @property
+    def _asked_for(self) -> str:
+        return "action"
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceProfile(TextProfile):
+    """The same prompt with the candidates as a numbered list; the answer is a number of it, from 1 on.
+
+    Nothing else is an answer, not even the words of an action: results under this name are all made by choosing.
+    """
+
+    name: str = "choice"
+
+    def parse(self, completion: str, view: Situation) -> str:
+        """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
+        number = tagged_action(completion, tags_required=self.tags_required)
+        candidates = view.candidates()
+        if number.isascii() and number.isdecimal() and len(number) < _LONGEST_NUMBER:
+            return candidates[int(number) - 1] if 1 <= int(number) <= len(candidates) else ""
+        return ""
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the number of `action`, in tags where these are required; None when it is no candidate."""
+        candidates = view.candidates()
+        if action not in candidates:
+            return None
+        number = candidates.index(action) + 1
+        return f"{OPEN}{number}{CLOSE}" if self.tags_required else str(number)
+
+    def _offered(self, view: Situation) -> str:
+        lines = [f"{number}. {action}" for number, action in enumerate(view.candidates(), 1)]
+        return "\n".join(["Actions you can choose from:", *lines])
+
+    @property
+    def _asked_for(self) -> str:
+        return "number of an action"
+
+
+_LONGEST_NUMBER = 10  # a completion may be digits without end
 
 
 def _turn_now(view: Situation) -> str:
@@ -167,17 +234,8 @@ def _turn_now(view: Situation) -> str:
     return f"Turn {number} of at most {limit}. The observation now:\n{view.observation}"
 
 
-def _choices(info: Mapping[str, Any]) -> str:
-    lines = []
-    if info["admissible_actions"]:
-        lines.append("Actions you can take now: " + ", ".join(info["admissible_actions"]))
-    if info["action_templates"]:
-        lines.append("Actions to fill in: " + ", ".join(info["action_templates"]))
-    return "\n".join(lines)
-
-
 def profiles_of(env_id: str) -> dict[str, Profile]:
-    """Return the profiles of an environment by name: its own ones over the generic `text`.
+    """Return the profiles of an environment by name: its own ones over the generic `text` and `choice`.
 
     They are looked for in the module `prompt` of the package that holds the environment's class, under `PROFILES`.
     Raises `UnknownEnvironment` when the id is not registered.
@@ -185,7 +243,7 @@ def profiles_of(env_id: str) -> dict[str, Profile]:
     spec = gym.registry.get(env_id)
     if spec is None:
         raise UnknownEnvironment.among(env_id, sorted(i for i in gym.registry if i.startswith("agentgym_flow/")))
-    profiles: dict[str, Profile] = {"text": TextProfile()}
+    profiles: dict[str, Profile] = {"text": TextProfile(), "choice": ChoiceProfile()}
     module = spec.entry_point.partition(":")[0] if isinstance(spec.entry_point, str) else ""
     own = module.rpartition(".")[0] + ".prompt"
     if module.count(".") and importlib.util.find_spec(own) is not None:

@@ -6,16 +6,19 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agentgym_flow.demonstrations import answer, collect
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption, UnknownProfile
 from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
-from agentgym_flow.prompts import TextProfile, profile_for
+from agentgym_flow.prompts import ChoiceProfile, TextProfile, profile_for
 from agentgym_flow.replay import verify_log
+from agentgym_flow.seeding import Stream
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 
@@ -38,7 +41,7 @@ def test_a_log_of_the_expert_verifies(tmp_path: Path) -> None:
     assert collected.turns == len(actions_of(log))
 
 
-@pytest.mark.parametrize("name", ["text", "compact"])
+@pytest.mark.parametrize("name", ["text", "choice", "compact"])
 def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, name: str) -> None:
     log, out = tmp_path / "log.jsonl", tmp_path / "rows.jsonl"
     collect(RandomPolicy(), SOKOBAN, log, num_episodes=6, num_envs=4)
@@ -50,8 +53,11 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
         (completion,) = row["completion"]
         assert [message["role"] for message in row["prompt"]] == ["user"]
         assert completion["role"] == "assistant"
-        said.append(profile.parse(completion["content"]))
-    assert said == actions_of(log)
+        said.append(completion["content"])
+    env = make_text_env(SOKOBAN)
+    observation, info = env.reset(seed=0)
+    view = View(env, observation, info, cast("Any", None), Stream("test"))
+    assert [profile.parse(text, view) for text in said] == actions_of(log)  # the four candidates never change
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
 
@@ -141,9 +147,29 @@ def test_what_cannot_be_written_is_refused_before_any_play(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+def view_of(*candidates: str) -> Any:
+    return SimpleNamespace(candidates=lambda: list(candidates))
+
+
 def test_an_action_that_no_completion_means_is_refused() -> None:
-    assert answer(TextProfile(tags_required=False), "up") == "up"
-    assert answer(TextProfile(), "up") == "<action>up</action>"
+    assert answer(TextProfile(tags_required=False), "up", view_of()) == "up"
+    assert answer(TextProfile(), "up", view_of()) == "<action>up</action>"
+    assert answer(ChoiceProfile(), "up", view_of("down", "up")) == "<action>2</action>"
     for action in (" up", "a</action>b"):
         with pytest.raises(BadSetting, match="cannot ask for the action"):
-            answer(TextProfile(), action)
+            answer(TextProfile(), action, view_of())
+    with pytest.raises(BadSetting, match="cannot ask for the action 'left'"):
+        answer(ChoiceProfile(), "left", view_of("down", "up"))
+
+
+def test_an_action_that_the_prompt_does_not_tell_apart_is_refused() -> None:
+    class Blurred(TextProfile):
+        def answer(self, action: str, view: Any) -> str | None:
+            return "there"
+
+        def parse(self, completion: str, view: Any) -> str:
+            return "go to desk 1"
+
+    assert answer(Blurred(), "go to desk 1", view_of()) == "there"
+    with pytest.raises(BadSetting, match="'go to desk 2'"):
+        answer(Blurred(), "go to desk 2", view_of())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
 from agentgym_flow.prompts import (
+    ChoiceProfile,
     ConversationProfile,
     TextProfile,
     history_window,
@@ -40,7 +41,12 @@ def turn(number: int, *, valid: bool = True) -> Turn:
 def view(turns: list[Turn], **info: Any) -> Any:
     episode = Episode("e", {}, {}, "train", 0, "e:0", "find the key", 0, 0, 9, "room 0", "0", turns=turns)
     shown = {"goal": "find the key", "admissible_actions": [], "action_templates": [], **info}
-    return SimpleNamespace(observation=f"room {len(turns)}", info=shown, episode=episode)
+    return SimpleNamespace(
+        observation=f"room {len(turns)}",
+        info=shown,
+        episode=episode,
+        candidates=lambda: [*shown["admissible_actions"], "say[key]"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,53 @@ def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
 
 @given(st.text())
 def test_parsing_never_raises(completion: str) -> None:
-    assert isinstance(TextProfile().parse(completion), str)
+    here = view([], admissible_actions=["wait"])
+    for profile in (
+        TextProfile(),
+        TextProfile(tags_required=False),
+        ChoiceProfile(),
+        ChoiceProfile(tags_required=False),
+    ):
+        assert isinstance(profile.parse(completion, here), str)
+        assert isinstance(profile.parse(f"<action>{completion}</action>", here), str)
+
+
+def test_an_answer_is_read_back_as_the_action() -> None:
+    here = view([], admissible_actions=["go 1", "wait"])
+    for required, written in ((True, "<action>wait</action>"), (False, "wait")):
+        profile = TextProfile(tags_required=required)
+        assert profile.answer("wait", here) == written
+        assert profile.parse(written, here) == "wait"
+        assert profile.answer(" wait", here) is None
+    for required, written in ((True, "<action>2</action>"), (False, "2")):
+        chooser = ChoiceProfile(tags_required=required)
+        assert chooser.answer("wait", here) == written
+        assert chooser.parse(written, here) == "wait"
+        assert chooser.answer("sleep", here) is None
+
+
+def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
+    here = view([], admissible_actions=["go 1", "wait"])
+    read = [ChoiceProfile(tags_required=False).parse(text, here) for text in ("1", " 3\n", "<action>2</action>")]
+    assert read == ["go 1", "say[key]", "wait"]
+    for text in ("0", "4", "-1", "+1", "1.", "1.0", "wait", "", "1 2", "²", "٣", "9" * 5000):
+        assert ChoiceProfile(tags_required=False).parse(text, here) == ""
+    assert ChoiceProfile().parse("1", here) == ""  # tags are required
+
+
+def test_a_choice_is_shown_with_numbers_and_rules() -> None:
+    here = view([turn(0)], admissible_actions=["go 1", "wait"], action_templates=["say[{text}]"])
+    chooser, offered = ChoiceProfile(rules="RULES"), "Actions you can choose from:\n1. go 1\n2. wait\n3. say[key]"
+    assert chooser.name == "choice"
+    assert chooser.prompt(here) == (
+        "RULES\n\n"
+        "Your task: find the key\n\n"
+        "What happened lately:\n\nObservation 1:\nroom 0\nAction 1: go 0\n\n"
+        f"Turn 2 of at most 9. The observation now:\nroom 1\n\n{offered}\n\n"
+        "First reason about the situation inside <think> and </think>. "
+        "Then give exactly one number of an action inside <action> and </action>."
+    )
+    assert chooser.follow_up(here) == f"Turn 2 of at most 9. The observation now:\nroom 1\n\n{offered}"
 
 
 def test_a_follow_up_says_what_came_of_the_action_and_no_more() -> None:
@@ -121,10 +173,10 @@ def test_a_negative_history_is_refused() -> None:
 
 
 def test_profiles_are_found_by_environment_and_name() -> None:
-    assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "compact"}
+    assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
     assert "Sokoban" in profile_for("agentgym_flow/Sokoban-v0").prompt(view([]))
     # An environment without profiles of its own has the generic one.
-    assert profile_for("CartPole-v1") == TextProfile()
+    assert profiles_of("CartPole-v1") == {"text": TextProfile(), "choice": ChoiceProfile()}
 
 
 def test_unknown_names_propose_the_closest() -> None:

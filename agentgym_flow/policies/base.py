@@ -38,6 +38,10 @@ class View:
     episode: Episode
     rng: Stream
 
+    def candidates(self) -> list[str]:
+        """Return concrete actions to choose from, built only from what has been shown; see `TextEnv.candidates`."""
+        return self.env.candidates()
+
 
 @dataclass(slots=True)
 class Move:

@@ -87,7 +87,7 @@ class OpenAIPolicy:
             failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
             failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
             return Move(NO_ANSWER, completion=NO_ANSWER)
-        return Move(self.profile.parse(completion), completion=completion)
+        return Move(self.profile.parse(completion, view), completion=completion)
 
     def _complete(self, view: View) -> str:
         answer = self._client.chat.completions.create(

@@ -192,10 +192,12 @@ class ModelPolicy:
         word = self._words.get(token)
         if word is None:
             word = self._words[token] = self.tokenizer.decode([token], skip_special_tokens=True)
-        return self._as_move(word, following.prompt_ids, (token,), (following.logprobs[token],))
+        return self._as_move(view, word, following.prompt_ids, (token,), (following.logprobs[token],))
 
-    def _as_move(self, text: str, prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]) -> Move:
-        action = self.profile.parse(text)
+    def _as_move(
+        self, view: View, text: str, prompt: Sequence[int], tokens: Sequence[int], logprobs: Sequence[float]
+    ) -> Move:
+        action = self.profile.parse(text, view)  # equal prompts may stand for different actions
         return Move(action, None if text == action else text, prompt, tokens, logprobs)
 
     def _look_up(self, texts: list[str]) -> None:
@@ -234,11 +236,12 @@ class ModelPolicy:
             generation_config=self._generation_config(pad),
             logits_processor=[sampler],
         )
-        return [self._spoken(p, t, lp) for p, t, lp in zip(prompts, sampler.tokens, sampler.logprobs, strict=True)]
+        sampled = zip(views, prompts, sampler.tokens, sampler.logprobs, strict=True)
+        return [self._spoken(view, prompt, tokens, logprobs) for view, prompt, tokens, logprobs in sampled]
 
-    def _spoken(self, prompt: Sequence[int], tokens: list[int], logprobs: list[float]) -> Move:
+    def _spoken(self, view: View, prompt: Sequence[int], tokens: list[int], logprobs: list[float]) -> Move:
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return self._as_move(text, prompt, tuple(tokens), tuple(logprobs))
+        return self._as_move(view, text, prompt, tuple(tokens), tuple(logprobs))
 
     def _ends_of_completion(self) -> frozenset[int]:
         declared = self.model.generation_config.eos_token_id
@@ -281,22 +284,26 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         )
 
 
-def check_actions(tokenizer: PreTrainedTokenizerBase, actions: Sequence[str], max_new_tokens: int) -> None:
-    """Check that every action can be sampled and read back.
+def check_answers(tokenizer: PreTrainedTokenizerBase, profile: Profile, view: View, max_new_tokens: int) -> None:
+    """Check that the answers for every admissible action of a turn can be sampled and read back.
 
-    Raises `BadSetting` naming the first action that has unknown tokens, needs more than `max_new_tokens` of them, or
-    does not come back as it was from its tokens.
+    Raises `BadSetting` naming the first that has unknown tokens, needs more than `max_new_tokens` of them, or does not
+    come back as it was from its tokens; and when no action has an answer.
     """
-    for action in actions:
-        ids = tokenizer(action, add_special_tokens=False).input_ids
+    asked = [profile.answer(action, view) for action in view.info["admissible_actions"]]
+    answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
+    if asked and not answers:
+        raise BadSetting(f"profile {profile.name!r} cannot ask for any action here: use another profile")
+    for answer in answers:
+        ids = tokenizer(answer, add_special_tokens=False).input_ids
         unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
-        if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != action:
+        if unknown or tokenizer.decode(ids, skip_special_tokens=True).strip() != answer:
             raise BadSetting(
-                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the action {action!r}: let model be one "
+                f"the tokenizer, of {len(tokenizer)} tokens, cannot express the answer {answer!r}: let model be one "
                 "whose folder has a tokenizer with these words, or choose another profile"
             )
         if len(ids) > max_new_tokens:
             raise BadSetting(
-                f"the action {action!r} is {len(ids)} tokens long: set max_completion_length to at least that "
+                f"the answer {answer!r} is {len(ids)} tokens long: set max_completion_length to at least that "
                 f"(it is {max_new_tokens})"
             )

@@ -44,7 +44,7 @@ from agentgym_flow.training.dynamic_sampling import Collected, collect
 from agentgym_flow.training.loss import completion_logprobs, merged_loss
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.outcomes import Played, ended_alike, outcome_metrics, without_lost
-from agentgym_flow.training.policy import ModelPolicy, check_actions, check_vocabulary
+from agentgym_flow.training.policy import ModelPolicy, check_answers, check_vocabulary
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, teaches
 from agentgym_flow.training.task_replay import TaskReplay
@@ -126,7 +126,9 @@ class AgentTrainer(RowTrainer):
         recorder.reset(seed=0)
         info = recorder.info
         check_vocabulary(model, tokenizer)
-        check_actions(tokenizer, info["admissible_actions"], args.max_completion_length or 1)
+        assert recorder.episode is not None  # reset above
+        start = View(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
+        check_answers(tokenizer, profile, start, args.max_completion_length or 1)
         _check_environment(args, info, env.num_tasks)
         self.credit = args.credit_function
         self.envs = EnvPool(make_env)
@@ -139,8 +141,7 @@ class AgentTrainer(RowTrainer):
             layout=args.layout,
             name="policy in training",
         )
-        assert recorder.episode is not None  # reset above
-        self.policy.prompt_ids(View(env, recorder.observation, info, recorder.episode, Stream("first prompt")))
+        self.policy.prompt_ids(start)
         self.reference = Reference(model) if args.beta else None
         self.groups: list[Group] = []
         self.played = Played()

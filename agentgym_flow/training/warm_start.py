@@ -39,10 +39,15 @@ RECORD = "warm_start.json"
 """The file that says what cloning did, beside the cloned weights."""
 
 
+_DRAWS = 1000  # of random actions, until the profile can ask for one
+
+
 class NoisyExpert:
     """Plays the expert's action, or with some probability a random valid one; records the tokens of what it played.
 
-    The prompts are those that a `ModelPolicy` will see; the answer is the action as it is, so the profile must take it.
+    The prompts are those that a `ModelPolicy` will see, and the answer is the profile's for that action. Where a prompt
+    does not tell actions apart, the one that is played is the one that the answer is read as. A random action that the
+    profile cannot ask for is drawn again.
 
     Args:
         tokenizer: turns prompts and actions into tokens.
@@ -72,30 +77,38 @@ class NoisyExpert:
         self.conversation = Conversation(tokenizer, profile, frozenset()) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[View]) -> list[Move]:
-        """Return one move per view, each with the tokens of its prompt and of its action.
+        """Return one move per view, each with the tokens of its prompt and of its answer.
 
-        Raises `BadSetting` when the profile reads something else from an action than the action.
+        Raises `BadSetting` when the profile cannot ask for the expert's action.
         """
         return [self._move(view) for view in views]
 
-    def _move(self, view: View) -> Move:
+    def _asked(self, view: View) -> str:
+        """Return the completion that asks for what is to be played."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
-        action = view.env.sample_action(view.rng) if expert is None else expert
-        if self.profile.parse(action) != action:
-            raise BadSetting(
-                f"profile {self.profile.name!r} does not take the bare action {action!r} for an answer, so there is "
-                "nothing to clone: set warm_start_levels to 0, or use another profile"
-            )
+        for _ in range(_DRAWS if expert is None else 1):
+            action = view.env.sample_action(view.rng) if expert is None else expert
+            asked = self.profile.answer(action, view)
+            if asked is not None:
+                return asked
+        raise BadSetting(
+            f"profile {self.profile.name!r} has no answer that asks for the action {action!r}, so there is nothing to "
+            "clone: set warm_start_levels to 0, or use another profile"
+        )
+
+    def _move(self, view: View) -> Move:
+        asked = self._asked(view)
+        action = self.profile.parse(asked, view)
         if self.conversation is None or not view.episode.turns:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         else:
             said, new = self.conversation.prompt(view)
             prompt = (*said, *new)
-        answer = self.tokenizer(action, add_special_tokens=False).input_ids
+        answer = self.tokenizer(asked, add_special_tokens=False).input_ids
         if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
             answer = [*answer, self.tokenizer.eos_token_id]
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
-        return Move(action, prompt_ids=prompt, completion_ids=answer, logprobs=[0.0] * len(answer))
+        return Move(action, None if asked == action else asked, prompt, answer, [0.0] * len(answer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def few_words(folder: Path, _: Tiny) -> None:
     ("write", "message"),
     [
         (lambda folder, _: folder.mkdir(), "let model be 'tiny', a folder saved by Hugging Face"),
-        (no_tokenizer, "cannot express the action 'up': let model be one whose folder has a tokenizer"),
+        (no_tokenizer, "cannot express the answer 'up': let model be one whose folder has a tokenizer"),
         (no_weights, "let model be 'tiny', a folder saved by Hugging Face"),
         (broken_weights, "let model be 'tiny', a folder saved by Hugging Face"),
         (reconfigured(n_embd=48), "give a folder whose weights and config.json belong together"),
@@ -105,7 +105,7 @@ def few_words(folder: Path, _: Tiny) -> None:
         (other_family, "let model be 'tiny', a folder saved by Hugging Face"),
         (small(vocab_size=20), "and the model only 20: let model be a folder whose tokenizer"),
         (small(n_positions=30), "do not fit into the model's context of 30: use a shorter profile, a smaller board"),
-        (few_words, "cannot express the action 'left'"),
+        (few_words, "cannot express the answer 'left'"),
     ],
 )
 def test_models_that_cannot_be_trained_are_refused(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile, TextProfile
 from agentgym_flow.rollout import Start, rollout
-from agentgym_flow.training.policy import ModelPolicy, check_actions
+from agentgym_flow.training.policy import ModelPolicy, check_answers
 from agentgym_flow.training.tiny import word_tokenizer
 
 MakeEnv = Callable[[], TextEnv]
@@ -194,11 +195,40 @@ def test_bad_settings_are_refused(tiny: tuple[Any, Any], profile: Profile, setti
         ModelPolicy(*tiny, profile, **settings)
 
 
-def test_a_tokenizer_must_express_the_actions_in_the_tokens_allowed() -> None:
+def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(profile: Profile) -> None:
     tokenizer = word_tokenizer(["up", "go", "to", "desk"])
-    check_actions(tokenizer, ["up"], 1)
-    check_actions(tokenizer, ["up", "go to desk"], 3)
+
+    def check(actions: list[str], length: int) -> None:
+        check_answers(tokenizer, profile, cast("Any", SimpleNamespace(info={"admissible_actions": actions})), length)
+
+    check(["up"], 1)
+    check(["up", "go to desk"], 3)
+    check(["up", " up"], 1)  # what the profile has no answer for cannot be sampled either
     with pytest.raises(BadSetting, match="'down'"):
-        check_actions(tokenizer, ["up", "down"], 1)
+        check(["up", "down"], 1)
     with pytest.raises(BadSetting, match="max_completion_length"):
-        check_actions(tokenizer, ["go to desk"], 2)
+        check(["go to desk"], 2)
+    with pytest.raises(BadSetting, match="cannot ask for any action"):
+        check([" up"], 1)
+
+
+def test_equal_prompts_are_read_in_their_own_situations(tiny: tuple[Any, Any], make_env: MakeEnv) -> None:
+    """One forward pass may serve several episodes; what its token means is asked of each."""
+    asked: list[Any] = []
+
+    class Same(TextProfile):
+        def prompt(self, view: Any) -> str:
+            return "go"
+
+        def parse(self, completion: str, view: Any) -> str:
+            asked.append(view)
+            return f"{view.episode.task}"
+
+    class Once(ModelPolicy):
+        def act(self, views: Any) -> Any:
+            moves = super().act(views)
+            assert [move.action for move in moves] == [f"{view.episode.task}" for view in views]
+            return moves
+
+    rollout(Once(*tiny, Same()), make_env, STARTS, stop=lambda view: True)
+    assert len(asked) == len(STARTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -97,9 +97,36 @@ def test_cloning_shows_the_prompts_that_the_policy_will_see(
     assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
 
 
-def test_a_profile_that_does_not_read_bare_actions_cannot_be_cloned(tiny: tuple[Any, Any], make_env: Any) -> None:
+def test_a_profile_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
+    class Deaf(TextProfile):
+        def answer(self, action: str, view: Any) -> str | None:
+            return None
+
     with pytest.raises(BadSetting, match="warm_start_levels to 0"):
-        demonstrations(make_env, tiny[1], TextProfile(), tasks=1, noise=0.0)
+        demonstrations(make_env, tiny[1], Deaf(), tasks=1, noise=0.0)
+
+
+def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], make_env: Any) -> None:
+    """A prompt may not tell actions apart, and what it has no answer for is drawn again."""
+
+    class Blurred(TextProfile):
+        def answer(self, action: str, view: Any) -> str | None:
+            return {"up": "O", "down": "O", "left": "X"}.get(action)
+
+        def parse(self, completion: str, view: Any) -> str:
+            return {"O": "down", "X": "left"}[completion]
+
+    episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [Start(0, task) for task in range(5)])
+    turns = [turn for episode in episodes for turn in episode.turns]
+    assert {turn.action for turn in turns} == {"down", "left"}
+    assert all((turn.completion == "O") == (turn.action == "down") for turn in turns)
+    assert all(tiny[1].decode(turn.completion_ids) == turn.completion for turn in turns)
+
+
+def test_a_profile_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env: Any) -> None:
+    [episode] = rollout(NoisyExpert(tiny[1], TextProfile(), 0.0), make_env, [Start(0, 1)])
+    assert episode.success
+    assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
 
 
 def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
@@ -110,4 +137,5 @@ def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], pro
         assert episode.success
         for turn in episode.turns:
             assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]
-            assert profile.parse(tokenizer.decode(turn.completion_ids, skip_special_tokens=True)) == turn.action
+            said = tokenizer.decode(turn.completion_ids, skip_special_tokens=True)
+            assert profile.parse(said, cast("Any", None)) == turn.action

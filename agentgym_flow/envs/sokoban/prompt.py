@@ -26,7 +26,7 @@ from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
-from agentgym_flow.prompts import Message, Profile, Situation, TextProfile
+from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
 
 # The symbols of the observation.
 OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]
@@ -74,9 +74,13 @@ class CompactProfile:
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str) -> str:
+    def parse(self, completion: str, view: Situation) -> str:
         """Return the completion without surrounding white space."""
         return completion.strip()
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the action as it is; None with white space around it."""
+        return action if action == action.strip() else None
 
 
 @lru_cache(maxsize=1 << 16)
@@ -157,5 +161,9 @@ def _first_steps(board: list[list[str]], player: Cell, box: Cell) -> list[str]:
     return [first.get(side, OUTSIDE) for side in _around(box)]
 
 
-PROFILES: dict[str, Profile] = {"text": TextProfile(rules=RULES), "compact": CompactProfile()}
+PROFILES: dict[str, Profile] = {
+    "text": TextProfile(rules=RULES),
+    "choice": ChoiceProfile(rules=RULES),
+    "compact": CompactProfile(),
+}
 """The profiles of Sokoban by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -154,8 +155,11 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
 
 def test_the_profile_reads_a_word_and_nothing_else() -> None:
     profile = CompactProfile()
-    assert profile.parse(" up\n") == "up"
-    assert profile.parse("up down") == "up down"
+    view: Any = None  # a word means the same in every situation
+    assert profile.parse(" up\n", view) == "up"
+    assert profile.parse("up down", view) == "up down"
+    assert profile.answer("up", view) == "up"
+    assert profile.answer(" up", view) is None
     view = SimpleNamespace(observation=SMALL, info={}, episode=None)
     assert profile.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
 
