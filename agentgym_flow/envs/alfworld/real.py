@@ -10,6 +10,7 @@ Both packages assume that they own the process. What that needs is done here:
 - Each problem is translated four times until the first command, twice of them for the planner: here it is once.
 - Parsers and translator are shared by all games of a process: one lock lets one game at a time into them.
 - Every environment maps a copy of a native library, and nothing unmaps it: environments are used again.
+- A parser keeps its last failure, and so the frames of all that called it, and all that is in them: it is forgotten.
 - From Python 3.13 on, texts with names in them fail in TextWorld 1.7.0: that is found out before the first game.
 """
 
@@ -37,10 +38,17 @@ _idle: list[Any] = []
 
 
 class _Packages(NamedTuple):
-    """What is used of the real packages: a maker of environments, and the module whose translation is replaced."""
+    """What is used of the real packages.
+
+    Attributes:
+        new_environment: makes an environment.
+        fast_downward: the module whose translation is replaced.
+        parsers: the parsers that all environments share.
+    """
 
     new_environment: Callable[[], Any]
     fast_downward: Any
+    parsers: tuple[Any, ...]
 
 
 class RealPlay:
@@ -59,7 +67,7 @@ class RealPlay:
         packages = _packages()
         self._game = game
         self._played: list[str] = []
-        with _only_here(packages):
+        with _turn(packages), _translated_once(packages):
             self._env = _idle.pop() if _idle else packages.new_environment()
             weakref.finalize(self, _idle.append, self._env).atexit = False
             try:
@@ -81,7 +89,7 @@ class RealPlay:
     def act(self, command: str) -> tuple[str, bool]:
         """Carry out `command`; return what the player reads, and whether it was one of `commands()`."""
         valid = command.strip() in self._state["admissible_commands"]
-        with _ONE_AT_A_TIME:
+        with _turn(_packages()):
             self._state, _, _ = self._env.step(command)
         if valid:
             self._played.append(command)
@@ -127,13 +135,14 @@ def _packages() -> _Packages:
         fast_downward: Any = import_module("fast_downward")
         pddl: Any = import_module("textworld.envs.pddl")
         textgen: Any = import_module("textworld.envs.pddl.textgen")
+        logic: Any = import_module("textworld.envs.pddl.logic")
         wrapper: Any = _import_alfworld("alfworld.agents.environment.alfred_tw_env").AlfredDemangler
     except ModuleNotFoundError as error:
         # What else is missing came with alfworld and means nothing to the reader.
         missing = "textworld[pddl]" if (error.name or "").startswith(("textworld", "fast_downward")) else "alfworld"
         raise MissingExtra.of(missing, "alfworld") from error
     _check_python(textgen)
-    return _Packages(lambda: wrapper(pddl.PddlEnv()), fast_downward)
+    return _Packages(lambda: wrapper(pddl.PddlEnv()), fast_downward, (textgen._PARSER, logic._PARSER))
 
 
 def _import_alfworld(name: str) -> Any:
@@ -165,21 +174,31 @@ def _check_python(textgen: Any) -> None:
 
 
 @contextmanager
-def _only_here(packages: _Packages) -> Iterator[None]:
-    """Let one game be loaded, its problem translated once, and put back what the translator replaces."""
+def _turn(packages: _Packages) -> Iterator[None]:
+    """Let one game at a time into the packages."""
     with _ONE_AT_A_TIME:
-        translate, arguments = packages.fast_downward.pddl2sas, sys.argv
-        translations: list[Any] = []
-
-        def translate_once(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
-            # `optimize` asks for a shorter translation, for the planner. It never runs: any translation will do for it.
-            if not translations:
-                translations.append(translate(domain, problem, verbose=verbose))
-            return translations[0]
-
-        packages.fast_downward.pddl2sas = translate_once
         try:
             yield
         finally:
-            packages.fast_downward.pddl2sas = translate
-            sys.argv = arguments
+            for parser in packages.parsers:
+                parser._furthest_exception = None
+
+
+@contextmanager
+def _translated_once(packages: _Packages) -> Iterator[None]:
+    """Let the problem of a game be translated once, and put back `sys.argv`."""
+    translate, arguments = packages.fast_downward.pddl2sas, sys.argv
+    translations: list[Any] = []
+
+    def translate_once(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
+        # `optimize` asks for a shorter translation, for the planner. It never runs: any translation will do for it.
+        if not translations:
+            translations.append(translate(domain, problem, verbose=verbose))
+        return translations[0]
+
+    packages.fast_downward.pddl2sas = translate_once
+    try:
+        yield
+    finally:
+        packages.fast_downward.pddl2sas = translate
+        sys.argv = arguments
