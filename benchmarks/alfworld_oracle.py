@@ -70,9 +70,8 @@ def measure(games: int, wander: int) -> None:
             mean_plan = f"{sum(plan for plan, _ in pairs) / len(pairs):.2f}"
             print_row(kind, str(len(pairs)), mean_least, mean_plan, f"{longer[0] / len(pairs):.1%}", str(max(longer)))
     ordered = sorted(milliseconds)
-    print(
-        f"\nA plan in the whole room: median {ordered[len(ordered) // 2]:.2f} ms, longest {ordered[-1]:.2f} ms of CPU time."
-    )
+    middle, longest = ordered[len(ordered) // 2], ordered[-1]
+    print(f"\nA plan in the whole room: median {middle:.2f} ms, longest {longest:.2f} ms of CPU time.")
 
 
 if __name__ == "__main__":

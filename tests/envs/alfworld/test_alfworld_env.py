@@ -1,0 +1,251 @@
+"""The text environment: which game is played, what is told, and files on disk."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from agentgym_flow import data
+from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.envs.alfworld.env import ALFWorldEnv
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game
+from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.errors import (
+    BadData,
+    BadGame,
+    BadSetting,
+    ResetNeeded,
+    UnknownData,
+    UnknownOption,
+    UnknownSplit,
+    UnknownTask,
+)
+from agentgym_flow.policies import make_policy
+from agentgym_flow.rollout import Start, rollout
+
+
+def make(**settings: Any) -> ALFWorldEnv:
+    env = gym.make("agentgym_flow/ALFWorld-v0", **settings).unwrapped
+    assert isinstance(env, ALFWorldEnv)
+    return env
+
+
+def win(env: ALFWorldEnv) -> tuple[str, float, dict[str, Any]]:
+    while True:
+        action = env.expert_action()
+        assert action is not None
+        observation, reward, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            return observation, reward, info
+
+
+# ---------------------------------------------------------------- which game
+@pytest.mark.parametrize("task_type", [*TASK_TYPES, 2, 6])
+def test_a_type_of_task_can_be_asked_for(task_type: object) -> None:
+    env = make(split="valid")
+    name = TASK_TYPES[task_type - 1] if isinstance(task_type, int) else task_type
+    tasks = set()
+    for seed in range(4):
+        _, info = env.reset(seed=seed, options={"task_type": task_type})
+        assert info["task_type"] == name
+        tasks.add(info["task"])
+        assert env.reset(seed=seed, options={"task_type": task_type})[1]["task"] == info["task"]
+    assert len(tasks) > 1
+
+
+def test_options_that_contradict_each_other_or_mean_nothing(tmp_path: Path) -> None:
+    env = make(split="valid")
+    task = env.reset(seed=0, options={"task_type": 2})[1]["task"]
+    assert env.reset(options={"task": task, "task_type": 2})[1]["task"] == task
+    with pytest.raises(UnknownTask, match="not of type 3"):
+        env.reset(options={"task": task, "task_type": 3})
+    with pytest.raises(UnknownOption, match="look_at_obj_in_light"):
+        env.reset(options={"task_type": "look_at_object_in_light"})
+    with pytest.raises(UnknownOption):
+        env.reset(options={"task_type": 7})
+    with pytest.raises(BadSetting, match="with data"):
+        env.reset(options={"game_file": str(tmp_path)})
+    with pytest.raises(UnknownOption):
+        make(engine="quick")
+
+
+def test_official_names_of_the_splits(sample_data: Path) -> None:
+    assert make(split="valid_unseen").split == make(split="eval_out_of_distribution").split == "test"
+    assert make(split="valid_seen").split == "valid"
+    assert make(split="valid_seen", data=sample_data / "alfworld").num_tasks == 12
+    with pytest.raises(BadData, match="valid_unseen"):
+        make(split="test", data=sample_data / "alfworld")
+    with pytest.raises(UnknownSplit):
+        make(split="valid_sen")
+
+
+def test_a_game_is_chosen_by_its_file(sample_data: Path, tmp_path: Path) -> None:
+    root = sample_data / "alfworld"
+    env = make(split="valid", data=root)
+    for path in sorted(root.rglob(GAME_FILE))[::5]:
+        for name in (path, path.parent, path.relative_to(root), str(path.parent.relative_to(root))):
+            _, info = env.reset(options={"game_file": name})
+            assert info["game_file"] == path.relative_to(root).as_posix()
+        assert env.reset(options={"task": info["task"]})[1]["game_file"] == info["game_file"]
+    with pytest.raises(UnknownTask, match="none of the 12 games"):
+        env.reset(options={"game_file": tmp_path / GAME_FILE})
+    with pytest.raises(UnknownTask, match="one of them"):
+        env.reset(options={"game_file": path, "task": 0})
+
+
+def test_every_official_sample_is_won(sample_data: Path) -> None:
+    env = make(split="valid", data=sample_data / "alfworld")
+    assert env.data.keys() == {"alfworld"}
+    kinds = set()
+    for task in range(env.num_tasks):
+        _, info = env.reset(options={"task": task})
+        assert info["game_file"].split("/")[1].startswith(info["task_type"])
+        kinds.add(info["task_type"])
+        _, reward, info = win(env)
+        assert (reward, info["success"], info["score"], info["state_key"]) == (1.0, True, 1.0, "end:success:won")
+        assert info["compat_key"] == "You Won!"
+    assert kinds == set(TASK_TYPES)
+
+
+def test_one_file_is_a_data_set_of_one_game(sample_data: Path) -> None:
+    path = next((sample_data / "alfworld").rglob(GAME_FILE))
+    for split in ("train", "test"):
+        env = make(split=split, data=path)
+        assert env.num_tasks == 1
+        assert env.reset(seed=3)[1]["game_file"] == GAME_FILE
+
+
+def test_the_variable_of_the_original_is_understood(sample_data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    with pytest.raises(UnknownData, match="alfworld"):
+        make(data="alfworld")
+    shutil.copytree(sample_data / "alfworld", tmp_path / "official" / "json_2.1.1")
+    (tmp_path / "official" / "logic").mkdir()
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "official"))
+    env = make(data="alfworld", split="valid")
+    assert env.num_tasks == 12
+    assert data.place("alfworld") == tmp_path / "official" / "json_2.1.1"
+    # What is registered goes first, and has the same identity under the same content.
+    data.add("alfworld", sample_data / "alfworld")
+    assert make(data="alfworld", split="valid").data == env.data
+
+
+def test_the_collector_leaves_out_what_the_original_leaves_out(sample_data: Path, tmp_path: Path) -> None:
+    games = sorted((sample_data / "alfworld").rglob(GAME_FILE))[:4]
+    for path, name in zip(games, ("good", "movable_recep", "pick-AppleSliced", "bad"), strict=True):
+        content = json.loads(path.read_text("utf-8"))
+        content["solvable"] = name != "bad"
+        folder = tmp_path / "data" / "train" / name
+        folder.mkdir(parents=True)
+        (folder / GAME_FILE).write_text(json.dumps(content), "utf-8")
+    env = make(data=tmp_path / "data")
+    assert env.num_tasks == 1
+    assert env.reset()[1]["game_file"] == f"train/good/{GAME_FILE}"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadData, match=r"holds no game\.tw-pddl"):
+        make(data=tmp_path / "empty")
+
+
+def test_a_damaged_file_is_named_with_its_line(sample_data: Path, tmp_path: Path) -> None:
+    path = next((sample_data / "alfworld").rglob(GAME_FILE))
+    content = json.loads(path.read_text("utf-8"))
+    content["pddl_problem"] = content["pddl_problem"].replace("(inReceptacle ", "(inReceptacles ", 1)
+    (tmp_path / GAME_FILE).write_text(json.dumps(content), "utf-8")
+    env = make(data=tmp_path)
+    with pytest.raises(BadGame, match=r"game\.tw-pddl: pddl_problem: line \d+: .*inreceptacles"):
+        env.reset()
+    with pytest.raises(ResetNeeded):
+        env.step("look")
+
+
+# ---------------------------------------------------------------- what is told
+def test_both_wordings_of_putting_down_are_understood() -> None:
+    env = make(split="valid")
+    env.reset(seed=0, options={"task_type": 1})
+    while not (action := env.expert_action() or "").startswith("move "):
+        env.step(action)
+    thing, place = action.removeprefix("move ").split(" to ")
+    assert action in env.admissible_actions()
+    alias = f"put {thing} in/on {place}"
+    assert alias not in env.admissible_actions()
+    observation, _, _, _, info = env.step(alias)
+    assert observation == f"You move the {thing} to the {place}."
+    assert info["action_valid"]
+
+
+def test_invalid_text_costs_a_step_and_nothing_else() -> None:
+    env = make(split="valid")
+    _, before = env.reset(seed=0)
+    for text in ("fly to the moon", "", "move x to y", "put the thing in/on", "Look", "go  to"):
+        observation, reward, terminated, _, info = env.step(text)
+        assert (observation, reward, terminated) == ("Nothing happens.", 0.0, False)
+        assert not info["action_valid"]
+        assert info["state_key"] == before["state_key"]
+    assert env.steps == 6
+
+
+def test_the_published_key_marks_what_was_just_done() -> None:
+    env = make(split="valid")
+    observation, info = env.reset(seed=0, options={"task_type": 4})
+    assert info["compat_key"] == f"{observation} You are not carrying anything."
+    while not (action := env.expert_action() or "").startswith("heat "):
+        env.step(action)
+    observation, _, _, _, info = env.step(action)
+    thing = action.removeprefix("heat ").split(" with ")[0]
+    assert info["compat_key"] == f"{observation} You are carrying: a {thing} (heated)."
+    observation, _, _, _, info = env.step("look")
+    assert info["compat_key"] == f"{observation} You are carrying: a {thing}."
+
+
+def test_candidates_are_few_and_leave_out_what_changes_nothing_first() -> None:
+    env = make(split="train")
+    seen = 0
+    for task in range(40):
+        env.reset(options={"task": task})
+        commands = env.admissible_actions()
+        candidates = env.candidates()
+        assert len(candidates) <= MAX_CANDIDATES
+        if len(commands) <= MAX_CANDIDATES:
+            assert candidates == commands
+            seen += 1
+    assert seen
+    env._play.game.menus.clear()
+    long = [f"go to cabinet {number}" for number in range(70)]
+    env.admissible_actions = lambda: ["examine cabinet 1", *long, "look", "take mug 1 from cabinet 1"]  # type: ignore[method-assign]
+    assert env.candidates() == long[:MAX_CANDIDATES]
+
+
+def test_the_description_shows_the_whole_room() -> None:
+    env = make(split="valid", render_mode="ansi")
+    env.reset(seed=0)
+    text = env.render()
+    for place in env.play.game.receptacles:
+        assert place.name in text
+    assert "You are at: the middle of the room" in text
+    assert env.goal in text
+
+
+# ---------------------------------------------------------------- the script
+def test_the_script_plays_from_the_text_alone() -> None:
+    policy = make_policy("scripted", "agentgym_flow/ALFWorld-v0")
+    starts = [Start(0, task) for task in range(0, 500, 5)]
+    episodes = rollout(policy, lambda: make(split="test"), starts)
+    won = sum(episode.success for episode in episodes)
+    assert 85 <= won < 100
+    assert max(len(episode.turns) for episode in episodes if episode.success) > 15  # it has to look for things
+
+
+def test_the_script_looks_around_where_the_task_is_in_free_words(sample_data: Path, tmp_path: Path) -> None:
+    path = next((sample_data / "alfworld").rglob(GAME_FILE))
+    sentence = read_game(path).words.task
+    content = path.read_text("utf-8").replace(sentence, "Do something nice with it.")
+    (tmp_path / GAME_FILE).write_text(content, "utf-8")
+    [episode] = rollout(
+        make_policy("scripted", "agentgym_flow/ALFWorld-v0"), lambda: make(data=tmp_path), [Start(0, 0)]
+    )
+    assert all(turn.action_valid for turn in episode.turns)
+    assert len({turn.action for turn in episode.turns}) > 5
