@@ -85,12 +85,9 @@ def draw_plan(stream: Stream, errand: Errand) -> Plan:
 
 
 def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
-    """Add what the errand cannot do without: its goal, its station, a stand for its lamp, places to start from."""
+    """Add what the errand cannot do without: its goal, its station, space to start from. Lamps always find a stand."""
     needed = [TREATMENTS[errand.task_type].station] if errand.task_type in TREATMENTS else []
-    if errand.task_type != LIGHT:
-        needed.append(errand.place)
-    elif not any(numbers.get(stand) for stand in MAY_LIE[errand.place]):
-        needed.append(next(stand for stand in MAY_LIE[errand.place] if stand in numbers))
+    needed += [errand.place] if errand.task_type != LIGHT else []
     for kind in needed:
         numbers[kind] = max(numbers[kind], 1)
     starts = [place for place in MAY_LIE[errand.thing] if place in numbers and place != errand.barred]

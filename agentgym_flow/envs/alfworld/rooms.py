@@ -384,9 +384,7 @@ CLEANABLE = frozenset(
 )
 SLICEABLE = frozenset(_FOOD.split())
 LAMPS = ("DeskLamp", "FloorLamp")
-TAKEABLE = frozenset(
-    kind for room in ROOMS.values() for kind in (*room.objects, *room.fixtures) if kind in room.objects
-) | {"ScrubBrush"}
+TAKEABLE = frozenset({"ScrubBrush", *(kind for room in ROOMS.values() for kind in room.objects)})
 """Objects that can be picked up."""
 
 MAY_LIE: dict[str, tuple[str, ...]] = {

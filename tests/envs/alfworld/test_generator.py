@@ -81,6 +81,7 @@ def check_places(problem: Problem, facts: Facts) -> None:
         assert located[thing] == stands_at[place]
         fixed = DECLARED_AS[places[place]] in STANDS_ON.get(DECLARED_AS[kinds[thing]], ())
         assert (places[place], kinds[thing]) in facts.two["cancontain"] or fixed
+    assert {kind for _, kind in facts.two["cancontain"]} <= set(kinds.values())
     assert facts.of("atlocation")["agent1"] not in {*stands_at.values(), *located.values()}
     assert facts.one["openable"] == {place for place in places if DECLARED_AS[places[place]] in OPENABLE}
     assert not facts.one["opened"]

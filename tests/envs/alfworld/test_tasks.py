@@ -13,6 +13,7 @@ from agentgym_flow.envs.alfworld.tasks import (
     SHARES,
     is_unseen_pair,
     is_unseen_plan,
+    is_valid_layout,
     manifest_digest,
     num_tasks,
     task_errand,
@@ -57,6 +58,7 @@ def test_no_layout_is_in_two_splits_and_no_room_of_test_in_another() -> None:
         layouts[split] = {layout.digest() for layout in drawn}
         plans[split] = {layout.plan.digest() for layout in drawn}
         assert all(is_unseen_plan(layout.plan) == (split == "test") for layout in drawn)
+        assert split == "test" or all(is_valid_layout(layout) == (split == "valid") for layout in drawn)
         assert len(layouts[split]) == num_tasks(split), "no two games of a split are set in the same layout"
     assert not plans["test"] & (plans["train"] | plans["valid"])
     assert not layouts["train"] & layouts["valid"]
