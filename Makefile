@@ -32,7 +32,7 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 test: $(VENV)/.dev ## run the default test suite
 	$(BIN)/python -m pytest
 
-heavy: $(VENV)/.dev $(VENV)/.deepspeed ## run the heavy tests: real peers, browsers, kills, long runs
+heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld ## run the heavy tests: real peers, browsers, kills, long runs
 	$(BIN)/python -m pytest -m heavy
 
 lint: $(VENV)/.dev ## check style, formatting and types
@@ -77,6 +77,12 @@ $(VENV)/.train: $(VENV)/.torch pyproject.toml
 $(VENV)/.deepspeed: $(VENV)/.train
 	@echo "Installing agentgym_flow[deepspeed]"
 	@DS_BUILD_OPS=0 $(PIP_INSTALL) -c constraints.txt -e ".[deepspeed]"
+	@touch $@
+
+# The planner of the original ALFWorld is compiled here, by a set-up script that calls a program named "python".
+$(VENV)/.alfworld: $(VENV)/.dev
+	@echo "Installing agentgym_flow[alfworld]: this compiles C++ for some minutes"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP_INSTALL) -c constraints.txt -e ".[alfworld]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.train
