@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, cast
 
 import gymnasium as gym
@@ -237,6 +237,11 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         (observation, reward, terminated, action_valid), truncated = self.advance(action)
         return observation, reward, terminated, truncated, self._info(action_valid)
 
+    @property
+    def playing(self) -> bool:
+        """Whether an episode is under way."""
+        return self._playing
+
     def advance(self, action: str) -> tuple[Transition, bool]:
         """Do what `step` does, but tell no `info`: return what the rules say of `action`, and whether it truncates."""
         if not self._playing:
@@ -332,6 +337,15 @@ def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Ma
         if key not in known:
             raise UnknownOption.among(key, known)
     return options or {}
+
+
+def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the keys of `info` to deliver, in the order of `known`. Raises `UnknownOption` for one not among them."""
+    wanted = list(keys)
+    for key in wanted:
+        if key not in known:
+            raise UnknownOption.among(key, known)
+    return tuple(key for key in known if key in wanted)
 
 
 def check_split(split: str, aliases: Mapping[str, str]) -> str:

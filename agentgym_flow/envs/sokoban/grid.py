@@ -12,13 +12,20 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from agentgym_flow.core import PlainSpec, check_options, check_positive, check_render_mode, choose_task
+from agentgym_flow.core import (
+    PlainSpec,
+    check_info_keys,
+    check_options,
+    check_positive,
+    check_render_mode,
+    choose_task,
+)
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.game import Game, check_backend
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
-from agentgym_flow.errors import BadAction, ResetNeeded, UnknownOption
+from agentgym_flow.errors import BadAction, ResetNeeded
 
 Grid = npt.NDArray[np.uint8]
 
@@ -128,7 +135,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         check_backend(backend)
         self._backend = backend
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
-        self._info_keys = check_info_keys(INFO_KEYS if info_keys is None else info_keys)
+        self._info_keys = check_info_keys(INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
         self.render_mode = check_render_mode(render_mode, self.metadata)
         self.observation_space, self.action_space = single_spaces(self._source)
         self.task: int = -1
@@ -240,11 +247,3 @@ INFO_KEYS = tuple(_INFO)
 def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """Return the observation and action space of one board. Raises `BadSetting` when the levels differ in size."""
     return spaces.Box(0, NUM_CODES - 1, source.shape, np.uint8), spaces.Discrete(len(ACTIONS))
-
-
-def check_info_keys(keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys in the order of `INFO_KEYS`. Raises `UnknownOption` for one that is not among them."""
-    for key in keys:
-        if key not in INFO_KEYS:
-            raise UnknownOption.among(key, INFO_KEYS)
-    return tuple(key for key in INFO_KEYS if key in keys)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 from gymnasium.utils import seeding
 
+from agentgym_flow.envs.batching import Ints, Seeds
 from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.source import LevelSource
-
-Ints = npt.NDArray[np.int64]
 
 _FIRST_CAPACITY = 256
 _BITS_AHEAD = 64
@@ -75,18 +72,18 @@ class Draws:
         self._ahead = np.zeros((num_envs, _BITS_AHEAD), np.uint64)
         self._used = np.full(num_envs, _BITS_AHEAD, np.int64)
 
-    def seed(self, seeds: Sequence[int | None], envs: Ints) -> None:
+    def seed(self, seeds: Seeds, envs: Ints) -> None:
         """Seed anew those of `envs` that have a seed; `seeds` has one entry for every environment."""
         for env in envs.tolist():
-            if seeds[env] is not None or self._generators[env] is None:
+            if seeds[env] is not None:
                 self._generators[env], _ = seeding.np_random(seeds[env])
                 self._used[env] = _BITS_AHEAD
 
     def take(self, envs: Ints) -> npt.NDArray[np.uint64]:
         """Return the next 64 bits of each of `envs`."""
         for env in envs[self._used[envs] == _BITS_AHEAD].tolist():
-            generator = self._generators[env]
-            assert generator is not None  # seed() comes with the first reset
+            generator = self._generators[env] or seeding.np_random()[0]
+            self._generators[env] = generator
             self._ahead[env] = generator.bit_generator.random_raw(_BITS_AHEAD)
             self._used[env] = 0
         bits = self._ahead[envs, self._used[envs]]

@@ -7,17 +7,16 @@ read only for the few boards whose player stands beside one.
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 
-from agentgym_flow.core import PlainSpec, check_options, check_positive, check_render_mode, check_task
+from agentgym_flow.core import check_info_keys, check_positive, check_task
+from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.codes import (
     BOX_SWAP,
@@ -30,17 +29,15 @@ from agentgym_flow.envs.sokoban.codes import (
     board_text,
 )
 from agentgym_flow.envs.sokoban.game import boxes_key, state_key
-from agentgym_flow.envs.sokoban.grid import RESET_OPTIONS, SokobanGridEnv, check_info_keys, single_spaces
-from agentgym_flow.envs.sokoban.pool import Draws, Ints, LevelPool, draw_tasks
+from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces
+from agentgym_flow.envs.sokoban.pool import Draws, LevelPool, draw_tasks
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
 from agentgym_flow.envs.sokoban.solver import deadlocks
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
-from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption
+from agentgym_flow.errors import BadAction
 
 Grids = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 FAST_INFO_KEYS = ("task", "success", "score", "action_valid", "boxes_on_target", "action_mask")
 """What the batch delivers in `info` unless told otherwise: everything that costs no Python per board."""
@@ -49,7 +46,7 @@ _REWARD_OF_GAIN = np.array([STEP_REWARD, ON_TARGET_REWARD, OFF_TARGET_REWARD])
 """Indexed by the change in boxes on targets: 0, 1, or -1, which is the last element."""
 
 
-class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
+class SokobanVectorEnv(BatchEnv[Grids, Ints]):
     """A batch of `agentgym_flow/SokobanGrid-v0`, equal to `SyncVectorEnv` over it under equal seeds and much faster.
 
     ## Description
@@ -88,6 +85,7 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         **SokobanGridEnv.metadata,
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
+    reset_options = RESET_OPTIONS
 
     def __init__(
         self,
@@ -104,17 +102,12 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        self.num_envs = n = check_positive("num_envs", num_envs)
         self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
-        self._info_keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys)
-        self.render_mode = check_render_mode(render_mode, self.metadata)
-        self._mode = _autoreset_mode(autoreset_mode)
-        self.metadata = {**self.metadata, "autoreset_mode": self._mode}
-        self.single_observation_space, self.single_action_space = single_spaces(self._source)
-        self.observation_space = batch_space(self.single_observation_space, n)
-        self.action_space = batch_space(self.single_action_space, n)
+        keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
+        super().__init__(num_envs, *single_spaces(self._source), keys, autoreset_mode, render_mode)
 
+        n = self.num_envs
         self._pool = LevelPool(self._source)
         self._draws = Draws(n)
         height, width = self._source.shape
@@ -127,70 +120,25 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         self._slot, self._player, self._steps, self._boxes_on_target, self._targets = np.zeros((5, n), np.int64)
         self._deadlock = np.zeros(n, np.bool_)
         self._task = np.full(n, -1, np.int64)
-        self._ended = np.zeros(n, np.bool_)
-        self._started = False
 
-    # ---------------------------------------------------------------- Gymnasium
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Grids, dict[str, Any]]:
-        """Start episodes on all boards, or on those of `options["reset_mask"]`; return the grids and infos.
+    def render(self) -> tuple[Any, ...] | None:
+        """Return one picture (`"rgb_array"`) or text (`"ansi"`) a board, as the single environment gives."""
+        if self.render_mode == "rgb_array":
+            return tuple(rgb_frame(self._observe()))
+        if self.render_mode == "ansi":
+            return tuple(board_text(grid.ravel().tolist(), grid.shape[1]) for grid in self._observe())
+        return None
 
-        A seed of s seeds board i with s + i; a sequence gives each its own.
-
-        Raises:
-            UnknownOption: a key of `options` other than `"task"` and `"reset_mask"`.
-            UnknownTask: a task is not an integer in the range of the split.
-            BadSetting: `reset_mask` or the number of seeds or tasks does not fit.
-        """
-        chosen = check_options(options, (*RESET_OPTIONS, "reset_mask"))
-        seeds = self._seeds(seed)
-        chosen_boards = self._reset_mask(chosen)
-        boards = np.flatnonzero(chosen_boards)
-        tasks = self._fixed_tasks(chosen.get("task"))
-        self._draws.seed(seeds, boards)
-        if tasks is None:
-            self._begin(boards, self._drawn_tasks(boards))
-        else:
-            self._draws.take(boards[[seeds[board] is not None for board in boards.tolist()]])
-            self._begin(boards, tasks[boards])
-        self._started = bool((self._task >= 0).all())
-        return self._grids(), self._infos(chosen_boards)
-
-    def step(self, actions: Ints) -> tuple[Grids, Floats, Bools, Bools, dict[str, Any]]:
-        """Play one action on every board; return grids, rewards, terminations, truncations and infos, all fresh.
-
-        Raises:
-            BadAction: an action is not an integer from 0 to 3, or there are not `num_envs` of them.
-            ResetNeeded: before the first reset; with `DISABLED` also when a board has ended.
-        """
-        actions = self._check_actions(actions)
-        restart = self._restart()
+    # ---------------------------------------------------------------- the rules, on all boards at once
+    def _play(self, actions: Ints, restart: Ints) -> tuple[Floats, Bools, Bools]:
         rewards, terminations = self._move(actions, restart)
         self._steps += 1
         truncations = (self._steps >= self.max_steps) & ~terminations
         if restart.size:
             rewards[restart] = 0.0
             truncations[restart] = False
-            self._begin(restart, self._drawn_tasks(restart))
-        self._ended = ended = terminations | truncations
-        infos: dict[str, Any] = {}
-        if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            infos = self._finals(ended)
-            restart = np.flatnonzero(ended)
-            self._begin(restart, self._drawn_tasks(restart))
-        infos.update(self._infos(np.ones(self.num_envs, np.bool_)))
-        return self._grids(), rewards, terminations, truncations, infos
+        return rewards, terminations, truncations
 
-    def render(self) -> tuple[Any, ...] | None:
-        """Return one picture (`"rgb_array"`) or text (`"ansi"`) a board, as the single environment gives."""
-        if self.render_mode == "rgb_array":
-            return tuple(rgb_frame(self._grids()))
-        if self.render_mode == "ansi":
-            return tuple(board_text(grid.ravel().tolist(), grid.shape[1]) for grid in self._grids())
-        return None
-
-    # ---------------------------------------------------------------- the rules, on all boards at once
     def _move(self, actions: Ints, restart: Ints) -> tuple[Floats, Bools]:
         """Play `actions` except on the boards `restart`; return rewards and which boards are solved by it."""
         rewards = np.full(self.num_envs, STEP_REWARD)
@@ -230,7 +178,18 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         goes[beside] = _is_free(self._codes.take(near.take(beside) + self._offset_by_action.take(beside)))
         return goes.reshape(len(ACTIONS), self.num_envs).T.astype(np.int8)
 
-    def _begin(self, boards: Ints, tasks: Ints) -> None:
+    def _begin(self, envs: Ints, seeds: Seeds | None, options: Mapping[str, Any]) -> None:
+        tasks = self._fixed_tasks(options.get("task"))
+        if seeds is not None:
+            self._draws.seed(seeds, envs)
+        if tasks is None:
+            self._lay(envs, draw_tasks(self._draws.take(envs), self._source.num_tasks))
+            return
+        if seeds is not None:  # a seeded start takes a draw, used or not
+            self._draws.take(envs[[seeds[env] is not None for env in envs.tolist()]])
+        self._lay(envs, tasks[envs])
+
+    def _lay(self, boards: Ints, tasks: Ints) -> None:
         """Lay the levels of `tasks` onto `boards`."""
         pool, slots = self._pool, self._pool.slots(tasks)
         self._codes.reshape(self.num_envs, self._cells)[boards] = pool.codes[slots]
@@ -240,36 +199,17 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
         self._steps[boards] = 0
         self._slot[boards] = slots
         self._task[boards] = tasks
-        self._ended[boards] = False
         if "deadlock" in self._info_keys:
             self._look_for_deadlocks(boards)
 
     # ---------------------------------------------------------------- what is told
-    def _grids(self) -> Grids:
+    def _observe(self) -> Grids:
         codes = self._codes.copy()
         codes[self._player] += PLAYER_SHIFT
         return codes.reshape(self._shape)
 
-    def _infos(self, boards: Bools) -> dict[str, Any]:
-        """Return fresh arrays of the info of `boards` (zero or None on the others), each key with its mask."""
-        infos: dict[str, Any] = {}
-        partial = not boards.all()
-        for key in self._info_keys:
-            values = _INFO[key](self)
-            if partial:
-                values[~boards] = None if values.dtype == object else 0
-            infos[key] = values
-            infos[f"_{key}"] = boards.copy()
-        return infos
-
-    def _finals(self, ended: Bools) -> dict[str, Any]:
-        """Return the last observation and info of the boards that `ended`, as `SAME_STEP` delivers them."""
-        observations = np.full(self.num_envs, None, dtype=object)
-        grids = self._grids()
-        for board in np.flatnonzero(ended).tolist():
-            observations[board] = grids[board].copy()
-        infos = self._infos(ended)
-        return {"final_obs": observations, "_final_obs": ended.copy(), "final_info": infos, "_final_info": ended.copy()}
+    def _column(self, key: str, among: Bools) -> npt.NDArray[Any]:
+        return _INFO[key](self)
 
     def _state_keys(self) -> npt.NDArray[np.object_]:
         boards = self._codes.reshape(self.num_envs, self._cells)
@@ -289,19 +229,6 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
             self._deadlock[board] = deadlocks(self._pool.levels[self._slot[board]]).is_dead_mask(boxes)
 
     # ---------------------------------------------------------------- arguments
-    def _drawn_tasks(self, boards: Ints) -> Ints:
-        return draw_tasks(self._draws.take(boards), self._source.num_tasks)
-
-    def _restart(self) -> Ints:
-        """Return the boards that this step starts anew instead of playing on them."""
-        if not self._started:
-            raise ResetNeeded("call reset() for every board before the first step()")
-        restart = np.flatnonzero(self._ended)
-        if restart.size and self._mode is AutoresetMode.DISABLED:
-            how = "reset(options={'reset_mask': mask})"
-            raise ResetNeeded(f"boards {restart.tolist()} have ended: call {how} before the next step()")
-        return restart
-
     def _check_actions(self, actions: Any) -> Ints:
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
@@ -310,32 +237,10 @@ class SokobanVectorEnv(PlainSpec, VectorEnv[Grids, Ints, npt.NDArray[Any]]):
             raise BadAction(f"an action is outside 0 to {len(ACTIONS) - 1}, which are: {', '.join(ACTIONS)}")
         return np.asarray(actions, np.int64)
 
-    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, SupportsIndex) and not isinstance(seed, np.ndarray):
-            first = operator.index(seed)
-            return range(first, first + self.num_envs)
-        if not isinstance(seed, (Sequence, np.ndarray)):
-            raise BadSetting(f"seed must be an integer or a sequence of {self.num_envs}, got {seed!r:.60}")
-        if len(seed) != self.num_envs:
-            raise BadSetting(f"there are {self.num_envs} boards but {len(seed)} seeds")
-        return [None if each is None else operator.index(each) for each in seed]
-
-    def _reset_mask(self, options: Mapping[str, Any]) -> Bools:
-        mask: Bools = options.get("reset_mask", np.ones(self.num_envs, np.bool_))
-        fits = isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.shape == (self.num_envs,)
-        if not fits or not mask.any():
-            needed = f"a boolean array of {self.num_envs} with at least one True"
-            raise BadSetting(f"reset_mask must be {needed}, got {mask!r}")
-        return mask
-
     def _fixed_tasks(self, tasks: Any) -> Ints | None:
         if tasks is None:
             return None
-        each = list(tasks) if isinstance(tasks, (Sequence, np.ndarray)) else [tasks] * self.num_envs
-        if len(each) != self.num_envs:
-            raise BadSetting(f"there are {self.num_envs} boards but {len(each)} tasks")
+        each = self._one_each("task", tasks)
         return np.array([check_task(task, self._source.num_tasks, self._source.split) for task in each], np.int64)
 
 
@@ -364,10 +269,3 @@ def _is_box(codes: Grids) -> Bools:
 def _boxes(codes: Grids) -> list[int]:
     """Return the indices of the boxes on one board."""
     return [int(cell) for cell in np.flatnonzero(_is_box(codes))]
-
-
-def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        raise UnknownOption.among(mode, [known.value for known in AutoresetMode]) from None

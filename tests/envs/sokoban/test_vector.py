@@ -215,7 +215,7 @@ def test_misuse_is_named() -> None:
         batch.reset(seed=[1, 2, 3])
     with pytest.raises(BadSetting, match="seed must be an integer or a sequence of 2"):
         batch.reset(seed=1.5)  # type: ignore[arg-type]
-    with pytest.raises(BadSetting, match="tasks"):
+    with pytest.raises(BadSetting, match="values of 'task'"):
         batch.reset(options={"task": [1, 2, 3]})
     with pytest.raises(UnknownTask):
         batch.reset(options={"task": [1, -2]})
