@@ -163,6 +163,17 @@ def test_the_sentences_are_the_official_ones(task_type: str, place: str, wording
     assert words_of(Errand(task_type, "kitchen", "SoapBottle", place, wording)).task == sentence
 
 
+def test_goals_and_sentences_are_those_of_the_official_games(sample_data: Path) -> None:
+    folders = sorted((sample_data / "alfworld" / "valid_seen").iterdir())
+    assert len(folders) == 12
+    for folder in folders:
+        task_type, thing, _, place, _ = folder.name.split("-")
+        [game] = map(read_game, folder.iterdir())
+        two = [Errand(task_type, "any", thing, place, wording) for wording in (0, 1)]
+        assert all(errand.goal() == game.problem.goal for errand in two)
+        assert game.words.task in {errand.sentence for errand in two}
+
+
 @pytest.mark.parametrize(
     ("room", "receptacles", "objects"),
     [("kitchen", 33, 54), ("living", 15, 29), ("bedroom", 15, 32), ("bathroom", 16, 24)],
