@@ -1,15 +1,18 @@
-"""`agentgym-flow data`: give official data on this machine a name."""
+"""`agentgym-flow data`: give official data on this machine a name, and write generated data in official formats."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import track
 from rich.table import Table
 
 from agentgym_flow import data as registry
+from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import printed, show_table, stdout
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, UnknownEnvironment
 
 app = typer.Typer(help="Register official data under a name, and list what is registered.", no_args_is_help=True)
 
@@ -41,3 +44,24 @@ def list_data() -> None:
     for entry in known:
         table.add_row(entry.name, entry.sha256[:16], printed(str(entry.path)))
     show_table(table)
+
+
+@app.command("export")
+def export(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks are written.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if it is missing.")],
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    tasks: Annotated[int | None, typer.Option(help="Only the first so many.", min=1)] = None,
+) -> None:
+    """Write generated tasks as files in the official format, so that other tools play them (ALFWorld)."""
+    from agentgym_flow.envs.alfworld import source
+    from agentgym_flow.envs.alfworld.export import OFFICIAL_FOLDERS, export_game
+
+    env_id = environments.full_id(env)
+    if env_id != source.ENV_ID:
+        raise UnknownEnvironment.among(env_id, [source.ENV_ID], "Its tasks have an official file format.")
+    games = source.GameSource(split=split)
+    count = games.num_tasks if tasks is None else min(tasks, games.num_tasks)
+    for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
+        export_game(folder, games.split, task)
+    stdout().print(printed(f"{count} games of {games.split}: {folder / OFFICIAL_FOLDERS[games.split]}"), soft_wrap=True)

@@ -1,0 +1,36 @@
+"""Generated games as files, laid out like the official data: other tools read them, the original's own included."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agentgym_flow.envs.alfworld import tasks
+from agentgym_flow.envs.alfworld.game import compile_game
+from agentgym_flow.envs.alfworld.gamefile import write_game
+from agentgym_flow.envs.alfworld.oracle import shortest_plan
+from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
+
+OFFICIAL_FOLDERS = {"train": "train", "valid": "valid_seen", "test": "valid_unseen"}
+"""Our splits -> the folders of the official data."""
+
+
+def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:
+    """Write one generated game, with a walkthrough and its `traj_data.json`; return the path of the game file.
+
+    It comes to lie in `folder/SPLIT/TASK/TRIAL/game.tw-pddl`, with the official name of the split.
+
+    Raises:
+        UnknownSplit, UnknownTask: there is no such game.
+        OSError: a file cannot be written.
+    """
+    problem, words = tasks.task_problem(split, task)
+    errand, layout = tasks.task_layout(split, task)
+    play, walkthrough = Play(compile_game(problem, words)), []
+    for move in shortest_plan(play) or ():
+        walkthrough.append(play.text(move))
+        play.make(move)
+    trial = f"trial_{split}_{task:04d}"
+    target = Path(folder) / OFFICIAL_FOLDERS[split] / trial_folder(errand, trial)
+    return write_game(target, problem, words, walkthrough, True, trajectory_json(errand, layout, trial))
