@@ -1,0 +1,96 @@
+"""What the texts of an episode have told so far: a memory that reads observations and nothing else.
+
+Notes never change. Those after one more text are made once and kept with the notes before it, so the attempts of a
+group, which share their first turns, share the reading of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from agentgym_flow.prompts import Situation
+
+_THING = re.compile(r"\ba (\w+ \d+)")
+_SEEN = re.compile(r"(?:On the|The) (\w+ \d+)(?: is open\. In it)?, you see (.*)")
+_SHUT = re.compile(r"The (\w+ \d+) is closed\.")
+_TAKEN = re.compile(r"You pick up the (\w+ \d+) from the (\w+ \d+)\.")
+_PUT = re.compile(r"You (?:move|put) the (\w+ \d+) (?:to|in/on) the (\w+ \d+)\.")
+_TREATED = re.compile(r"You (clean|heat|cool) the (\w+ \d+) ")
+_UNDOES = {"heat": "cool", "cool": "heat"}
+
+_REMEMBERED = 512  # episodes' beginnings; the notes of a hundred different turns take about as many kilobytes
+
+
+class Notes:
+    """What is known at one moment. Compared by identity.
+
+    Attributes:
+        inside: receptacle -> the things last seen in it; None for one that was found closed and never looked into.
+        here: the receptacle that was last told about; empty at the start.
+        held: the thing in the hand; empty for none.
+        treated: pairs of verb (`clean`, `heat`, `cool`) and thing, as far as they still hold.
+    """
+
+    __slots__ = ("_next", "held", "here", "inside", "treated")
+
+    def __init__(
+        self,
+        inside: Mapping[str, tuple[str, ...] | None],
+        here: str = "",
+        held: str = "",
+        treated: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self.inside = inside
+        self.here = here
+        self.held = held
+        self.treated = treated
+        self._next: dict[str, Notes] = {}
+
+    def after(self, text: str) -> Notes:
+        """Return the notes after one more observation; `self` when it tells nothing new."""
+        found = self._next.get(text)
+        if found is None:
+            found = self._next[text] = self._read(text)
+        return found
+
+    def _read(self, text: str) -> Notes:
+        inside = dict(self.inside)
+        if seen := _SEEN.search(text):
+            inside[seen[1]] = tuple(_THING.findall(seen[2]))
+            return Notes(inside, seen[1], self.held, self.treated)
+        if shut := _SHUT.search(text):
+            inside.setdefault(shut[1], None)
+            return Notes(inside, shut[1], self.held, self.treated)
+        if taken := _TAKEN.match(text):
+            thing, place = taken.groups()
+            inside[place] = tuple(other for other in inside.get(place) or () if other != thing)
+            return Notes(inside, place, thing, self.treated)
+        if put := _PUT.match(text):
+            thing, place = put.groups()
+            inside[place] = (*(inside.get(place) or ()), thing)
+            return Notes(inside, place, "", self.treated)
+        if treated := _TREATED.match(text):
+            verb, thing = treated.groups()
+            marks = (self.treated - {(_UNDOES.get(verb, ""), thing)}) | {(verb, thing)}
+            return Notes(self.inside, self.here, self.held, marks)
+        return self
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _beginning(introduction: str) -> Notes:
+    return Notes({})
+
+
+def notes_of(view: Situation) -> Notes:
+    """Return what the episode has told until now."""
+    notes = _beginning(view.episode.observation)
+    for turn in view.episode.turns:
+        notes = notes.after(turn.next_observation)
+    return notes
+
+
+def kind_of(name: str) -> str:
+    """Return the kind in a name such as `mug 2`."""
+    return name.partition(" ")[0]

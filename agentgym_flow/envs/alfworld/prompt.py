@@ -1,0 +1,239 @@
+"""How a policy is shown ALFWorld: the text prompt of a language model, and the word-token prompt of the tiny policy.
+
+Both read what the episode has shown (goal, observations, commands of the moment) and nothing else; no command is spent
+on asking what is held. The compact prompt is a choice: it lists candidates, and the completion is the index of one. Its
+words are hand-made features:
+
+1. the task: its type, the kind of thing, the kind of receptacle or lamp,
+2. the hand: empty, a wanted thing, a wanted thing that has had its treatment (`ready`), or something else,
+3. where the agent is, in the words of the fourth,
+4. for every command its verb and what it is about, as far as the task is concerned: `wanted` (a wanted thing, or a
+   receptacle where one was seen), `goal` and `half` (a receptacle that things go to, and one that has got one),
+   `tool` (for the treatment that is asked for), `lamp` (or where one was seen), `done` (a thing where it belongs),
+5. for other receptacles the memory of the episode: the kind if it has not been looked at, `shut` if it was found
+   closed, `seen` if nothing in it matters,
+6. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
+   `help`, examining what was seen) is left out.
+
+The fifth says where to search next, which a policy without memory could not know; which kind of receptacle to try for
+which kind of thing is left to learning. A first attempt at a kind is the first such receptacle in the list.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
+from agentgym_flow.envs.alfworld.notes import Notes, kind_of, notes_of
+from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
+from agentgym_flow.envs.alfworld.scripted import Wish, read_task
+from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
+
+RULES = """You do a household task in a room that you know only through text.
+Things lie on or in receptacles, each of which has a name with a number. To see what a receptacle holds, go to it, and
+open it if it is closed. You can carry one thing at a time: take it where it lies, and move it to the receptacle you
+are at. Things get clean at a sink basin, hot with a microwave and cool with a fridge while you hold them. To look at
+something under a lamp, hold it where the lamp is and use the lamp.
+A command that is not in the list of the moment has no effect, but takes a turn."""
+
+TASK_WORDS = {
+    "pick_and_place_simple": "place",
+    "pick_clean_then_place_in_recep": "clean",
+    "pick_heat_then_place_in_recep": "heat",
+    "pick_cool_then_place_in_recep": "cool",
+    LIGHT: "light",
+    TWO: "two",
+}
+"""Task type -> the word for it."""
+
+MOST = 32
+"""The largest number of candidates in a compact prompt."""
+
+INDICES = tuple(str(index) for index in range(MOST))
+"""The completions."""
+
+OTHER = "other"
+"""The word for what has no word of its own, such as a kind that is not in the tables or a task in free wording."""
+
+VERBS = ("clean", "close", "cool", "examine", "go", "heat", "open", "put", "slice", "take", "use")
+RELATIONS = ("wanted", "goal", "half", "tool", "lamp", "done", "shut", "seen")
+HELD = ("empty", "ready")
+KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLE_KINDS, *OBJECT_KINDS, *LAMPS)))
+
+VOCABULARY = tuple(
+    dict.fromkeys((*INDICES, *VERBS, *RELATIONS, *HELD, "nowhere", OTHER, "choose", *TASK_WORDS.values(), *KINDS))
+)
+"""Every word of a compact prompt or of its completion."""
+
+
+class CompactProfile:
+    """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
+
+    Five words about the situation, three for each candidate (verb, what it is about, index), and `choose`: at most
+    `6 + 3 * MOST` words.
+    """
+
+    name = "compact"
+    vocabulary = VOCABULARY
+
+    def prompt(self, view: Situation) -> str:
+        """Return the words for the present situation."""
+        return _page(view).prompt
+
+    def messages(self, view: Situation) -> list[Message]:
+        """Return the same as one user message."""
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse(self, completion: str, view: Situation) -> str:
+        """Return the candidate of this index; the empty string when there is none."""
+        return _page(view).actions.get(completion.strip(), "")
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the index of the candidate that has the same words as `action`; None when there is none."""
+        return _page(view).indices.get(action)
+
+
+class _Command(NamedTuple):
+    """A command in its parts; names are empty where it has none."""
+
+    verb: str
+    thing: str
+    place: str
+
+
+_SHAPES = (
+    re.compile(r"(?P<verb>go) to (?P<place>\w+ \d+)"),
+    re.compile(r"(?P<verb>open|close|examine) (?P<place>\w+ \d+)"),  # `examine` is also said of what is held
+    re.compile(r"(?P<verb>take) (?P<thing>\w+ \d+) from (?P<place>\w+ \d+)"),
+    re.compile(r"(?P<verb>move) (?P<thing>\w+ \d+) to (?P<place>\w+ \d+)"),
+    re.compile(r"(?P<verb>put) (?P<thing>\w+ \d+) in/on (?P<place>\w+ \d+)"),
+    re.compile(r"(?P<verb>clean|heat|cool) (?P<thing>\w+ \d+) with (?P<place>\w+ \d+)"),
+    re.compile(r"(?P<verb>use|slice) (?P<thing>\w+ \d+)(?: with \w+ \d+)?"),
+)
+
+
+@lru_cache(maxsize=1 << 14)
+def _command(text: str) -> _Command | None:
+    for shape in _SHAPES:
+        if found := shape.fullmatch(text):
+            parts = found.groupdict(default="")
+            verb = "put" if parts["verb"] == "move" else parts["verb"]
+            return _Command(verb, parts.get("thing", ""), parts.get("place", ""))
+    return None
+
+
+_NO_WISH = Wish("", "", "")
+
+
+class _Reading:
+    """Notes in the light of a task: what everything is to it."""
+
+    def __init__(self, goal: str, notes: Notes) -> None:
+        self.wish = read_task(goal) or _NO_WISH
+        self.notes = notes
+        verb, self.station = self.wish.treatment or ("", "")
+        self.verb = verb
+        self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
+        self.is_light = self.wish.task_type == LIGHT
+
+    def situation(self) -> list[str]:
+        """Return the words for the task, the hand, and where the agent is."""
+        task = TASK_WORDS.get(self.wish.task_type, OTHER)
+        place = self.of_place(self.notes.here) if self.notes.here else "nowhere"
+        return [task, _known(self.wish.thing), _known(self.wish.place), self._hand(), place]
+
+    def _hand(self) -> str:
+        if not self.notes.held:
+            return "empty"
+        if not self.holds_wanted:
+            return OTHER
+        return "ready" if self._is_ready(self.notes.held) else "wanted"
+
+    def of_command(self, command: _Command) -> str | None:
+        """Return the word for what a command is about; None for one that changes nothing and shows nothing new."""
+        verb, thing, place = command
+        if verb in ("go", "open"):
+            return self.of_place(place)
+        if verb == "examine":
+            return None if place == self.notes.held or place in self.notes.inside else self.of_place(place)
+        if verb == "take":
+            if kind_of(thing) != self.wish.thing:
+                return OTHER
+            return "done" if self._is_done(thing, place) else "wanted"
+        if verb == "put":
+            return self.of_place(place) if self._is_goal(place) else OTHER
+        if verb == "use":
+            return "lamp" if self.is_light and kind_of(thing) == self.wish.place else OTHER
+        return "tool" if verb == self.verb else OTHER
+
+    def of_place(self, place: str) -> str:
+        """Return the word for a receptacle."""
+        inside, kind = self.notes.inside.get(place) or (), kind_of(place)
+        if not self.holds_wanted and any(self._is_sought(thing, place) for thing in inside):
+            return "wanted"
+        if self._is_goal(place):
+            return "half" if any(self._is_done(thing, place) for thing in inside) else "goal"
+        if kind == self.station and (self.holds_wanted or place not in self.notes.inside):
+            return "tool"
+        if self.is_light and any(kind_of(thing) == self.wish.place for thing in inside):
+            return "lamp"
+        if place not in self.notes.inside:
+            return _known(kind)
+        return "shut" if self.notes.inside[place] is None else "seen"
+
+    def _is_goal(self, place: str) -> bool:
+        return not self.is_light and kind_of(place) == self.wish.place
+
+    def _is_ready(self, thing: str) -> bool:
+        return not self.verb or (self.verb, thing) in self.notes.treated
+
+    def _is_done(self, thing: str, place: str) -> bool:
+        return kind_of(thing) == self.wish.thing and self._is_goal(place) and self._is_ready(thing)
+
+    def _is_sought(self, thing: str, place: str) -> bool:
+        return kind_of(thing) == self.wish.thing and not self._is_done(thing, place)
+
+
+class _Page(NamedTuple):
+    """A compact prompt; which command an index stands for, and which index each command has."""
+
+    prompt: str
+    actions: dict[str, str]
+    indices: dict[str, str]
+
+
+def _page(view: Situation) -> _Page:
+    return _written(view.info["goal"], notes_of(view), tuple(view.info["admissible_actions"]))
+
+
+@lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it
+def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> _Page:
+    reading = _Reading(goal, notes)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for text in commands:
+        command = _command(text)
+        about = None if command is None else reading.of_command(command)
+        if command is not None and about is not None:
+            alike.setdefault((command.verb, about), []).append(text)
+    listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")[:MOST]  # what can be done here comes first
+    words = reading.situation()
+    page = _Page("", {}, {})
+    for index, ((verb, about), texts) in zip(INDICES, listed, strict=False):
+        words += [verb, about, index]
+        page.actions[index] = texts[0]
+        page.indices.update(dict.fromkeys(texts, index))
+    return page._replace(prompt=" ".join([*words, "choose"]))
+
+
+def _known(kind: str) -> str:
+    return kind if kind in KINDS else OTHER
+
+
+PROFILES: dict[str, Profile] = {
+    "text": TextProfile(rules=RULES),
+    "choice": ChoiceProfile(rules=RULES),
+    "compact": CompactProfile(),
+}
+"""The profiles of ALFWorld by name."""
