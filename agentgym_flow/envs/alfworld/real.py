@@ -37,11 +37,11 @@ _idle: list[Any] = []
 """Environments whose game nobody plays any more."""
 
 
-class _Packages(NamedTuple):
+class Packages(NamedTuple):
     """What is used of the real packages.
 
     Attributes:
-        new_environment: makes an environment.
+        new_environment: makes an environment as alfworld's own tools do; what is done here is not done for it.
         fast_downward: the module whose translation is replaced.
         parsers: the parsers that all environments share.
     """
@@ -64,11 +64,11 @@ class RealPlay:
     """
 
     def __init__(self, game: Mapping[str, Any]) -> None:
-        packages = _packages()
+        real = packages()
         self._game = game
         self._played: list[str] = []
-        with _turn(packages), _translated_once(packages):
-            self._env = _idle.pop() if _idle else packages.new_environment()
+        with _turn(real), _translated_once(real):
+            self._env = _idle.pop() if _idle else real.new_environment()
             weakref.finalize(self, _idle.append, self._env).atexit = False
             try:
                 self._env.load(self._game)
@@ -89,7 +89,7 @@ class RealPlay:
     def act(self, command: str) -> tuple[str, bool]:
         """Carry out `command`; return what the player reads, and whether it was one of `commands()`."""
         valid = command.strip() in self._state["admissible_commands"]
-        with _turn(_packages()):
+        with _turn(packages()):
             self._state, _, _ = self._env.step(command)
         if valid:
             self._played.append(command)
@@ -129,20 +129,24 @@ def _replayed(game: Mapping[str, Any], commands: tuple[str, ...]) -> RealPlay:
 
 
 @lru_cache(maxsize=1)
-def _packages() -> _Packages:
-    """Import the real packages; raise `MissingExtra` or `UnsupportedPython` where that can't work."""
+def packages() -> Packages:
+    """Import the real packages, once.
+
+    Raises `MissingExtra` when one is not installed, and `UnsupportedPython` when they can't play on this Python.
+    """
     try:
-        fast_downward: Any = import_module("fast_downward")
-        pddl: Any = import_module("textworld.envs.pddl")
-        textgen: Any = import_module("textworld.envs.pddl.textgen")
-        logic: Any = import_module("textworld.envs.pddl.logic")
-        wrapper: Any = _import_alfworld("alfworld.agents.environment.alfred_tw_env").AlfredDemangler
+        with _ONE_AT_A_TIME:
+            fast_downward: Any = import_module("fast_downward")
+            pddl: Any = import_module("textworld.envs.pddl")
+            textgen: Any = import_module("textworld.envs.pddl.textgen")
+            logic: Any = import_module("textworld.envs.pddl.logic")
+            wrapper: Any = _import_alfworld("alfworld.agents.environment.alfred_tw_env").AlfredDemangler
     except ModuleNotFoundError as error:
         # What else is missing came with alfworld and means nothing to the reader.
         missing = "textworld[pddl]" if (error.name or "").startswith(("textworld", "fast_downward")) else "alfworld"
         raise MissingExtra.of(missing, "alfworld") from error
     _check_python(textgen)
-    return _Packages(lambda: wrapper(pddl.PddlEnv()), fast_downward, (textgen._PARSER, logic._PARSER))
+    return Packages(lambda: wrapper(pddl.PddlEnv()), fast_downward, (textgen._PARSER, logic._PARSER))
 
 
 def _import_alfworld(name: str) -> Any:
@@ -174,20 +178,20 @@ def _check_python(textgen: Any) -> None:
 
 
 @contextmanager
-def _turn(packages: _Packages) -> Iterator[None]:
+def _turn(real: Packages) -> Iterator[None]:
     """Let one game at a time into the packages."""
     with _ONE_AT_A_TIME:
         try:
             yield
         finally:
-            for parser in packages.parsers:
+            for parser in real.parsers:
                 parser._furthest_exception = None
 
 
 @contextmanager
-def _translated_once(packages: _Packages) -> Iterator[None]:
+def _translated_once(real: Packages) -> Iterator[None]:
     """Let the problem of a game be translated once, and put back `sys.argv`."""
-    translate, arguments = packages.fast_downward.pddl2sas, sys.argv
+    translate, arguments = real.fast_downward.pddl2sas, sys.argv
     translations: list[Any] = []
 
     def translate_once(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
@@ -196,9 +200,9 @@ def _translated_once(packages: _Packages) -> Iterator[None]:
             translations.append(translate(domain, problem, verbose=verbose))
         return translations[0]
 
-    packages.fast_downward.pddl2sas = translate_once
+    real.fast_downward.pddl2sas = translate_once
     try:
         yield
     finally:
-        packages.fast_downward.pddl2sas = translate
+        real.fast_downward.pddl2sas = translate
         sys.argv = arguments

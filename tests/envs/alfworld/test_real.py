@@ -143,7 +143,7 @@ def test_what_is_spared_the_real_engine_changes_nothing(content: dict[str, Any])
     """As it is without us: four translations, the planner's among them, and information on request."""
     play = RealPlay(content)
     textworld: Any = importlib.import_module("textworld")
-    stock = real._packages().new_environment()
+    stock = real.packages().new_environment()
     stock.unwrapped.request_infos = textworld.EnvInfos(won=True, admissible_commands=True, facts=True)
     arguments = sys.argv
     try:
@@ -263,13 +263,13 @@ def test_the_process_stays_as_it_was(content: dict[str, Any], tmp_path: Path) ->
 # -------------------------------------------------------------------------------- what is missing
 @pytest.mark.parametrize("missing", ["textworld", "fast_downward", "alfworld", "termcolor"])
 def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real._packages.cache_clear()
+    real.packages.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtra, match=r"(alfworld|textworld\[pddl\]) is not installed.*agentgym_flow\[alfworld\]"):
         RealPlay({})
-    real._packages.cache_clear()
+    real.packages.cache_clear()
 
 
 def test_a_python_that_textworld_cannot_play_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

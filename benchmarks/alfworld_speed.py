@@ -1,0 +1,246 @@
+"""Our ALFWorld engine against the real one, on the same games and commands: steps, starts of episodes, memory.
+
+Needs the extra `alfworld`; the memory is read on Linux only. Launch:
+`python benchmarks/alfworld_speed.py [--repetitions 5] [--games 4]`.
+
+Games are generated and written as files, which both engines read; commands are drawn at random from those that are
+possible. The real engine is used as alfworld's own `AlfredTWEnv` does: `load`, `reset`, `step`, with no information
+that needs the planner. It keeps nothing of a game, so all its starts are first starts.
+
+- *engine*: what is read, the list of commands and whether the game is won. *environment*: `gym.make`'s environment with
+  the whole info contract. *first*: a game that the process has not met; *again*: one that it has, as in a group of
+  episodes of one task.
+- Each repetition has games of its own, and all contestants have the same; times are CPU time (`time.process_time`),
+  medians of the repetitions.
+- Memory is what the process holds (resident set) with so many environments in play, each in another game.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from _timing import arguments, in_turns, print_header, print_row
+
+import agentgym_flow  # noqa: F401 (registers the ids)
+from agentgym_flow.envs.alfworld import tasks
+from agentgym_flow.envs.alfworld.game import Game, compile_game
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
+from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.real import packages
+from agentgym_flow.seeding import Stream
+
+ENV_ID = "agentgym_flow/ALFWorld-v0"
+STEPS = 20
+OURS, THEIRS = 256, 8
+"""How many environments the memory is measured with."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A game file, its number in the folder, and the commands to play."""
+
+    path: Path
+    number: int
+    commands: tuple[str, ...]
+
+
+def episodes(folder: Path, number: int) -> list[Episode]:
+    """Write games of the test split into `folder` and draw commands for each; none goes on after the game is won."""
+    written = []
+    for task in range(number):
+        rng = Stream("alfworld_speed", task)
+        path = write_game(folder / f"{task:04}", *tasks.task_problem("test", task), ())
+        play = Play(compiled(path))
+        commands: list[str] = []
+        while len(commands) < STEPS and not play.won:
+            commands.append(rng.choice(play.commands()))
+            play.act(commands[-1])
+        written.append(Episode(path, task, tuple(commands)))
+    return written
+
+
+def compiled(path: Path) -> Game:
+    """Return a game as the environment does when it meets it."""
+    source = read_game(path)
+    return compile_game(source.problem, source.words)
+
+
+class Ours:
+    """Our engine and our environment; each measurement takes a batch of episodes and returns CPU seconds a piece."""
+
+    def __init__(self, folder: Path) -> None:
+        self._env: Any = gym.make(ENV_ID, data=str(folder))
+        self._generated: Any = gym.make(ENV_ID, split="train")
+        self._games: dict[Path, Game] = {}
+
+    def engine(self, batch: list[Episode]) -> float:
+        """Measure steps of the rules alone."""
+        return per_step(batch, self._begin_play)
+
+    def environment(self, batch: list[Episode]) -> float:
+        """Measure steps of the environment, with the whole info contract."""
+        return per_step(batch, self._begin_episode)
+
+    def start(self, batch: list[Episode]) -> float:
+        """Measure resets to the games of the files."""
+        return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
+
+    def start_generated(self, batch: list[Episode]) -> float:
+        """Measure resets to generated games."""
+        return per_piece(batch, lambda episode: self._generated.reset(options={"task": episode.number}))
+
+    def _begin_play(self, episode: Episode) -> Callable[[str], object]:
+        if episode.path not in self._games:
+            self._games[episode.path] = compiled(episode.path)
+        play = Play(self._games[episode.path])
+        return lambda command: (play.act(command), play.commands(), play.won)
+
+    def _begin_episode(self, episode: Episode) -> Callable[[str], object]:
+        self._env.reset(options={"task": episode.number})
+        return self._env.step  # type: ignore[no-any-return]
+
+
+class Theirs:
+    """The real engine, as it is."""
+
+    def __init__(self) -> None:
+        self._env = packages().new_environment()
+
+    def engine(self, batch: list[Episode]) -> float:
+        """Measure steps."""
+        return per_step(batch, self._begin_play)
+
+    def start(self, batch: list[Episode]) -> float:
+        """Measure `load` and `reset`."""
+        return per_piece(batch, self._start)
+
+    def _start(self, episode: Episode) -> None:
+        self._env.load(str(episode.path))
+        self._env.reset()
+
+    def _begin_play(self, episode: Episode) -> Callable[[str], object]:
+        self._start(episode)
+        return self._env.step  # type: ignore[no-any-return] # its state has the commands and whether the game is won
+
+
+def per_step(batch: list[Episode], begin: Callable[[Episode], Callable[[str], object]]) -> float:
+    """Return CPU seconds a step; what `begin` does is not counted."""
+    spent = 0.0
+    for episode in batch:
+        step = begin(episode)
+        start = time.process_time()
+        for command in episode.commands:
+            step(command)
+        spent += time.process_time() - start
+    return spent / sum(len(episode.commands) for episode in batch)
+
+
+def per_piece(batch: list[Episode], run: Callable[[Episode], object]) -> float:
+    """Return CPU seconds an episode."""
+    start = time.process_time()
+    for episode in batch:
+        run(episode)
+    return (time.process_time() - start) / len(batch)
+
+
+def each_batch(measure: Callable[[list[Episode]], float], batches: list[list[Episode]]) -> Callable[[], float]:
+    """Return a measurement that takes the next batch with every call."""
+    waiting: Iterator[list[Episode]] = iter(batches)
+    return lambda: measure(next(waiting))
+
+
+def print_ratios(title: str, unit: str, figures: dict[str, float], show: Callable[[float], str]) -> None:
+    """Print CPU seconds as `show` has them, and the ratio to the real engine, which comes last."""
+    print_header(title, unit, "faster than the real engine")
+    *_, reference = figures.values()
+    for name, seconds in figures.items():
+        print_row(name, show(seconds), f"{reference / seconds:,.0f}x")
+    print()
+
+
+def resident() -> float:
+    """Return the megabytes that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def memory_of_ours() -> tuple[float, float]:
+    """Return the megabytes of this process with one of our environments in play and with all of them."""
+    held = []
+    for task in range(OURS):
+        env = gym.make(ENV_ID)
+        env.reset(options={"task": task})
+        rng = Stream("alfworld_speed", "memory", task)
+        for _ in range(STEPS):
+            env.step(env.unwrapped.sample_action(rng))  # type: ignore[attr-defined]
+        held.append((env, resident()))
+    return held[0][1], held[-1][1]
+
+
+def memory_of_theirs(paths: list[Path]) -> tuple[float, float]:
+    """Return the megabytes of this process with one environment of the real engine in play and with all of them."""
+    held = []
+    for path in paths:
+        env = packages().new_environment()
+        env.load(json.loads(path.read_text("utf-8")))
+        env.reset()
+        for _ in range(3):
+            env.step("look")
+        held.append((env, resident()))
+    return held[0][1], held[-1][1]
+
+
+def print_memory(paths: list[Path]) -> None:
+    """Print the memory of both, each in a process of its own."""
+    with get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
+        ours, theirs = pool.apply_async(memory_of_ours), pool.apply_async(partial(memory_of_theirs, paths))
+        print_header("environments in one process", "number", "MB with one", "MB with all", "MB for each further one")
+        for name, number, (one, every) in (("ours", OURS, ours.get()), ("real engine", len(paths), theirs.get())):
+            print_row(name, number, f"{one:.0f}", f"{every:.0f}", f"{(every - one) / (number - 1):.2f}")
+
+
+def main() -> None:
+    """Print the three tables."""
+    parser = arguments(__doc__, repetitions=5)
+    parser.add_argument("--games", type=int, default=4, help="games in a repetition (default 4)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        games = episodes(folder, max(THEIRS, args.games * args.repetitions))
+        batches = [games[start : start + args.games] for start in range(0, len(games), args.games)]
+        ours, theirs = Ours(folder), Theirs()
+        starts = {
+            "ours, generated, first": ours.start_generated,
+            "ours, generated, again": ours.start_generated,
+            "ours, from a file, first": ours.start,
+            "ours, from a file, again": ours.start,
+            "real engine": theirs.start,
+        }
+        steps = {
+            "ours, engine, first": ours.engine,
+            "ours, engine, again": ours.engine,
+            "ours, environment, first": ours.environment,
+            "ours, environment, again": ours.environment,
+            "real engine": theirs.engine,
+        }
+        for title, unit, contestants, show in (
+            ("start of an episode", "ms", starts, lambda seconds: f"{seconds * 1e3:,.3f}"),
+            ("step", "steps/s", steps, lambda seconds: f"{1 / seconds:,.0f}"),
+        ):
+            measures = {name: each_batch(measure, batches) for name, measure in contestants.items()}
+            print_ratios(title, unit, in_turns(measures, args.repetitions), show)
+        print_memory(sorted(folder.rglob(GAME_FILE))[:THEIRS])
+
+
+if __name__ == "__main__":
+    main()
