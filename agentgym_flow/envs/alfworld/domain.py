@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 
-from agentgym_flow.envs.alfworld.syntax import Fail, Node, error_at, parse, typed
+from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse, typed
 from agentgym_flow.errors import BadGame
 
 DOMAIN = files(__package__).joinpath("alfred.pddl").read_text("utf-8")
@@ -24,9 +24,9 @@ DOMAIN_WITHOUT_HELP = DOMAIN[: DOMAIN.rindex("\n\n;")] + "\n)\n"
 OPTIONAL_ACTIONS = frozenset({"help"})
 """A game file may lack these."""
 
-_TRUE: Node = ("and",)
-_FALSE: Node = ("or",)
-_NO_NAMES: Mapping[Node, str] = {}
+_TRUE: Expression = ("and",)
+_FALSE: Expression = ("or",)
+_NO_NAMES: Mapping[Expression, str] = {}
 _OTHER: Mapping[str, str] = {"and": "or", "or": "and", "exists": "forall", "forall": "exists"}
 
 
@@ -35,7 +35,7 @@ class Part:
     """One type, predicate or action: the path to it in the text, and its meaning in a form that can be compared."""
 
     path: tuple[int, ...]
-    meaning: tuple[Node, ...]
+    meaning: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _check(text: str, where: str) -> frozenset[str]:
     return frozenset(theirs.actions)
 
 
-def _read(root: Node, fail: Fail) -> Domain:
+def _read(root: Expression, fail: Fail) -> Domain:
     """Return the parts of a domain that decide what can happen."""
     if root[:2] != ("define", ("domain", "alfred")):
         raise fail((), "expected (define (domain alfred) ...)")
@@ -90,7 +90,7 @@ def _read(root: Node, fail: Fail) -> Domain:
     predicates: dict[str, Part] = {}
     actions: dict[str, Part] = {}
 
-    def add(parts: dict[str, Part], name: Node, path: tuple[int, ...], *meaning: Node) -> None:
+    def add(parts: dict[str, Part], name: Expression, path: tuple[int, ...], *meaning: Expression) -> None:
         if not isinstance(name, str) or name in parts:
             raise fail(path, f"expected a name that was not used before, got {name!r}")
         parts[name] = Part(path, meaning)
@@ -123,13 +123,17 @@ def _read(root: Node, fail: Fail) -> Domain:
     return Domain(types, predicates, actions)
 
 
-def _parameters(items: Node) -> tuple[tuple[Node, Node], ...]:
+def _parameters(items: Expression) -> tuple[tuple[Expression, Expression], ...]:
     return tuple((name, kind) for _, name, kind in typed(items))
 
 
 def _condition(
-    node: Node, types: frozenset[str], negated: bool = False, names: Mapping[Node, str] = _NO_NAMES, depth: int = 0
-) -> Node:
+    node: Expression,
+    types: frozenset[str],
+    negated: bool = False,
+    names: Mapping[Expression, str] = _NO_NAMES,
+    depth: int = 0,
+) -> Expression:
     """Return a condition with negations at the atoms, parts in a fixed order and bound variables numbered.
 
     A quantifier over a type that does not exist ranges over nothing. What is no condition is returned as it is: it will
@@ -160,10 +164,10 @@ def _condition(
             return node
 
 
-def _join(word: str, parts: Sequence[Node]) -> Node:
+def _join(word: str, parts: Sequence[Expression]) -> Expression:
     """Return the conjunction or disjunction of `parts`, flat, sorted and without what does not matter."""
-    absorbing: Node = (_OTHER[word],)
-    flat: set[Node] = set()
+    absorbing: Expression = (_OTHER[word],)
+    flat: set[Expression] = set()
     for part in parts:
         flat.update(part[1:] if part[:1] == (word,) else (part,))
     if absorbing in flat:
@@ -171,10 +175,10 @@ def _join(word: str, parts: Sequence[Node]) -> Node:
     return next(iter(flat)) if len(flat) == 1 else (word, *sorted(flat, key=repr))
 
 
-def _effects(node: Node, types: frozenset[str]) -> Node:
+def _effects(node: Expression, types: frozenset[str]) -> Expression:
     """Return the effects sorted, each a literal or `("when", condition, effects)`; costs are left out."""
-    flat: list[Node] = []
-    pending: list[Node] = [node]
+    flat: list[Expression] = []
+    pending: list[Expression] = [node]
     while pending:
         effect = pending.pop()
         match effect:
@@ -195,5 +199,5 @@ _accepted: dict[bytes, frozenset[str]] = {}
 TYPES = frozenset(_OURS.types)
 """The types of things."""
 
-PREDICATES: Mapping[str, tuple[Node, ...]] = {name: part.meaning for name, part in _OURS.predicates.items()}
+PREDICATES: Mapping[str, tuple[Expression, ...]] = {name: part.meaning for name, part in _OURS.predicates.items()}
 """Predicate -> the types of its arguments."""

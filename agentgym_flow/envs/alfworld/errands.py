@@ -24,7 +24,7 @@ from agentgym_flow.envs.alfworld.rooms import (
 )
 
 if TYPE_CHECKING:
-    from agentgym_flow.envs.alfworld.pddl import Node
+    from agentgym_flow.envs.alfworld.pddl import Expression
 
 LIGHT = "look_at_obj_in_light"
 TWO = "pick_two_obj_and_place"
@@ -99,7 +99,7 @@ class Errand(NamedTuple):
         """The task as the player reads it."""
         return SENTENCES[self.task_type][self.wording].format(thing=self.thing.lower(), place=self.place.lower())
 
-    def goal(self) -> Node:
+    def goal(self) -> Expression:
         """Return the goal formula."""
         if self.task_type == LIGHT:
             return _lit(type_name(self.place), type_name(self.thing))
@@ -144,8 +144,8 @@ def _destinations(task_type: str, room: str, thing: str, treatment: Treatment | 
     )
 
 
-def _placed(treatment: Treatment | None, thing: str, place: str) -> Node:
-    atoms: tuple[Node, ...] = (
+def _placed(treatment: Treatment | None, thing: str, place: str) -> Expression:
+    atoms: tuple[Expression, ...] = (
         ("inreceptacle", "?o", "?r"),
         ("objecttype", "?o", thing),
         ("receptacletype", "?r", place),
@@ -155,8 +155,8 @@ def _placed(treatment: Treatment | None, thing: str, place: str) -> Node:
     return ("and", _exists(("?r", "receptacle"), body=_exists(("?o", "object"), body=("and", *atoms))))
 
 
-def _two_placed(thing: str, place: str) -> Node:
-    def lies(name: str) -> tuple[Node, ...]:
+def _two_placed(thing: str, place: str) -> Expression:
+    def lies(name: str) -> tuple[Expression, ...]:
         return (("objecttype", name, thing), ("receptacletype", "?r", place), ("inreceptacle", name, "?r"))
 
     other = _exists(("?o2", "object"), body=("and", ("not", ("=", "?o1", "?o2")), *lies("?o2")))
@@ -164,8 +164,8 @@ def _two_placed(thing: str, place: str) -> Node:
     return ("and", _exists(("?r", "receptacle"), body=one))
 
 
-def _lit(lamp: str, thing: str) -> Node:
-    shining: Node = (
+def _lit(lamp: str, thing: str) -> Expression:
+    shining: Expression = (
         "and",
         ("objecttype", "?ot", lamp),
         ("toggleable", "?ot"),
@@ -174,7 +174,7 @@ def _lit(lamp: str, thing: str) -> Node:
         ("atlocation", "?a", "?l"),
         ("inreceptacle", "?ot", "?r"),
     )
-    held: Node = ("and", ("objecttype", "?o", thing), ("holds", "?a", "?o"))
+    held: Expression = ("and", ("objecttype", "?o", thing), ("holds", "?a", "?o"))
     return (
         "and",
         _exists(("?ot", "object"), ("?r", "receptacle"), ("?a", "agent"), ("?l", "location"), body=shining),
@@ -182,5 +182,5 @@ def _lit(lamp: str, thing: str) -> Node:
     )
 
 
-def _exists(*variables: tuple[str, str], body: Node) -> Node:
+def _exists(*variables: tuple[str, str], body: Expression) -> Expression:
     return ("exists", tuple(word for name, kind in variables for word in (name, "-", kind)), body)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentgym_flow.envs.alfworld.pddl import Node
+from agentgym_flow.envs.alfworld.pddl import Expression
 from agentgym_flow.errors import BadGame
 
 CONDITIONS = {"isclean": "cleanable", "ishot": "heatable", "iscool": "coolable", "issliced": "sliceable"}
@@ -68,7 +68,7 @@ class _Atom(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def read_goal(goal: Node, where: str) -> Goal:
+def read_goal(goal: Expression, where: str) -> Goal:
     """Return the goal that the formula states.
 
     Raises `BadGame` when it is of neither form; `where` names the file in the message.
@@ -83,7 +83,7 @@ def read_goal(goal: Node, where: str) -> Goal:
     return read
 
 
-def _atoms(node: Node, names: dict[str, str], counter: list[int], where: str) -> Iterator[_Atom]:
+def _atoms(node: Expression, names: dict[str, str], counter: list[int], where: str) -> Iterator[_Atom]:
     """Yield the atoms of a conjunction of existential formulas, each variable under a name of its own."""
     if isinstance(node, str) or not node:
         raise BadGame(f"{where}: the goal has {node!r} in the place of a formula")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.syntax import Fail, Node, error_at, parse, typed
+from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse, typed
 
-__all__ = ["Node", "Problem", "parse", "read_problem", "write_problem"]
+__all__ = ["Expression", "Problem", "parse", "read_problem", "write_problem"]
 
 _SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric")  # in the order Fast Downward wants
 _REQUIRED = (":domain", ":init", ":goal")
@@ -28,7 +28,7 @@ class Problem:
 
     objects: Mapping[str, str]
     facts: tuple[tuple[str, ...], ...]
-    goal: Node
+    goal: Expression
     name: str
 
 
@@ -61,9 +61,9 @@ def read_problem(text: str, where: str) -> Problem:
     return Problem(objects, facts, section[1], name)
 
 
-def _sections(entries: Sequence[Node], fail: Fail) -> dict[str, tuple[int, tuple[Node, ...]]]:
+def _sections(entries: Sequence[Expression], fail: Fail) -> dict[str, tuple[int, tuple[Expression, ...]]]:
     """Return every section with its index."""
-    sections: dict[str, tuple[int, tuple[Node, ...]]] = {}
+    sections: dict[str, tuple[int, tuple[Expression, ...]]] = {}
     last = -1
     for index, entry in enumerate(entries, 2):
         head = entry[0] if isinstance(entry, tuple) and entry else entry
@@ -82,7 +82,7 @@ def _sections(entries: Sequence[Node], fail: Fail) -> dict[str, tuple[int, tuple
     return sections
 
 
-def _read_objects(at: int, section: Sequence[Node], fail: Fail) -> dict[str, str]:
+def _read_objects(at: int, section: Sequence[Expression], fail: Fail) -> dict[str, str]:
     objects: dict[str, str] = {}
     for index, name, kind in typed(section[1:]):
         if not isinstance(name, str) or name.startswith("?"):
@@ -96,7 +96,7 @@ def _read_objects(at: int, section: Sequence[Node], fail: Fail) -> dict[str, str
 
 
 def _read_facts(
-    at: int, section: Sequence[Node], objects: Mapping[str, str], fail: Fail
+    at: int, section: Sequence[Expression], objects: Mapping[str, str], fail: Fail
 ) -> tuple[tuple[str, ...], ...]:
     facts: list[tuple[str, ...]] = []
     seen_right: set[tuple[str | None, ...]] = set()  # predicates with the types of arguments that fit them
@@ -116,7 +116,7 @@ def _read_facts(
     return tuple(facts)
 
 
-def _flat(node: Node) -> tuple[str, ...] | None:
+def _flat(node: Expression) -> tuple[str, ...] | None:
     if isinstance(node, str) or not node:
         return None
     words = tuple(word for word in node if isinstance(word, str))
@@ -141,7 +141,7 @@ def _misfit(fact: Sequence[str], objects: Mapping[str, str]) -> str | None:
 
 
 def _check_formula(
-    node: Node, path: tuple[int, ...], objects: Mapping[str, str], bound: frozenset[Node], fail: Fail
+    node: Expression, path: tuple[int, ...], objects: Mapping[str, str], bound: frozenset[Expression], fail: Fail
 ) -> None:
     """Check that a formula is well-formed and speaks of known predicates, bound variables and declared objects."""
     match node:
@@ -178,5 +178,5 @@ def write_problem(problem: Problem) -> str:
     return "\n".join(lines)
 
 
-def _text(node: Node) -> str:
+def _text(node: Expression) -> str:
     return node if isinstance(node, str) else f"({' '.join(map(_text, node))})"

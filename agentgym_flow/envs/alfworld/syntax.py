@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from agentgym_flow.errors import BadGame
 
-Node: TypeAlias = "str | tuple[Node, ...]"
+Expression: TypeAlias = "str | tuple[Expression, ...]"
 """A word, or a list of nodes."""
 
 Fail: TypeAlias = Callable[[Sequence[int], str], BadGame]
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 _COMMENT = re.compile(r";[^\n]*")
 
 
-def parse(text: str, where: str) -> Node:
+def parse(text: str, where: str) -> Expression:
     """Return the one list that `text` holds.
 
     Lines are only counted when something is wrong: a big problem has thousands of words, nearly all of them right.
@@ -38,8 +38,8 @@ def parse(text: str, where: str) -> Node:
     if not plain.isascii():
         position = next(index for index, character in enumerate(plain) if not character.isascii())
         raise _at(plain, where, position, f"{plain[position]!r} is not an ASCII character")
-    outer: list[list[Node]] = []
-    nodes: list[Node] = []
+    outer: list[list[Expression]] = []
+    nodes: list[Expression] = []
     for token in _TOKEN.findall(plain):
         if token == "(":
             outer.append(nodes)
@@ -66,7 +66,7 @@ def error_at(text: str, where: str, path: Sequence[int], message: str) -> BadGam
     return _at(plain, where, _start(plain, [0, *path]), message)
 
 
-def typed(items: Sequence[Node]) -> Iterator[tuple[int, Node, Node]]:
+def typed(items: Sequence[Expression]) -> Iterator[tuple[int, Expression, Expression]]:
     """Yield (index, name, type) for a list such as `a b - receptacle c`; a name without a type is an `object`.
 
     The type of a list that ends after a `-` is the empty string.

@@ -33,8 +33,16 @@ class ALFWorldCompliance(EnvCompliance):
 
 
 class TestALFWorld(ALFWorldCompliance):
-    golden: ClassVar[Any] = {}
-    manifests: ClassVar[Any] = {}
+    golden: ClassVar[Any] = {
+        "default/expert/0": "fd024c0674236b54",
+        "default/expert/1": "f1c4510c1d108ce6",
+        "default/mixed/0": "ff888e493060243e",
+        "default/mixed/1": "98b87f12f2c8fd9c",
+    }
+    manifests: ClassVar[Any] = {
+        "default/valid": "f47a3abae2123054e2c6cb42e05baccc7409ed22ce597a0c21b05dbfd37a7e81",
+        "default/test": "fcf966c095837d262b9902b9a8c3d3f5a8a212a1b26e15b04b572a2f964c9c16",
+    }
 
 
 if OFFICIAL.is_dir():
@@ -42,7 +50,12 @@ if OFFICIAL.is_dir():
     class TestALFWorldOnOfficialGames(ALFWorldCompliance):
         variants: ClassVar[Any] = ({"data": str(OFFICIAL)},)
         disjoint_splits = False
-        golden: ClassVar[Any] = {}
+        golden: ClassVar[Any] = {
+            "data=valid_seen/expert/0": "474bf91dbaa34759",
+            "data=valid_seen/expert/1": "201c139fda9ce7e0",
+            "data=valid_seen/mixed/0": "ec113978933421a8",
+            "data=valid_seen/mixed/1": "814adbbf8c6fe195",
+        }
 
 else:
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.pddl import Node, Problem, parse, read_problem, write_problem
+from agentgym_flow.envs.alfworld.pddl import Expression, Problem, parse, read_problem, write_problem
 from agentgym_flow.errors import BadGame
 
 KITCHEN = """\
@@ -81,7 +81,7 @@ def test_a_problem_is_read_in_lower_case_and_file_order() -> None:
         ("(a) ; é (", ("a",)),
     ],
 )
-def test_lists_are_read_as_fast_downward_reads_them(text: str, node: Node) -> None:
+def test_lists_are_read_as_fast_downward_reads_them(text: str, node: Expression) -> None:
     assert parse(text, "t") == node
 
 
