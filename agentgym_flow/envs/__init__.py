@@ -14,7 +14,16 @@ from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 
 def register_all() -> None:
     """Register every id of the package; string entry points, so nothing is imported until an environment is made."""
-    gym.register("agentgym_flow/ALFWorld-v0", entry_point="agentgym_flow.envs.alfworld.env:ALFWorldEnv")
+    gym.register(
+        "agentgym_flow/ALFWorld-v0",
+        entry_point="agentgym_flow.envs.alfworld.env:ALFWorldEnv",
+        vector_entry_point="agentgym_flow.envs.alfworld.vector:ALFWorldVectorEnv",
+    )
+    gym.register(
+        "agentgym_flow/ALFWorldIndex-v0",
+        entry_point="agentgym_flow.envs.alfworld.index:ALFWorldIndexEnv",
+        vector_entry_point="agentgym_flow.envs.alfworld.vector:ALFWorldIndexVectorEnv",
+    )
     gym.register("agentgym_flow/Sokoban-v0", entry_point="agentgym_flow.envs.sokoban.env:SokobanEnv")
     gym.register(
         "agentgym_flow/SokobanGrid-v0",

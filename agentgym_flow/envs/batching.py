@@ -206,6 +206,25 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
             raise BadSetting(f"there are {self.num_envs} environments but {len(values)} {name}")
 
 
+def column(values: Sequence[Any], among: Bools) -> npt.NDArray[Any]:
+    """Return a fresh array of `values`, one for each environment that is `among`, typed as Gymnasium types infos.
+
+    Numbers and arrays keep their type; all else is in an array of objects. Elsewhere it holds zero or None.
+    """
+    first = values[0]
+    if isinstance(first, (np.ndarray, np.number)):
+        packed = np.array(values, first.dtype)
+    elif type(first) in (bool, int, float):
+        packed = np.array(values, type(first))
+    else:
+        packed = np.fromiter(values, object, len(values))  # np.array would make lists of one length a table
+    if len(values) == len(among):
+        return packed
+    spread = np.full((len(among), *packed.shape[1:]), None if packed.dtype == object else 0, packed.dtype)
+    spread[among] = packed
+    return spread
+
+
 def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
     try:
         return AutoresetMode(mode)

@@ -87,10 +87,10 @@ class TextVectorChecks(TextSuite):
 
 
 class MaskChecks(Suite):
-    """`info["action_mask"]`: which of the `Discrete` actions change the state."""
+    """`info["action_mask"]`: which of the `Discrete` actions change the state, or whatever `is_marked` says."""
 
     def test_action_mask_equals_brute_force(self, variant: Variant) -> None:
-        """A fresh int8 array of shape (n,) at reset and every step: 1 exactly for the actions that change the state."""
+        """A fresh int8 array of shape (n,) at reset and every step: 1 exactly for the actions that are to be marked."""
         env = self.make(variant)
         count = int(env.action_space.n)
         before = None
@@ -103,25 +103,32 @@ class MaskChecks(Suite):
                 assert mask.dtype == np.int8, f"the action mask has dtype {mask.dtype}, not int8"
                 assert mask.shape == (count,), f"the action mask has shape {mask.shape}, not ({count},)"
                 assert before is None or not np.shares_memory(mask, before), "two calls return the same action mask"
-                truth = [int(self._changes(env, action, observation)) for action in range(count)]
+                start = int(env.action_space.start)
+                truth = [int(self.is_marked(env, start + number, observation)) for number in range(count)]
                 assert mask.tolist() == truth, (
-                    f"the action mask is {mask.tolist()}, but the actions that change something: {truth}"
+                    f"the action mask is {mask.tolist()}, but the actions to be marked are: {truth}"
                 )
                 before = mask
                 observation, _, terminated, truncated, info = env.step(play.choose(env, "random", rng))
                 over = terminated or truncated
 
-    @staticmethod
-    def _changes(env: Any, action: int, observation: Any) -> bool:
-        clone = copy.deepcopy(env)
-        return not np.array_equal(clone.step(int(clone.action_space.start) + action)[0], observation)
+    def is_marked(self, env: Any, action: int, observation: Any) -> bool:
+        """Return whether the mask should mark `action` now: by default, whether it changes the `observation`.
+
+        Override it where the mask means something else. It plays on copies, never on `env`.
+        """
+        return not np.array_equal(copy.deepcopy(env).step(action)[0], observation)
 
 
 class FaceChecks(Suite):
     """A numeric face is another view of the same environment."""
 
     text_id: ClassVar[str | None] = None
-    """The id of the text face: action number i here is its i-th admissible action. None when there is no such face."""
+    """The id of the text face, None when there is no such face."""
+
+    def text_of(self, number: int, info: dict[str, Any]) -> str:
+        """Return the text that is action `number` here; by default the admissible action with that number."""
+        return str(info["admissible_actions"][number])
 
     def test_numeric_face_plays_like_the_text_face(self, variant: Variant) -> None:
         """Equal seeds and actions give equal rewards, endings and values of the keys of `info` that both have."""
@@ -133,7 +140,7 @@ class FaceChecks(Suite):
             for moment in play.episode(numeric, seed, "random", limit=numeric.max_steps):
                 if moment.action is not None:
                     number = moment.action - int(numeric.action_space.start)
-                    said = play.advance(text, said.info["admissible_actions"][number])
+                    said = play.advance(text, self.text_of(number, said.info))
                 for name in ("reward", "terminated", "truncated"):
                     mine, theirs = getattr(moment, name), getattr(said, name)
                     assert mine == theirs, f"{name} is {mine} here and {theirs} on {self.text_id}, seed {seed}"

@@ -1,0 +1,159 @@
+"""Many games of ALFWorld in one step: the batches behind `gym.make_vec`, for texts and for numbers of commands.
+
+The games are played one after the other; a step of one takes microseconds. What Gymnasium's own batch spends its time
+on is putting the infos together, key by key and environment by environment: here each key is one array made at once,
+and keys that nobody asked for are not computed.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from agentgym_flow.core import check_info_keys
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.alfworld.env import DEFAULT_MAX_STEPS, INFO, RESET_OPTIONS, ALFWorldEnv
+from agentgym_flow.envs.alfworld.index import INDEX_INFO, NUM_ACTIONS, command_at
+from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, column
+from agentgym_flow.errors import BadAction
+
+
+class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
+    """A batch of `agentgym_flow/ALFWorld-v0`, equal to `SyncVectorEnv` over it under equal seeds, and faster.
+
+    ## Description
+    Equal means equal: observations, rewards, flags and infos, in all three autoreset modes.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> envs = gym.make_vec("agentgym_flow/ALFWorld-v0", num_envs=2)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> len(observations), len(infos["admissible_actions"])
+    (2, 2)
+    >>> actions = [commands[0] for commands in infos["admissible_actions"]]
+    >>> observations, rewards, terminations, truncations, infos = envs.step(actions)
+
+    ```
+
+    ## Resets
+    With `autoreset_mode` `NEXT_STEP` the step after an end ignores that environment's action and returns its new start;
+    with `SAME_STEP` the start comes at once, and the end is in `infos["final_obs"]` and `infos["final_info"]`; with
+    `DISABLED` the caller resets by `reset(options={"reset_mask": mask})`, a boolean array with at least one True.
+    An option (`"task"`, `"game_file"`, `"task_type"`) holds for all environments; a list of `num_envs` values gives
+    each its own.
+
+    ## Information
+    The keys of the single environment, each with its `_key` mask; texts and lists are in arrays of objects.
+
+    ## Arguments
+    `num_envs`, `autoreset_mode` (an `AutoresetMode` or its value), those of `agentgym_flow/ALFWorld-v0`, and
+    `info_keys`: the keys of `infos` to deliver, None for all.
+
+    Raises:
+        BadSetting, BadGame, UnknownSplit, UnknownData, BadData, UnknownOption, MissingExtra: as the single environment.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 (as VectorEnv declares it)
+        **ALFWorldEnv.metadata,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+    reset_options = RESET_OPTIONS
+    readers: ClassVar[Mapping[str, Callable[[ALFWorldEnv], Any]]] = INFO
+    """Every key of `infos`, and how it is read."""
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        data: str | os.PathLike[str] | DataSet | None = None,
+        engine: str = "fast",
+        split: str = "train",
+        max_steps: int = DEFAULT_MAX_STEPS,
+        info_keys: Sequence[str] | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        first = ALFWorldEnv(data=data, engine=engine, split=split, max_steps=max_steps, render_mode=render_mode)
+        keys = check_info_keys(self.readers if info_keys is None else info_keys, self.readers)
+        super().__init__(num_envs, first.observation_space, self._actions_of(first), keys, autoreset_mode, render_mode)
+        # Official data are looked through once, and not for each environment.
+        self._envs = [first, *(copy.deepcopy(first) for _ in range(self.num_envs - 1))]
+        self._texts = [""] * self.num_envs
+
+    def _actions_of(self, env: ALFWorldEnv) -> spaces.Space[Any]:
+        """Return the action space of a single environment."""
+        return env.action_space
+
+    def render(self) -> tuple[str, ...] | None:
+        """Return the whole state of each environment for a person to read (`"ansi"`)."""
+        return None if self.render_mode is None else tuple(env.render() for env in self._envs)
+
+    # ---------------------------------------------------------------- what a batch does
+    def _begin(self, envs: Ints, seeds: Seeds | None, options: Mapping[str, Any]) -> None:
+        each = {name: self._one_each(name, value) for name, value in options.items()}
+        for number in envs.tolist():
+            seed = None if seeds is None else seeds[number]
+            chosen = {name: values[number] for name, values in each.items()}
+            self._texts[number], _ = self._envs[number].reset(seed=seed, options=chosen)
+
+    def _check_actions(self, actions: Any) -> Sequence[str]:
+        given = list(actions) if isinstance(actions, (Sequence, np.ndarray)) and not isinstance(actions, str) else []
+        if len(given) != self.num_envs or not all(isinstance(action, str) for action in given):
+            raise BadAction(f"the actions must be a sequence of {self.num_envs} texts, got {actions!r:.200}")
+        return given
+
+    def _play(self, actions: Sequence[str], restart: Ints) -> tuple[Floats, Bools, Bools]:
+        count = self.num_envs
+        rewards, terminations, truncations = [0.0] * count, [False] * count, [False] * count
+        playing = compress(range(count), ~self._ended) if restart.size else range(count)
+        for number in playing:
+            transition, truncations[number] = self._envs[number].advance(actions[number])
+            self._texts[number], rewards[number], terminations[number], _ = transition
+        return np.array(rewards), np.array(terminations), np.array(truncations)
+
+    def _observe(self) -> tuple[str, ...]:
+        return tuple(self._texts)
+
+    def _column(self, key: str, among: Bools) -> npt.NDArray[Any]:
+        read = self.readers[key]
+        return column([read(env) for env in compress(self._envs, among)], among)
+
+
+class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
+    """A batch of `agentgym_flow/ALFWorldIndex-v0`: as `ALFWorldVectorEnv`, but an action is the number of a command.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> envs = gym.make_vec("agentgym_flow/ALFWorldIndex-v0", num_envs=2, info_keys=["action_mask"])
+    >>> observations, infos = envs.reset(seed=0)
+    >>> infos["action_mask"].shape, infos["action_mask"].dtype
+    ((2, 128), dtype('int8'))
+    >>> observations, rewards, terminations, truncations, infos = envs.step([0, 1])
+
+    ```
+
+    The actions are an array of `num_envs` integers from 0 to 127; one beyond the list of its environment is invalid.
+    """
+
+    readers = INDEX_INFO
+
+    def _actions_of(self, env: ALFWorldEnv) -> spaces.Space[Any]:
+        return spaces.Discrete(NUM_ACTIONS)
+
+    def _check_actions(self, actions: Any) -> Sequence[str]:
+        given = np.asarray(actions)
+        if given.shape != (self.num_envs,) or given.dtype.kind not in "iu":
+            raise BadAction(f"expected {self.num_envs} integer actions, got {given.dtype}{list(given.shape)}")
+        if ((given < 0) | (given >= NUM_ACTIONS)).any():
+            raise BadAction(f"an action is outside 0 to {NUM_ACTIONS - 1}: {given.tolist()!r:.200}")
+        return list(map(command_at, self._envs, given.tolist()))
