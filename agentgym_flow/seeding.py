@@ -21,16 +21,16 @@ _WORDS_OF_BLOCK = struct.Struct(">8I")
 
 
 def _exact(value: Any) -> Any:
-    if value is None or isinstance(value, (str, int)):  # nearly all values; asking for a Mapping is slow
+    if value is None or isinstance(value, (str, int)):  # nearly all values; asking for a Mapping is slow and comes last
         return value
+    if isinstance(value, (list, tuple)):
+        return [item if type(item) is str else _exact(item) for item in value]
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueError(f"canonical JSON has no place for {value!r}")
         return value.hex()
     if isinstance(value, Mapping):
         return {key: _exact(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_exact(item) for item in value]
     return value
 
 
