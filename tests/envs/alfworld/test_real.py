@@ -22,9 +22,11 @@ import pytest
 
 from agentgym_flow.envs.alfworld import real, tasks
 from agentgym_flow.envs.alfworld.game import NOWHERE, Game
-from agentgym_flow.envs.alfworld.gamefile import game_json
+from agentgym_flow.envs.alfworld.gamefile import game_json, write_game
+from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.play import Play
 from agentgym_flow.envs.alfworld.real import RealPlay
+from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
 from agentgym_flow.seeding import Stream
 
@@ -159,6 +161,66 @@ def test_what_is_spared_the_real_engine_changes_nothing(content: dict[str, Any])
         state, _, _ = stock.step(command)
         assert play.act(command) == (state.feedback, True)
         assert play.won == state.won
+
+
+@pytest.mark.heavy
+@installed
+def test_alfworlds_own_tools_find_and_play_generated_games(tmp_path: Path) -> None:
+    """Its collector takes the folder for official data, and its handcoded expert wins games of each type.
+
+    Not every game: the expert gets lost where there is much to search, or raises an error of its own. So it has three
+    of the smallest games of each type.
+    """
+    by_type: dict[str, list[tuple[int, int]]] = {}
+    for task in range(60):
+        problem, _ = tasks.task_problem("valid", task)
+        size = sum(kind == "receptacle" for kind in problem.objects.values())
+        by_type.setdefault(tasks.task_type("valid", task), []).append((size, task))
+    for found in by_type.values():
+        for _, task in sorted(found)[:3]:
+            errand, layout = tasks.task_layout("valid", task)
+            trial = f"trial_valid_{task}"
+            folder = tmp_path / "data" / trial_folder(errand, trial)
+            problem, words = tasks.task_problem("valid", task)
+            write_game(folder, problem, words, (), trajectory=trajectory_json(errand, layout, trial))
+    done = subprocess.run(
+        [sys.executable, "-c", OWN_TOOLS, str(tmp_path / "data")],
+        env=os.environ | {"HOME": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "18 games" in done.stdout, done.stderr
+    won = {line.removeprefix("won ") for line in done.stdout.splitlines() if line.startswith("won ")}
+    assert won == set(TASK_TYPES), done.stdout
+
+
+OWN_TOOLS = """
+import random, sys
+from pathlib import Path
+from textworld import EnvInfos
+from textworld.envs.pddl import PddlEnv
+from alfworld.agents.environment import alfred_tw_env as real
+
+settings = {"goal_desc_human_anns_prob": 0, "task_types": [1, 2, 3, 4, 5, 6]}
+games = real.AlfredTWEnv({"env": settings, "dataset": {"data_path": sys.argv[1], "num_train_games": -1}}).game_files
+infos = EnvInfos(won=True, admissible_commands=True, extras=["gamefile", "expert_plan"])
+env = real.AlfredExpert(real.AlfredInfos(real.AlfredDemangler(PddlEnv(infos))))
+random.seed(0)
+won = set()
+for game in sorted(games):
+    task_type = Path(game).parent.parent.name.partition("-")[0]
+    if task_type in won:
+        continue
+    env.load(game)
+    state, steps = env.reset(), 0
+    try:
+        while not state["won"] and steps < 100:
+            state, _, _ = env.step(state["extra.expert_plan"][0])
+            steps += 1
+    except IndexError:
+        continue
+    if state["won"]:
+        won.add(task_type)
+        print("won", task_type)
+"""
 
 
 # -------------------------------------------------------------------------------- copies, files, threads
