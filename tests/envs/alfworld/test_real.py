@@ -30,10 +30,13 @@ from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
 from agentgym_flow.seeding import Stream
 
+# Importing alfworld to find out would make its folder in the home directory.
+MISSING = any(find_spec(name) is None for name in ("alfworld", "textworld", "fast_downward"))
+TOO_NEW = sys.version_info >= (3, 13)
+
 installed = pytest.mark.skipif(
-    find_spec("textworld") is None or find_spec("alfworld") is None, reason="the extra 'alfworld' is not installed"
+    MISSING or TOO_NEW, reason="the extra 'alfworld' is not installed, or this Python is too new for TextWorld 1.7"
 )
-"""Importing alfworld to find out would make its folder in the home directory."""
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +335,13 @@ def test_a_missing_package_names_the_extra(missing: str, monkeypatch: pytest.Mon
     with pytest.raises(MissingExtra, match=r"(alfworld|textworld\[pddl\]) is not installed.*agentgym_flow\[alfworld\]"):
         RealPlay({})
     real.packages.cache_clear()
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(MISSING or not TOO_NEW, reason="needs the extra 'alfworld' on Python 3.13 or newer")
+def test_a_python_that_is_too_new_is_named(content: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedPython, match=r"use Python 3\.12 or older"):
+        RealPlay(content)
 
 
 def test_a_python_that_textworld_cannot_play_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
