@@ -4,7 +4,7 @@
 
 Every cell of the table is a training run with the recipe of the baselines. What differs between the algorithms of a
 setting is the credit function and nothing else: one warm start per seed, the same settings, as many episodes.
-The settings (`--settings`; all of the file by default) are those in `configs/compare_sokoban.yaml`.
+The settings (`--settings`; all of the file by default) are those of the environment, `configs/compare_sokoban.yaml`.
 
 Runs go to `--output`. The same command again runs only what is missing, so Ctrl-C loses the runs under way alone. Then
 the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task; made from it,

@@ -32,6 +32,17 @@ def _list(wanted: bool) -> None:
     raise typer.Exit
 
 
+def _show_cost(settings: list[str]) -> None:
+    from agentgym_flow.training.config_file import parse_configs
+    from agentgym_flow.training.estimate import estimate
+
+    table = Table(show_header=False, title="What the run would cost", title_justify="left")
+    for name, text in estimate(parse_configs(settings)).summary().items():
+        table.add_row(name, text)
+    stdout().print(table)
+    stdout().print("Nothing was run.")
+
+
 def train(
     context: typer.Context,
     algorithm: Annotated[str, typer.Argument(metavar="ALGO", help="grpo, rloo, gigpo, ...: see --list.")],
@@ -41,6 +52,9 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="A YAML file of settings; by default the one for the environment.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the run would cost; load no model and run nothing.")
+    ] = False,
     _: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
     ] = False,
@@ -62,6 +76,9 @@ def train(
     from agentgym_flow.training.run import quiet
 
     quiet()
+    if dry_run:
+        _show_cost(settings)
+        return
     try:
         results = recipe.train(parse_configs(settings), stdout())
     except KeyboardInterrupt:

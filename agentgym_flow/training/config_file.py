@@ -22,7 +22,10 @@ from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs, RunConfig, WarmStartConfig
 
-PACKAGED: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml"}
+PACKAGED: Mapping[str, str] = {
+    "agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml",
+    "agentgym_flow/ALFWorld-v0": "alfworld_tiny.yaml",
+}
 """The settings that an environment is trained with when no file is given."""
 
 

@@ -21,7 +21,10 @@ WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning 
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
 """The control rows, as they are called in the tables."""
 
-FILES: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "compare_sokoban.yaml"}
+FILES: Mapping[str, str] = {
+    "agentgym_flow/Sokoban-v0": "compare_sokoban.yaml",
+    "agentgym_flow/ALFWorld-v0": "compare_alfworld.yaml",
+}
 """The settings file of an environment when none is given, in `baselines/configs`."""
 
 OWN = ("about", "num_generations", "tasks", "batches", "core_seconds")

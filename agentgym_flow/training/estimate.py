@@ -1,0 +1,209 @@
+"""What a training run will cost, before it is started: no model is loaded, and nothing is trained.
+
+Prompts are counted on a few episodes of random play, which last long; the rest is arithmetic on the settings. It is an
+upper bound where it has to guess: answers are as long as they may be, and no prompts are shared. Attention over long
+contexts, which grows with their square, is left out, and so are waiting and communication.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from agentgym_flow.episode import Recorder
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.policies import View
+from agentgym_flow.prompts import ConversationProfile, Profile, profile_for
+from agentgym_flow.seeding import Stream
+from agentgym_flow.training.config import Configs, RunConfig
+from agentgym_flow.training.rows import TURN
+from agentgym_flow.training.run import TINY, load_model
+
+CHARACTERS_PER_TOKEN = 4.0
+"""Of English text in the vocabulary of a large language model, roughly; the tiny policy's tokens are words."""
+
+READING, WRITING = 200e12, 10e12
+"""Floating-point operations per second assumed of one GPU: in passes over many tokens (a fifth to a half of what the
+large ones can do), and when answers are written token by token in batches of a hundred."""
+
+CORE = 25e9
+"""The same of one core of a processor, with small models."""
+
+_PROBES = 8  # episodes
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([BM])(?![A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What episodes of a few training tasks look like, in means.
+
+    Attributes:
+        turns: decisions per episode.
+        read: prompt tokens that sampling reads in an episode.
+        trained: tokens of the training rows of an episode, prompts and answers.
+        longest: tokens of the longest prompt.
+        step_seconds: processor time of one environment step on this machine.
+    """
+
+    turns: float
+    read: float
+    trained: float
+    longest: int
+    step_seconds: float
+
+
+class Flops(NamedTuple):
+    """Floating-point operations: of updates, of reading prompts, of writing answers."""
+
+    update: float
+    read: float
+    write: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The cost of a run.
+
+    Attributes:
+        parameters: of the model.
+        batches: of episodes, in training.
+        episodes: played in training.
+        evaluated: played in evaluation and validation.
+        answer: the longest answer, in tokens.
+        probe: what the episodes are like.
+        flops: what is computed, with evaluation.
+    """
+
+    parameters: int
+    batches: float
+    episodes: float
+    evaluated: int
+    answer: int
+    probe: Probe
+    flops: Flops
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of one GPU at the assumed throughput."""
+        return ((self.flops.update + self.flops.read) / READING + self.flops.write / WRITING) / 3600
+
+    def summary(self) -> dict[str, str]:
+        """Return the figures by name, and then what they assume."""
+        turns, probe = self.episodes * self.probe.turns, self.probe
+        steps = (self.episodes + self.evaluated) * probe.turns
+        return {
+            "Model": f"{self.parameters / 1e6:,.2f} million parameters",
+            "Training": f"{self.batches:,.0f} batches, {self.episodes:,.0f} episodes, {turns:,.0f} turns",
+            "Evaluation": f"{self.evaluated:,} episodes",
+            "Prompts": f"{probe.read / probe.turns:,.0f} tokens on average, the longest seen {probe.longest:,}",
+            "Training tokens": f"{self.episodes * probe.read:,.0f} in prompts, {turns * self.answer:,.0f} in answers",
+            "Operations": (
+                f"{self.flops.update:.2g} in updates, {self.flops.read:.2g} to read prompts, {self.flops.write:.2g} to "
+                "write answers, with evaluation"
+            ),
+            "Environment": f"{steps * probe.step_seconds / 3600:.2g} core-hours at the speed of this machine",
+            "One GPU": (
+                f"{self.gpu_hours:,.2g} hours, at {READING / 1e12:.0f} teraflops in updates and reading and "
+                f"{WRITING / 1e12:.0f} in writing"
+            ),
+            "One CPU core": f"{sum(self.flops) / CORE / 3600:,.2g} hours, at {CORE / 1e9:.0f} gigaflops",
+            "Assumed": (
+                f"{CHARACTERS_PER_TOKEN:g} characters a token (the tiny policy: words); answers as long as may be, "
+                "episodes as long as random play; no prompts shared; 2 operations per parameter and token forwards, 4 "
+                "backwards (2 with LoRA); attention, waiting and communication left out"
+            ),
+        }
+
+
+def estimate(configs: Configs) -> Estimate:
+    """Return what a run with these settings costs.
+
+    Raises:
+        AgentGymFlowError: a setting cannot work, or the size of the model is not known.
+    """
+    run, warm, agent = configs
+    _ = agent.credit_function  # raises for what it does not have
+    profile = profile_for(run.env_id, run.profile)
+    parameters = count_parameters(run, profile)
+    answer = agent.max_completion_length or 1
+    found = probe(run, profile, agent.layout, answer)
+    batches = agent.max_steps / agent.steps_per_batch
+    episodes = batches * agent.generation_batch_size
+    evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
+    # Backwards costs twice as much as forwards; half of that is the gradient of weights, which LoRA leaves as they are.
+    per_token = 2 + (2 if run.lora else 4) + (2 if agent.gradient_checkpointing else 0)
+    passes = per_token * agent.num_iterations + (2 if agent.beta else 0)
+    cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0
+    update = parameters * found.trained * (passes * episodes + per_token * cloned / found.turns)
+    played = 2 * parameters * (episodes + evaluated)
+    flops = Flops(update, played * found.read, played * found.turns * answer)
+    return Estimate(parameters, batches, episodes, evaluated, answer, found, flops)
+
+
+def count_parameters(run: RunConfig, profile: Profile) -> int:
+    """Return the number of a model's parameters: from its shape where that is on disk, else from its name.
+
+    Raises `BadSetting` when neither says it.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if run.model == TINY:
+        tiny: int = load_model(TINY, profile)[0].num_parameters()
+        return tiny
+    if (Path(run.model) / "config.json").is_file():
+        with torch.device("meta"):
+            shape: int = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(run.model)).num_parameters()
+            return shape
+    found = _SIZE.search(run.model.rpartition("/")[2])
+    if found is None:
+        raise BadSetting(
+            f"model {run.model!r} is no folder with a config.json, and its name does not tell its size as in 1.5B: "
+            "give the folder"
+        )
+    return int(float(found[1]) * (1e9 if found[2] == "B" else 1e6))
+
+
+def probe(run: RunConfig, profile: Profile, layout: str, answer: int) -> Probe:
+    """Play a few training tasks at random, as far as they go, and count; an answer has `answer` tokens."""
+    prompts: list[list[int]] = []
+    seconds = 0.0
+    with closing(run.make_env()) as env:
+        recorder = Recorder(env)
+        for task in range(min(_PROBES, env.num_tasks)):
+            episode, rng = recorder.reset(seed=0, task=task), Stream("estimate", task)
+            new = []
+            while not recorder.done:
+                view = View(env, recorder.observation, recorder.info, episode, rng)
+                new.append(_tokens(_told(profile, view, layout), run.model))
+                action = env.sample_action(rng)
+                begun = time.process_time()
+                recorder.step(action)
+                seconds += time.process_time() - begun
+            prompts.append([said - answer for said in accumulate(n + answer for n in new)] if layout != TURN else new)
+    count, turns = len(prompts), sum(map(len, prompts))
+    # A conversation is trained as one row: its last prompt has all the others in it.
+    trained = [sum(p) + len(p) * answer if layout == TURN else p[-1] + answer for p in prompts]
+    return Probe(
+        turns=turns / count,
+        read=sum(map(sum, prompts)) / count,
+        trained=sum(trained) / count,
+        longest=max(map(max, prompts)),
+        step_seconds=seconds / turns,
+    )
+
+
+def _told(profile: Profile, view: View, layout: str) -> str:
+    """Return what is new in a prompt: in a conversation what was said before is still there."""
+    if layout != TURN and view.episode.turns and isinstance(profile, ConversationProfile):
+        return profile.follow_up(view)
+    return profile.prompt(view)
+
+
+def _tokens(text: str, model: str) -> int:
+    return len(text.split()) if model == TINY else round(len(text) / CHARACTERS_PER_TOKEN)

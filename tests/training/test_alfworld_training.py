@@ -1,0 +1,94 @@
+"""The recipe on ALFWorld in miniature: every credit function, the final report, and the packaged settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.replay import verify_log
+from agentgym_flow.rewards.credit import CREDIT
+from agentgym_flow.training.config_file import packaged_config, parse_configs
+from baselines.comparison.plan import read_settings
+
+ENV = "agentgym_flow/ALFWorld-v0"
+SMALL = {
+    "warm_start_levels": 12,
+    "warm_start_updates": 10,
+    "warm_start_batch": 32,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 4,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "steps_per_generation": 1,
+    "max_steps": 3,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "eval_episodes": 6,
+    "validations": 1,
+    "validation_episodes": 4,
+    "num_envs": 16,
+}
+
+
+def run(algorithm: str, folder: Path, **settings: Any) -> Any:
+    line = [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
+    return CliRunner().invoke(app, ["train", algorithm, "--env", "ALFWorld-v0", *line])
+
+
+@pytest.mark.parametrize("algorithm", CREDIT)
+def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = run(algorithm, folder)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert "boxoban" not in summary["before"]
+    assert "Boxoban" not in result.stdout
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["episodes"] for record in records if "success" in record][-1] == 24
+    page = (folder / "report.html").read_text()
+    assert "ALFWorld" in page
+    assert "Sokoban" not in page
+    log = folder / "evaluations" / "after_sampled.jsonl.gz"
+    assert verify_log(log).ok
+    for episode in read_log(log):
+        assert episode.max_steps == 16
+        assert episode.success != episode.truncated  # running out of steps is no success
+        assert "inventory" not in episode.actions
+
+
+def test_conversations_and_text_prompts_are_refused_where_they_cannot_work(tmp_path: Path) -> None:
+    assert "has no follow_up" in run("grpo", tmp_path / "a", layout="conversation").stderr
+    assert "no fixed vocabulary" in run("grpo", tmp_path / "b", profile="text").stderr
+
+
+def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:
+    file = packaged_config(ENV)
+    assert file is not None
+    for path in (file, file.with_name("alfworld_qwen.yaml")):
+        run, warm, agent = parse_configs(["--config", str(path), "--output_dir", str(tmp_path)])
+        assert run.env_id == ENV
+        assert agent.stop_when is None
+        assert run.boxoban is None
+        assert "credit" not in path.read_text()
+        assert agent.num_generations == 8
+        batch = agent.generation_batch_size
+        assert batch == {"tiny": 32 * 8}.get(run.model, 16 * 8)
+    assert run.model == "Qwen/Qwen2.5-1.5B-Instruct"
+    assert run.profile == "text"
+    assert run.env_settings == {"max_steps": 50}
+    assert warm.warm_start_levels == 0
+    assert agent.max_steps / agent.steps_per_batch == 150
+
+
+def test_the_comparison_has_settings_for_it() -> None:
+    [setting] = read_settings(ENV)
+    assert setting.num_generations == 8
+    assert setting.lasting["env_kwargs"] == {"max_steps": 16}
+    assert setting.lasting["profile"] == "compact"

@@ -1,0 +1,122 @@
+"""What a run would cost: arithmetic that can be done by hand, and a command that loads and runs nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow import training
+from agentgym_flow.cli import app
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.prompts import Profile, TextProfile, profile_for
+from agentgym_flow.training import estimate as module
+from agentgym_flow.training.config import RunConfig
+from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.estimate import CORE, READING, WRITING, Probe, count_parameters, estimate, probe
+from agentgym_flow.training.run import save_model
+
+QWEN = Path(training.__file__).parent / "configs" / "alfworld_qwen.yaml"
+SMALL = [
+    *("--env_kwargs", '{"size": 6, "max_steps": 7}', "--warm_start_levels", "0", "--eval_episodes", "3"),
+    *("--validations", "2", "--validation_episodes", "5", "--num_generations", "4", "--steps_per_generation", "2"),
+    *("--per_device_train_batch_size", "8", "--max_steps", "6", "--save_strategy", "no"),
+]
+
+
+def settings(folder: Path, *more: str) -> Any:
+    return parse_configs([*SMALL, "--output_dir", str(folder), *more])
+
+
+def test_the_cost_is_what_can_be_worked_out_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(turns=7, read=70, trained=77, longest=10, step_seconds=0))
+    monkeypatch.setattr(module, "count_parameters", lambda *_: 1000)
+    found = estimate(settings(tmp_path))
+    assert (found.batches, found.episodes, found.evaluated) == (3, 48, 4 * 3 + 2 * 5)
+    assert found.flops.update == 6 * 1000 * 77 * 48
+    assert found.flops.read == 2 * 1000 * 70 * (48 + 22)
+    assert found.flops.write == 2 * 1000 * 7 * (48 + 22)
+    assert found.gpu_hours == pytest.approx(
+        ((found.flops.update + found.flops.read) / READING + found.flops.write / WRITING) / 3600
+    )
+    assert f"{sum(found.flops) / CORE / 3600:,.2g} hours" in found.summary()["One CPU core"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "per_token"),
+    [
+        (["--beta", "0.1"], 8),
+        (["--lora", "--model", "folder"], 4),
+        (["--num_iterations", "2", "--max_steps", "12"], 12),
+        (["--activation_checkpointing", "true"], 8),
+    ],
+)
+def test_what_costs_more_or_less_does(
+    changed: list[str], per_token: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(7, 70, 77, 10, 0))
+    monkeypatch.setattr(module, "count_parameters", lambda *_: 1000)
+    assert estimate(settings(tmp_path, *changed)).flops.update == per_token * 1000 * 77 * 48
+
+
+def test_cloning_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(7, 70, 77, 10, 0))
+    cloned = ["--warm_start_levels", "5", "--warm_start_updates", "10", "--warm_start_batch", "4"]
+    without, added = (estimate(settings(tmp_path, *more)) for more in ([], cloned))
+    assert added.flops.update - without.flops.update == pytest.approx(6 * without.parameters * 77 / 7 * 40)
+
+
+def test_prompts_are_counted_on_episodes() -> None:
+    run = RunConfig(env_kwargs={"size": 6, "max_steps": 5, "min_pushes": 4})
+    found = probe(run, profile_for(run.env_id, "compact"), "turn", 1)
+    assert (found.turns, found.longest, found.read, found.trained) == (5, 36, 5 * 36, 5 * 37)
+    assert found.step_seconds > 0
+
+
+def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ten(TextProfile):
+        def prompt(self, view: Any) -> str:
+            return "word " * 10
+
+        def follow_up(self, view: Any) -> str:
+            return "word word"
+
+    run = RunConfig(env_kwargs={"size": 6, "max_steps": 3, "min_pushes": 4})
+    talk = probe(run, Ten(), "conversation", 4)
+    assert (talk.read, talk.trained, talk.longest) == (10 + 16 + 22, 22 + 4, 22)
+    apart = probe(run, Ten(), "turn", 4)
+    assert (apart.read, apart.trained, apart.longest) == (30, 42, 10)
+
+
+def test_the_size_of_a_model_is_that_of_its_folder_or_name(
+    tiny: tuple[Any, Any], tmp_path: Path, profile: Profile
+) -> None:
+    save_model(tmp_path / "model", *tiny)
+    for file in (tmp_path / "model").glob("*.safetensors"):
+        file.unlink()  # its shape is enough
+
+    def count(model: str) -> int:
+        return count_parameters(SimpleNamespace(model=model), profile)  # type: ignore[arg-type]
+
+    assert count("tiny") == count(str(tmp_path / "model")) == tiny[0].num_parameters()
+    assert count("Qwen/Qwen2.5-1.5B-Instruct") == 1_500_000_000
+    assert count("HuggingFaceTB/SmolLM2-135M") == 135_000_000
+    with pytest.raises(BadSetting, match="does not tell its size"):
+        count("some/model")
+
+
+def test_the_command_shows_the_cost_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "gigpo", "--env", "ALFWorld-v0", "--config", str(QWEN), "--dry-run"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "1,500.00 million parameters" in result.stdout
+    assert "150 batches, 19,200 episodes" in result.stdout
+    assert "Nothing was run." in result.stdout
+    assert not list(tmp_path.iterdir())
+    wrong = CliRunner().invoke(app, [*words, "--credit_settings", '{"no": 1}'])
+    assert wrong.exit_code == 2
+    assert "has no setting 'no'" in wrong.stderr
