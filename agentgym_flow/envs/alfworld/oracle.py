@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
-from agentgym_flow.envs.alfworld.play import (
+from agentgym_flow.envs.alfworld.menu import (
     CLEAN,
     CLOSE,
     COOL,
@@ -28,8 +28,8 @@ from agentgym_flow.envs.alfworld.play import (
     TAKE,
     USE,
     Move,
-    Play,
 )
+from agentgym_flow.envs.alfworld.play import Play
 
 _TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
 _PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together

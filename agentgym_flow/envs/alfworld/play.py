@@ -4,7 +4,7 @@ Everything is as the real engine does it (`alfworld` 0.4.2 on TextWorld 1.7.0), 
 `alfworld_differential.py` plays both in lock step. Facts: the domain in `domain.py`, the grammar in `grammar.py`, and
 what TextWorld makes of them:
 
-- `go to` is missing for the receptacles at the agent's own spot, as such a move would change nothing.
+- What can be done, and what cannot, is in `menu.py`.
 - An object can be examined only while it is held. A closed door hinders neither heating, cooling nor lamps.
 - Lists are in the order of ids. `look` also lists what was taken out of a receptacle here and put back elsewhere at
   the same spot, once for every receptacle it left: TextWorld remembers that it is *not* in those.
@@ -12,42 +12,38 @@ what TextWorld makes of them:
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
-from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
+from agentgym_flow.envs.alfworld.game import NOWHERE, Game, members
+from agentgym_flow.envs.alfworld.menu import (
+    CLEAN,
+    CLOSE,
+    EXAMINE,
+    EXAMINE_THING,
+    GO,
+    HEAT,
+    HELP,
+    INVENTORY,
+    LOOK,
+    OPEN,
+    PUT,
+    SLICE,
+    TAKE,
+    USE,
+    Menu,
+    Move,
+    command_of,
+    menu,
+    walks,
+    ways,
+)
 
 NOTHING_HAPPENS = "Nothing happens."
 """What any text that is no command of this moment leads to."""
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
-
-_MENUS_KEPT = 256  # per game; more situations than an episode of 50 steps can meet
-
-# What a command does: the first entry of a move.
-LOOK, INVENTORY, HELP, GO, OPEN, CLOSE, TAKE, PUT, EXAMINE, EXAMINE_THING, USE, HEAT, CLEAN, COOL, SLICE = range(15)
-
-_VERB = (
-    "look", "inventory", "help", "go to", "open", "close", "take", "put", "examine", "examine", "use",
-    "heat", "clean", "cool", "slice",
-)  # fmt: skip
-_ON_PLACE = (GO, OPEN, CLOSE, EXAMINE)
-
-TREATMENTS = ((CLEAN, "cleanable", SINKS), (COOL, "coolable", FRIDGES), (HEAT, "heatable", MICROWAVES))
-"""What can be done to a thing in the hand: the move, the trait that it needs, the kinds of receptacle that do it."""
-
-Move = tuple[int, int, int]
-"""What to do, and to which thing or receptacle with which other one; `NOWHERE` for none."""
-
-
-class Menu(NamedTuple):
-    """Some of what can be done in one situation: the commands before and after `go to` in the order of letters."""
-
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    moves: Mapping[str, Move]
 
 
 class Play:
@@ -64,7 +60,7 @@ class Play:
         conditions: `"isclean"`, `"ishot"`, `"iscool"`, `"istoggled"`, `"issliced"` -> the set of things.
     """
 
-    __slots__ = ("_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot")
+    __slots__ = ("_offered", "_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot")
 
     def __init__(self, game: Game) -> None:
         start = game.start
@@ -76,7 +72,8 @@ class Play:
         self.left = [0] * len(game.receptacles)
         self.opened = start.opened
         self.conditions = dict(start.conditions)
-        self._world = ""
+        self._world = ""  # these two are found when they are asked for, and hold until the next change
+        self._offered: Menu | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Play:
         return self.copy()
@@ -87,7 +84,7 @@ class Play:
         other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
         other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
         other.conditions = self.conditions.copy()
-        other._world = self._world
+        other._world, other._offered = self._world, self._offered
         return other
 
     # ---------------------------------------------------------------- playing
@@ -114,11 +111,23 @@ class Play:
     def commands(self) -> list[str]:
         """Return what can be done now, sorted; a fresh list."""
         before, after, _ = self._menu()
-        return [*before, *self._walks().after, *after]
+        return [*before, *walks(self.game, self.spot), *after]
 
     def move(self, command: str) -> Move | None:
         """Return what a command of this moment does, or None."""
-        return self._menu().moves.get(command) or self._walks().moves.get(command)
+        found = self._menu().moves.get(command) or ways(self.game).get(command)
+        if found is not None and found[0] == GO and self.game.receptacles[found[1]].spot == self.spot:
+            return None
+        return found
+
+    def _menu(self) -> Menu:
+        if self._offered is None:
+            self._offered = menu(self)
+        return self._offered
+
+    def text(self, move: Move) -> str:
+        """Return the command that makes a move."""
+        return command_of(self.game, move)
 
     def make(self, move: Move) -> str:
         """Carry out a move that `commands()` offers now; return what the player reads."""
@@ -126,11 +135,13 @@ class Play:
         if kind == GO:
             place = self.game.receptacles[first]
             self.spot = place.spot
+            self._offered = None
             arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
             return f"{arrived} {self._content(first)}"
         if kind in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING):
             return self._told(kind, first)
         self._world = ""
+        self._offered = None
         if kind in (OPEN, CLOSE):
             return self._door(kind, first)
         if kind in (TAKE, PUT):
@@ -260,87 +271,6 @@ class Play:
         if sliced and traits["sliceable"] >> index & 1:
             return f"This is a sliced {thing.name}."
         return f"There's nothing special about {thing.name}."
-
-    # ---------------------------------------------------------------- what can be done
-    def text(self, move: Move) -> str:
-        """Return the command that makes a move."""
-        kind, first, second = move
-        receptacles, things = self.game.receptacles, self.game.things
-        if kind in _ON_PLACE:
-            return f"{_VERB[kind]} {receptacles[first].name}"
-        if kind in (TAKE, PUT):
-            template = "take {o} from {r}" if kind == TAKE else self.game.words.put
-            return template.format(o=things[first].name, r=receptacles[second].name)
-        if kind in (USE, EXAMINE_THING):
-            return f"{_VERB[kind]} {things[first].name}"
-        if kind in (CLEAN, HEAT, COOL, SLICE):
-            tool = things[second].name if kind == SLICE else receptacles[second].name
-            return f"{_VERB[kind]} {things[first].name} with {tool}"
-        return _VERB[kind]
-
-    def _walks(self) -> Menu:
-        menus = self.game.menus
-        found = menus.get(self.spot)
-        if found is None:
-            found = menus[self.spot] = self._menu_of(
-                (GO, index, NOWHERE)
-                for index, place in enumerate(self.game.receptacles)
-                if place.spot not in (NOWHERE, self.spot)
-            )
-        return found
-
-    def _menu(self) -> Menu:
-        game, menus, spot = self.game, self.game.menus, self.spot
-        inside = self.inside
-        cuttable = self.located[spot] & game.having["sliceable"] if self.held != NOWHERE else 0
-        doors = self.opened & game.standing_at[spot]
-        situation = (spot, self.held, doors, cuttable, *[inside[place] for place in game.receptacles_at[spot]])
-        found = menus.get(situation)
-        if found is None:
-            if len(menus) > _MENUS_KEPT:
-                menus.clear()
-            found = menus[situation] = self._menu_of(self._offers())
-        return found
-
-    def _menu_of(self, offers: Iterable[Move]) -> Menu:
-        moves = {self.text(move): move for move in offers}
-        commands = sorted(moves)
-        walks = bisect_left(commands, _VERB[GO])
-        return Menu(tuple(commands[:walks]), tuple(commands[walks:]), moves)
-
-    def _offers(self) -> Iterable[Move]:
-        """Yield every move but the walks."""
-        game, held = self.game, self.held
-        yield LOOK, NOWHERE, NOWHERE
-        yield INVENTORY, NOWHERE, NOWHERE
-        if game.words.help is not None:
-            yield HELP, NOWHERE, NOWHERE
-        for place in game.receptacles_at[self.spot]:
-            yield from self._offers_at(place)
-        if held != NOWHERE:
-            yield EXAMINE_THING, held, NOWHERE
-            if game.having["knife"] >> held & 1:
-                for thing in members(self.located[self.spot] & game.having["sliceable"]):
-                    yield SLICE, thing, held
-
-    def _offers_at(self, place: int) -> Iterable[Move]:
-        game, receptacle, held = self.game, self.game.receptacles[place], self.held
-        is_open = bool(self.opened >> place & 1)
-        yield EXAMINE, place, NOWHERE
-        if receptacle.openable:
-            yield CLOSE if is_open else OPEN, place, NOWHERE
-        for thing in members(self.inside[place] & game.having["toggleable"]):
-            yield USE, thing, NOWHERE
-        reachable = is_open or not receptacle.openable
-        if held == NOWHERE:
-            for thing in members(self.inside[place] & game.having["pickupable"] if reachable else 0):
-                yield TAKE, thing, place
-            return
-        if reachable and game.things[held].fits >> place & 1:
-            yield PUT, held, place
-        for kind, trait, kinds in TREATMENTS:
-            if receptacle.kind in kinds and game.having[trait] >> held & 1:
-                yield kind, held, place
 
     # ---------------------------------------------------------------- what the state is
     def state_key(self) -> str:

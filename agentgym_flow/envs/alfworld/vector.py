@@ -131,6 +131,9 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
 class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
     """A batch of `agentgym_flow/ALFWorldIndex-v0`: as `ALFWorldVectorEnv`, but an action is the number of a command.
 
+    ## Description
+    The actions are an array of `num_envs` integers from 0 to 127; one beyond the list of its environment is invalid.
+
     ```python
     >>> import gymnasium as gym
     >>> import agentgym_flow
@@ -142,7 +145,8 @@ class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
 
     ```
 
-    The actions are an array of `num_envs` integers from 0 to 127; one beyond the list of its environment is invalid.
+    Resets, information and arguments are those of the batch for texts; `infos` also has `action_mask`,
+    int8[num_envs, 128].
     """
 
     readers = INDEX_INFO
