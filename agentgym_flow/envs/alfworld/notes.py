@@ -12,7 +12,9 @@ from functools import lru_cache
 
 from agentgym_flow.prompts import Situation
 
-_THING = re.compile(r"\ba (\w+ \d+)")
+THING = re.compile(r"\ba (\w+ \d+)")
+"""A thing or a receptacle in a list."""
+
 _SEEN = re.compile(r"(?:On the|The) (\w+ \d+)(?: is open\. In it)?, you see (.*)")
 _SHUT = re.compile(r"The (\w+ \d+) is closed\.")
 _TAKEN = re.compile(r"You pick up the (\w+ \d+) from the (\w+ \d+)\.")
@@ -58,7 +60,7 @@ class Notes:
     def _read(self, text: str) -> Notes:
         inside = dict(self.inside)
         if seen := _SEEN.search(text):
-            inside[seen[1]] = tuple(_THING.findall(seen[2]))
+            inside[seen[1]] = tuple(THING.findall(seen[2]))
             return Notes(inside, seen[1], self.held, self.treated)
         if shut := _SHUT.search(text):
             inside.setdefault(shut[1], None)
@@ -89,8 +91,3 @@ def notes_of(view: Situation) -> Notes:
     for turn in view.episode.turns:
         notes = notes.after(turn.next_observation)
     return notes
-
-
-def kind_of(name: str) -> str:
-    """Return the kind in a name such as `mug 2`."""
-    return name.partition(" ")[0]

@@ -26,9 +26,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
-from agentgym_flow.envs.alfworld.notes import Notes, kind_of, notes_of
+from agentgym_flow.envs.alfworld.notes import Notes, notes_of
 from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
-from agentgym_flow.envs.alfworld.scripted import Wish, read_task
+from agentgym_flow.envs.alfworld.wish import Wish, kind_of, read_task
 from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
 
 RULES = """You do a household task in a room that you know only through text.
@@ -136,7 +136,6 @@ class _Reading:
         verb, self.station = self.wish.treatment or ("", "")
         self.verb = verb
         self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
-        self.is_light = self.wish.task_type == LIGHT
 
     def situation(self) -> list[str]:
         """Return the words for the task, the hand, and where the agent is."""
@@ -149,7 +148,7 @@ class _Reading:
             return "empty"
         if not self.holds_wanted:
             return OTHER
-        return "ready" if self._is_ready(self.notes.held) else "wanted"
+        return "ready" if self.wish.is_ready(self.notes.held, self.notes.treated) else "wanted"
 
     def of_command(self, command: _Command) -> str | None:
         """Return the word for what a command is about; None for one that changes nothing and shows nothing new."""
@@ -163,9 +162,9 @@ class _Reading:
                 return OTHER
             return "done" if self._is_done(thing, place) else "wanted"
         if verb == "put":
-            return self.of_place(place) if self._is_goal(place) else OTHER
+            return self.of_place(place) if self.wish.goes_to(place) else OTHER
         if verb == "use":
-            return "lamp" if self.is_light and kind_of(thing) == self.wish.place else OTHER
+            return "lamp" if self.wish.is_light and kind_of(thing) == self.wish.place else OTHER
         return "tool" if verb == self.verb else OTHER
 
     def of_place(self, place: str) -> str:
@@ -173,24 +172,18 @@ class _Reading:
         inside, kind = self.notes.inside.get(place) or (), kind_of(place)
         if not self.holds_wanted and any(self._is_sought(thing, place) for thing in inside):
             return "wanted"
-        if self._is_goal(place):
+        if self.wish.goes_to(place):
             return "half" if any(self._is_done(thing, place) for thing in inside) else "goal"
         if kind == self.station and (self.holds_wanted or place not in self.notes.inside):
             return "tool"
-        if self.is_light and any(kind_of(thing) == self.wish.place for thing in inside):
+        if self.wish.is_light and any(kind_of(thing) == self.wish.place for thing in inside):
             return "lamp"
         if place not in self.notes.inside:
             return _known(kind)
         return "shut" if self.notes.inside[place] is None else "seen"
 
-    def _is_goal(self, place: str) -> bool:
-        return not self.is_light and kind_of(place) == self.wish.place
-
-    def _is_ready(self, thing: str) -> bool:
-        return not self.verb or (self.verb, thing) in self.notes.treated
-
     def _is_done(self, thing: str, place: str) -> bool:
-        return kind_of(thing) == self.wish.thing and self._is_goal(place) and self._is_ready(thing)
+        return self.wish.is_done(thing, place, self.notes.treated)
 
     def _is_sought(self, thing: str, place: str) -> bool:
         return kind_of(thing) == self.wish.thing and not self._is_done(thing, place)
