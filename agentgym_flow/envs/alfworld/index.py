@@ -175,9 +175,14 @@ def command_at(env: ALFWorldEnv, index: int) -> str:
     return commands[index] if index < len(commands) else NO_COMMAND
 
 
+def numbered(env: ALFWorldEnv) -> int:
+    """Return how many commands of this moment have a number."""
+    return min(len(env.admissible_actions()), NUM_ACTIONS)
+
+
 def action_mask(env: ALFWorldEnv) -> Masks:
     """Return for each number whether it is a command of this moment, `int8[128]`, fresh."""
-    mask: Masks = MASK_OF_COUNT[min(len(env.admissible_actions()), NUM_ACTIONS)]
+    mask: Masks = MASK_OF_COUNT[numbered(env)]
     return mask.copy()
 
 

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 from agentgym_flow.core import check_info_keys
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.env import DEFAULT_MAX_STEPS, INFO, RESET_OPTIONS, ALFWorldEnv
-from agentgym_flow.envs.alfworld.index import INDEX_INFO, NUM_ACTIONS, command_at
+from agentgym_flow.envs.alfworld.index import INDEX_INFO, MASK_OF_COUNT, NUM_ACTIONS, command_at, numbered
 from agentgym_flow.envs.batching import BatchEnv, Bools, Floats, Ints, Seeds, column
 from agentgym_flow.errors import BadAction
 
@@ -114,7 +114,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
     def _play(self, actions: Sequence[str], restart: Ints) -> tuple[Floats, Bools, Bools]:
         count = self.num_envs
         rewards, terminations, truncations = [0.0] * count, [False] * count, [False] * count
-        playing = compress(range(count), ~self._ended) if restart.size else range(count)
+        playing = np.delete(np.arange(count), restart).tolist() if restart.size else range(count)
         for number in playing:
             transition, truncations[number] = self._envs[number].advance(actions[number])
             self._texts[number], rewards[number], terminations[number], _ = transition
@@ -161,3 +161,10 @@ class ALFWorldIndexVectorEnv(ALFWorldVectorEnv):
         if ((given < 0) | (given >= NUM_ACTIONS)).any():
             raise BadAction(f"an action is outside 0 to {NUM_ACTIONS - 1}: {given.tolist()!r:.200}")
         return list(map(command_at, self._envs, given.tolist()))
+
+    def _column(self, key: str, among: Bools) -> npt.NDArray[Any]:
+        if key != "action_mask":
+            return super()._column(key, among)
+        counts = column([numbered(env) for env in compress(self._envs, among)], among)
+        masks: npt.NDArray[Any] = MASK_OF_COUNT[counts]
+        return masks
