@@ -210,7 +210,7 @@ def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> _Page:
         about = None if command is None else reading.of_command(command)
         if command is not None and about is not None:
             alike.setdefault((command.verb, about), []).append(text)
-    listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")[:MOST]  # what can be done here comes first
+    listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
     words = reading.situation()
     page = _Page("", {}, {})
     for index, ((verb, about), texts) in zip(INDICES, listed, strict=False):

@@ -93,6 +93,9 @@ def test_lamps_and_pairs_have_their_words() -> None:
     found = words("put two mug in shelf.", one, ["go to desk 1", "go to shelf 2", "take mug 2 from shelf 1"])
     assert found == "two mug shelf empty half take done 0 go seen 1 go goal 2 choose"
     assert words("put two mug in shelf.", [*one, bare], ["go to shelf 1"]).endswith("go half 0 choose")
+    more = ("go to bed 1", "You arrive at bed 1. On the bed 1, you see a mug 4.")
+    for told, about in (([more, SEEN], "wanted"), ([more, SEEN, TAKEN], "seen")):  # one thing can be carried
+        assert words("put two mug in shelf.", told, ["go to bed 1"]).endswith(f"go {about} 0 choose")
 
 
 def test_heat_undoes_cold() -> None:
