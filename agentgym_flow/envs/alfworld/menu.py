@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
-
-if TYPE_CHECKING:
-    from agentgym_flow.envs.alfworld.play import Play
 
 _MENUS_KEPT = 256  # per game; more situations than an episode of 50 steps can meet
 
@@ -29,6 +26,17 @@ _TREATMENTS = ((CLEAN, "cleanable", SINKS), (COOL, "coolable", FRIDGES), (HEAT, 
 
 Move = tuple[int, int, int]
 """What to do, and to which thing or receptacle with which other one; `NOWHERE` for none."""
+
+
+class Situation(Protocol):
+    """What of a game in play decides what can be done; `agentgym_flow.envs.alfworld.play.Play` is one."""
+
+    game: Game
+    spot: int
+    held: int
+    inside: list[int]
+    located: list[int]
+    opened: int
 
 
 class Menu(NamedTuple):
@@ -74,13 +82,13 @@ def walks(game: Game, spot: int) -> tuple[str, ...]:
     return found
 
 
-def menu(play: Play) -> Menu:
+def menu(play: Situation) -> Menu:
     """Return what else can be done now."""
     game, spot, inside = play.game, play.spot, play.inside
     cuttable = play.located[spot] & game.having["sliceable"] if play.held != NOWHERE else 0
     doors = play.opened & game.standing_at[spot]
-    situation = (spot, play.held, doors, cuttable, *[inside[place] for place in game.receptacles_at[spot]])
-    found: Menu | None = game.menus.get(situation)
+    key = (spot, play.held, doors, cuttable, *[inside[place] for place in game.receptacles_at[spot]])
+    found: Menu | None = game.menus.get(key)
     if found is None:
         if len(game.menus) > _MENUS_KEPT:
             game.menus.clear()
@@ -88,11 +96,11 @@ def menu(play: Play) -> Menu:
         commands = sorted(moves)
         first_after = bisect_left(commands, _VERB[GO])
         found = Menu(tuple(commands[:first_after]), tuple(commands[first_after:]), moves)
-        game.menus[situation] = found
+        game.menus[key] = found
     return found
 
 
-def _offers(play: Play) -> Iterable[Move]:
+def _offers(play: Situation) -> Iterable[Move]:
     game, held = play.game, play.held
     yield LOOK, NOWHERE, NOWHERE
     yield INVENTORY, NOWHERE, NOWHERE
@@ -107,7 +115,7 @@ def _offers(play: Play) -> Iterable[Move]:
                 yield SLICE, thing, held
 
 
-def _offers_at(play: Play, place: int) -> Iterable[Move]:
+def _offers_at(play: Situation, place: int) -> Iterable[Move]:
     game, receptacle, held = play.game, play.game.receptacles[place], play.held
     is_open = bool(play.opened >> place & 1)
     yield EXAMINE, place, NOWHERE
