@@ -319,7 +319,7 @@ def test_what_a_conversation_cannot_be_trained_with_is_refused(
 ) -> None:
     model, tokenizer = talker
     words = [word for word in words_of(short_env) if word != "left"]
-    with pytest.raises(BadSetting, match="cannot express the action 'left'"):
+    with pytest.raises(BadSetting, match="cannot express the answer 'left'"):
         AgentTrainer(model, agent(tmp_path), word_tokenizer(words), PROFILE, short_env)
     model.config.n_positions = 50
     with pytest.raises(BadSetting, match="context of 50: use layout turn, a lower max_steps"):
