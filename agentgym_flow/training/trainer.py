@@ -107,7 +107,7 @@ class AgentTrainer(RowTrainer):
 
     Raises:
         UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
-        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the actions or has
+        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the answers or has
             tokens that the model does not, prompts do not fit into the model's context, or a batch holds more groups
             than there are tasks.
     """

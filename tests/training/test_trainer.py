@@ -271,7 +271,7 @@ def test_a_tokenizer_without_the_actions_is_refused(
     from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
     tokenizer = word_tokenizer(["up", "down"])
-    with pytest.raises(BadSetting, match="cannot express the action 'left'"):
+    with pytest.raises(BadSetting, match="cannot express the answer 'left'"):
         AgentTrainer(tiny_model(tokenizer), AgentConfig(output_dir=str(tmp_path)), tokenizer, profile, make_env)
 
 
