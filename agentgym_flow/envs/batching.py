@@ -212,10 +212,8 @@ def column(values: Sequence[Any], among: Bools) -> npt.NDArray[Any]:
     Numbers and arrays keep their type; all else is in an array of objects. Elsewhere it holds zero or None.
     """
     first = values[0]
-    if isinstance(first, (np.ndarray, np.number)):
-        packed = np.array(values, first.dtype)
-    elif type(first) in (bool, int, float):
-        packed = np.array(values, type(first))
+    if isinstance(first, (np.ndarray, np.number)) or type(first) in (bool, int, float):
+        packed = np.array(values)
     else:
         packed = np.fromiter(values, object, len(values))  # np.array would make lists of one length a table
     if len(values) == len(among):

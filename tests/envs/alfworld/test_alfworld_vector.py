@@ -161,7 +161,7 @@ def test_what_was_given_belongs_to_the_caller(env_id: str) -> None:
             if value.dtype == object:
                 for item in value:
                     item.clear() if isinstance(item, list) else None
-            value[...] = None if value.dtype == object else 1
+            value[...] = None if value.dtype == object else ~value if value.dtype == bool else 1
         actions: Any = np.array([3, 5]) if env_id == INDEX else ["look", "inventory"]
         results.append(batch.step(actions))
         assert_equal(results[-1], loop.step(actions))

@@ -53,6 +53,8 @@ def test_receptacles_at_the_same_spot_cannot_be_gone_to(kitchen: Game) -> None:
         "go to microwave 1",
         "go to sinkbasin 1",
     ]
+    for here in ("countertop 1", "drawer 2"):
+        assert play.act(f"go to {here}") == ("Nothing happens.", False)
     assert does(play, "look") == "You are facing the countertop 1, and drawer 2. Next to it, you see nothing."
 
 
