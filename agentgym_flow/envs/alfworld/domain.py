@@ -47,10 +47,24 @@ class Domain:
     actions: Mapping[str, Part]
 
 
-def check_domain(text: str, where: str) -> frozenset[str]:
-    """Check that the domain of a game file means the same as ours, and return the names of its actions, lower case.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the domains of game files differ in.
 
-    The names differ in `OPTIONAL_ACTIONS` only. Texts that were accepted before are recognized by their digest.
+    Attributes:
+        actions: their names in lower case; they differ in `OPTIONAL_ACTIONS` only.
+        washes_in_sinks: whether things can be cleaned in receptacles of `SinkType`, too. The official files say so,
+            files made with alfworld 0.4.2 do not; games of either kind only have basins.
+    """
+
+    actions: frozenset[str]
+    washes_in_sinks: bool
+
+
+def check_domain(text: str, where: str) -> Rules:
+    """Check that the domain of a game file means the same as ours, and return what is left to differ.
+
+    Texts that were accepted before are recognized by their digest.
 
     Raises:
         BadGame: it does not; the message names the line.
@@ -61,9 +75,9 @@ def check_domain(text: str, where: str) -> frozenset[str]:
     return _accepted[digest]
 
 
-def _check(text: str, where: str) -> frozenset[str]:
+def _check(text: str, where: str) -> Rules:
     def fail(path: Sequence[int], message: str) -> BadGame:
-        return error_at(text, where, path, f'{message}; engine="textworld" may play it')
+        return error_at(text, where, path, f"{message}; only games with those rules can be played")
 
     theirs = _read(parse(text, where), fail)
     for kind, ours_of_kind, theirs_of_kind in (
@@ -74,12 +88,12 @@ def _check(text: str, where: str) -> frozenset[str]:
         for name, part in theirs_of_kind.items():
             if name not in ours_of_kind:
                 raise fail(part.path, f"the {kind} {name!r} is not part of ALFWorld's rules")
-            if part.meaning != ours_of_kind[name].meaning:
+            if part.meaning not in (ours_of_kind[name].meaning, _WASHES_IN_BASINS if name == "cleanobject" else None):
                 raise fail(part.path, f"the {kind} {name!r} differs from the one in ALFWorld's rules")
         missing = [name for name in ours_of_kind if name not in theirs_of_kind and name not in OPTIONAL_ACTIONS]
         if missing:
             raise fail((), f"the {kind} {missing[0]!r} of ALFWorld's rules is missing")
-    return frozenset(theirs.actions)
+    return Rules(frozenset(theirs.actions), theirs.actions["cleanobject"].meaning != _WASHES_IN_BASINS)
 
 
 def _read(root: Expression, fail: Fail) -> Domain:
@@ -194,7 +208,10 @@ def _effects(node: Expression, types: frozenset[str]) -> Expression:
 
 
 _OURS = _read(parse(DOMAIN, "alfred.pddl"), partial(error_at, DOMAIN, "alfred.pddl"))
-_accepted: dict[bytes, frozenset[str]] = {}
+_IN_BASINS = DOMAIN.replace("(receptacleType ?r SinkType)", "")
+_VARIANT = _read(parse(_IN_BASINS, "alfred.pddl"), partial(error_at, _IN_BASINS, "alfred.pddl"))
+_WASHES_IN_BASINS = _VARIANT.actions["cleanobject"].meaning
+_accepted: dict[bytes, Rules] = {}
 
 TYPES = frozenset(_OURS.types)
 """The types of things."""

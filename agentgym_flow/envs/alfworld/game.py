@@ -253,7 +253,7 @@ class _Compiler:
             if values.setdefault(first, second) != second:
                 raise BadGame(
                     f"{self.where}: {first} has two values of {predicate}, {values[first]} and {second}; "
-                    "only the real engine plays that: engine='textworld'"
+                    "give each one only"
                 )
         return values
 

@@ -78,13 +78,16 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     solvable = mapping.get("solvable")
     if solvable is not None and not isinstance(solvable, bool):
         raise BadGame(f"{where}: 'solvable' must be true or false, got {solvable!r:.60}")
-    actions = check_domain(texts["pddl_domain"], f"{where}: pddl_domain")
+    rules = check_domain(texts["pddl_domain"], f"{where}: pddl_domain")
     words = read_grammar(texts["grammar"], f"{where}: grammar")
-    if "help" not in actions:
+    if "help" not in rules.actions:
         words = replace(words, help=None)  # the grammar can say it, but nobody can ask
     elif words.help is None:
         raise BadGame(f"{where}: grammar: line 1: the action 'help' is missing, and pddl_domain has it")
     problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
+    kinds = {fact[2] for fact in problem.facts if fact[0] == "receptacletype"}
+    if "sinktype" in kinds and not rules.washes_in_sinks:
+        raise BadGame(f"{where}: pddl_problem has a receptacle of SinkType, and pddl_domain washes nothing in it")
     return GameFile(problem, words, tuple(walkthrough or ()), solvable, None)
 
 

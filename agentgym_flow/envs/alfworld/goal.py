@@ -78,7 +78,7 @@ def read_goal(goal: Expression, where: str) -> Goal:
     if read is None:
         listing = ", ".join(sorted(" ".join((atom.predicate, *atom.arguments)) for atom in atoms))
         raise BadGame(
-            f"{where}: the goal is none of ALFWorld's ({listing}); the real engine plays any goal: engine='textworld'"
+            f"{where}: the goal is none of ALFWorld's ({listing}); its forms are in agentgym_flow.envs.alfworld.goal"
         )
     return read
 
@@ -100,7 +100,7 @@ def _atoms(node: Expression, names: dict[str, str], counter: list[int], where: s
     elif isinstance(head, str) and head not in ("or", "not", "forall", "imply", "exists"):
         yield _Atom(head, tuple(names.get(str(word), str(word)) for word in rest))
     else:
-        raise BadGame(f"{where}: the goal has {head!r}, which no goal of ALFWorld has; play it with engine='textworld'")
+        raise BadGame(f"{where}: the goal has {head!r}, which no goal of ALFWorld has")
 
 
 def _read_placed(atoms: set[_Atom]) -> Goal | None:

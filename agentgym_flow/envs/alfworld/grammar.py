@@ -173,7 +173,9 @@ def _check_rules(grammar: Grammar) -> None:
 
 
 def _differs(grammar: Grammar, offset: int, what: str) -> BadGame:
-    return grammar.fail(offset, f'{what} differs from the one in ALFWorld\'s grammar; engine="textworld" may play it')
+    return grammar.fail(
+        offset, f"{what} differs from the one in ALFWorld's grammar; only games with those texts can be played"
+    )
 
 
 def _choice(grammar: Grammar, name: str, known: dict[str, str]) -> str:
@@ -197,7 +199,7 @@ def _printed(grammar: Grammar, source: str, offset: int, what: str) -> str:
     try:
         return printed(source)
     except Evaluated:
-        message = f'{what} has a part in #...# or {{...}}, which would be evaluated; engine="textworld" may play it'
+        message = f"{what} has a part in #...# or {{...}}, which would be evaluated; only plain sentences can be played"
         raise grammar.fail(offset, message) from None
 
 

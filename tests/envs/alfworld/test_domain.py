@@ -32,8 +32,8 @@ ACTIONS = frozenset(
 
 
 def test_the_own_domains_have_the_actions_of_current_and_older_games() -> None:
-    assert check_domain(DOMAIN, "t") == ACTIONS | OPTIONAL_ACTIONS
-    assert check_domain(DOMAIN_WITHOUT_HELP, "t") == ACTIONS
+    assert check_domain(DOMAIN, "t").actions == ACTIONS | OPTIONAL_ACTIONS
+    assert check_domain(DOMAIN_WITHOUT_HELP, "t").actions == ACTIONS
 
 
 DEAD_BRANCH = """(or
@@ -78,7 +78,7 @@ SAME = {
 def test_what_means_the_same_is_accepted(change: str) -> None:
     old, new = SAME[change]
     assert DOMAIN.count(old) == 1
-    assert check_domain(DOMAIN.replace(old, new), "t") == ACTIONS | OPTIONAL_ACTIONS
+    assert check_domain(DOMAIN.replace(old, new), "t").actions == ACTIONS | OPTIONAL_ACTIONS
 
 
 DIFFERENT = {
@@ -116,7 +116,7 @@ def test_what_differs_is_named_with_its_line(change: str) -> None:
     assert head
     line = text.count("\n", 0, head.start()) + 1
     for _ in range(2):  # a refusal is not remembered as anything else
-        with pytest.raises(BadGame, match=rf'^g\.tw-pddl: line {line}: the \w+ {name!r} differs .*engine="textworld"'):
+        with pytest.raises(BadGame, match=rf"^g\.tw-pddl: line {line}: the \w+ {name!r} differs .*those rules"):
             check_domain(text, "g.tw-pddl")
 
 
@@ -165,3 +165,13 @@ def test_a_domain_that_was_accepted_is_not_read_again(monkeypatch: pytest.Monkey
     assert check_domain(text, "t") == accepted
     with pytest.raises(AssertionError, match="read again"):
         check_domain(text + "; twice", "t")
+
+
+def test_the_domain_of_the_package_washes_in_basins_only() -> None:
+    assert check_domain(DOMAIN, "t").washes_in_sinks
+    for only in ("(or (receptacleType ?r SinkBasinType))", "(receptacleType ?r SinkBasinType)"):
+        text = DOMAIN.replace("(or (receptacleType ?r SinkType) (receptacleType ?r SinkBasinType))", only)
+        assert text != DOMAIN
+        rules = check_domain(text, "t")
+        assert not rules.washes_in_sinks
+        assert rules.actions == check_domain(DOMAIN, "t").actions

@@ -14,6 +14,7 @@ import pytest
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, GameFile, game_json, parse_game, read_game, write_game
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.tasks import task_problem
 from agentgym_flow.errors import BadGame
 
 WORDS = Words.current("put a cup on table.")
@@ -190,3 +191,16 @@ def test_a_game_that_could_not_be_read_back_is_not_written(problem: Problem, mes
     with pytest.raises(BadGame, match=re.escape(message)):
         write_game(tmp_path, problem, WORDS, PLAN)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_domain_that_washes_in_basins_only_is_played_where_there_is_no_other_sink() -> None:
+    game = game_json(*task_problem("valid", 0), ())
+    basins = game["pddl_domain"].replace("(receptacleType ?r SinkType)", "")
+    assert basins != game["pddl_domain"]
+    parse_game(game | {"pddl_domain": basins}, "x")
+    of_a_sink = game["pddl_problem"].replace("sinktype - otype", "sinktype - rtype")
+    of_a_sink = re.sub(r"\(objecttype \S+ sinktype\)", "", of_a_sink)
+    of_a_sink = re.sub(r"\(receptacletype (\S+) \S+\)", r"(receptacletype \1 sinktype)", of_a_sink, count=1)
+    parse_game(game | {"pddl_problem": of_a_sink}, "x")
+    with pytest.raises(BadGame, match="a receptacle of SinkType"):
+        parse_game(game | {"pddl_problem": of_a_sink, "pddl_domain": basins}, "x")
