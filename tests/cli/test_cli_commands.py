@@ -61,7 +61,8 @@ def test_help_loads_neither_torch_nor_an_environment():
 def test_an_error_of_ours_is_one_line_and_status_2(run):
     result = run("evaluate", "Sokobn-v0")
     assert result.exit_code == 2
-    assert result.stderr == "error: Unknown environment 'Sokobn-v0'. Did you mean 'Sokoban-v0'? Known: ALFWorld-v0, Sokoban-v0.\n"
+    guess = "Did you mean 'Sokoban-v0'? Known: ALFWorld-v0, Sokoban-v0."
+    assert result.stderr == f"error: Unknown environment 'Sokobn-v0'. {guess}\n"
     assert result.stdout == ""
 
 
