@@ -78,7 +78,8 @@ def _title(raw: Raw, setting: str) -> str:
     kwargs = json.dumps(about["settings"]["env_kwargs"]).replace('"', "")
     return (
         f"## {setting}: {about['about']}\n\n{size} attempts x {tasks} tasks x {batches} batches: "
-        f"{size * tasks * batches:,} training episodes in a run. Environment: `{kwargs}`."
+        f"{size * tasks * batches:,} training episodes in a run. Environment: `{kwargs}`; profile "
+        f"`{about['settings']['profile']}`."
     )
 
 
