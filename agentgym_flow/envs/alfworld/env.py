@@ -91,7 +91,7 @@ class ALFWorldEnv(TextEnv):
 
     Generated games (3,553 for training, 500 and 500 for `valid` and `test`) are in ALFWorld's format, with all six task
     types. Rooms of `valid` are new arrangements; those of `test` are, too, and ask for a pair of object and receptacle
-    that no other split asks for. `agentgym_flow.envs.alfworld.gamefile.write_game` writes them as files that other tools play.
+    that no other split asks for. `agentgym-flow data export alfworld FOLDER` writes them as files for other tools.
 
     ## Rewards
     1 with the step that fulfils the task, 0 with every other.
