@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +61,24 @@ def content_digest(path: str | os.PathLike[str]) -> str:
             raise BadData(f"there is no file or folder at {root}")
         total = hashlib.sha256()
         # Sorted as text: paths themselves sort differently on Windows.
-        for name in sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file()):
+        for name in sorted(file.relative_to(root).as_posix() for file in files_below(root)):
             total.update(name.encode("utf-8", "surrogateescape") + b"\0" + _file_digest(root / name).encode() + b"\n")
         return total.hexdigest()
     except OSError as error:
         raise BadData(f"cannot read {root}: {error.strerror}") from error
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    """Yield all files below a folder; those in linked folders, too, and every folder once."""
+    seen: set[str] = set()
+    for folder, subfolders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:  # a link into what has been seen, perhaps to a folder above
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders.sort()  # of two links to one folder the same is followed on every machine
+        yield from (path for name in names if (path := Path(folder, name)).is_file())
 
 
 def _file_digest(path: Path) -> str:
@@ -146,6 +160,7 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     path = Path(data)
     if str(data) and path.exists():
         return DataSet(path.stem, path.resolve(), content_digest(path))
+    variable = f", or set {_ANNOUNCED[data][0]}" if data in _ANNOUNCED else ""
     raise UnknownData.among(
-        data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH"
+        data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH{variable}"
     )

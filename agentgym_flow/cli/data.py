@@ -49,7 +49,7 @@ def list_data() -> None:
 @app.command("export")
 def export(
     env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks are written.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where; made if it is missing.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where; made if it is missing.")],
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
     tasks: Annotated[int | None, typer.Option(help="Only the first so many.", min=1)] = None,
 ) -> None:
@@ -57,6 +57,8 @@ def export(
     from agentgym_flow.envs.alfworld import source
     from agentgym_flow.envs.alfworld.export import OFFICIAL_FOLDERS, export_game
 
+    if not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("FOLDER is empty; name a folder")
     env_id = environments.full_id(env)
     if env_id != source.ENV_ID:
         raise UnknownEnvironment.among(env_id, [source.ENV_ID], "Its tasks have an official file format.")
@@ -64,4 +66,6 @@ def export(
     count = games.num_tasks if tasks is None else min(tasks, games.num_tasks)
     for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
         export_game(folder, games.split, task)
-    stdout().print(printed(f"{count} games of {games.split}: {folder / OFFICIAL_FOLDERS[games.split]}"), soft_wrap=True)
+    stdout().print(
+        printed(f"{count} games of {games.split}: {Path(folder) / OFFICIAL_FOLDERS[games.split]}"), soft_wrap=True
+    )

@@ -31,9 +31,10 @@ _CONTRACT = frozenset(
         "action_valid",
         "admissible_actions",
         "action_templates",
+        "compat_key",
     }
 )
-_LISTED = 30
+_LISTED = 100
 
 
 def play(

@@ -179,12 +179,12 @@ class ALFWorldEnv(TextEnv):
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         fixed = options.get("task")
-        if "game_file" in options:
+        if options.get("game_file") is not None:
             number = self._source.number_of(options["game_file"])
             if fixed is not None and fixed != number:
                 raise UnknownTask(f"game_file is task {number}, and task {fixed!r} was asked for; name one of them")
             fixed = number
-        if "task_type" not in options:
+        if options.get("task_type") is None:
             return choose_task(self.np_random, seed, fixed, self.num_tasks, self.split)
         among = self._source.tasks_of_type(options["task_type"])
         if fixed is None:
@@ -256,7 +256,7 @@ class ALFWorldEnv(TextEnv):
         return None if move is None else self._play.text(move)
 
     def _extra_info(self) -> dict[str, Any]:
-        return {key: INFO[key](self) for key in ("task_type", "game_file", "compat_key")}
+        return {key: INFO[key](self) for key in ("task_type", "game_file", "deadlock", "compat_key")}
 
     def _compat_key(self) -> str:
         """Return the state as RewardFlow's code names it.
@@ -282,6 +282,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "action_templates": ALFWorldEnv.action_templates,
     "task_type": lambda env: env._play.game.goal.task_type,
     "game_file": lambda env: env._source.file(env.task),
+    "deadlock": lambda env: env._play.deadlock,
     "compat_key": ALFWorldEnv._compat_key,
 }
 """Every key of `info`, and how it is read: for the faces that tell only the keys that were asked for."""

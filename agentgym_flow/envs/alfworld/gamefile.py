@@ -41,8 +41,10 @@ class GameFile:
     trajectory: Mapping[str, Any] | None
 
 
-def read_game(path: str | os.PathLike[str]) -> GameFile:
+def read_game(path: str | os.PathLike[str], *, trajectory: bool = True) -> GameFile:
     """Return the game in the file `path`, or in the `game.tw-pddl` of the folder `path`.
+
+    With `trajectory`, the `traj_data.json` beside it is read as well; to play the game, nobody needs it.
 
     Raises:
         BadGame: there is no such file, or it cannot be played; the message names the file and the line.
@@ -52,7 +54,7 @@ def read_game(path: str | os.PathLike[str]) -> GameFile:
         file = file / GAME_FILE
     game = parse_game(_read_json(file), str(file))
     beside = file.with_name(TRAJECTORY_FILE)
-    return replace(game, trajectory=_read_json(beside)) if beside.exists() else game
+    return replace(game, trajectory=_read_json(beside)) if trajectory and beside.exists() else game
 
 
 def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
@@ -151,6 +153,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise BadGame(f"{path}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
         raise BadGame(f"{path}: byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
+        raise BadGame(f"{path}: no game file can hold this ({error})") from None
     except OSError as error:
         raise BadGame(f"{path}: cannot be read: {error.strerror}") from None
     if not isinstance(value, dict):

@@ -22,7 +22,8 @@ _PUT = re.compile(r"You (?:move|put) the (\w+ \d+) (?:to|in/on) the (\w+ \d+)\."
 _TREATED = re.compile(r"You (clean|heat|cool) the (\w+ \d+) ")
 _UNDOES = {"heat": "cool", "cool": "heat"}
 
-_REMEMBERED = 512  # episodes' beginnings; the notes of a hundred different turns take about as many kilobytes
+_REMEMBERED = 512  # episodes' beginnings
+_MOST_NOTES = 20_000  # after them; about 40 MB. Beyond, all is forgotten and read again by those who still play.
 
 
 class Notes:
@@ -55,6 +56,7 @@ class Notes:
         found = self._next.get(text)
         if found is None:
             found = self._next[text] = self._read(text)
+            _kept[0] += found is not self
         return found
 
     def _read(self, text: str) -> Notes:
@@ -80,6 +82,9 @@ class Notes:
         return self
 
 
+_kept = [0]
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def _beginning(introduction: str) -> Notes:
     return Notes({})
@@ -87,6 +92,9 @@ def _beginning(introduction: str) -> Notes:
 
 def notes_of(view: Situation) -> Notes:
     """Return what the episode has told until now."""
+    if _kept[0] > _MOST_NOTES:
+        _beginning.cache_clear()
+        _kept[0] = 0
     notes = _beginning(view.episode.observation)
     for turn in view.episode.turns:
         notes = notes.after(turn.next_observation)

@@ -2,7 +2,7 @@
 
 All walks cost one step, so a plan is as long as its number of different stops and of things done there. The oracle
 tries every thing, place and tool that could serve and takes the shortest plan. What it does not consider is doing two
-errands on one round; how near it comes to the optimum is measured in the tests and stated in the manual.
+errands on one round; `benchmarks/alfworld_oracle.py` measures how near it comes to the optimum.
 """
 
 from __future__ import annotations

@@ -167,8 +167,10 @@ class Play:
 
         In official games too, some things can be taken that no receptacle of the room takes back.
         """
-        held = self.held
-        return held != NOWHERE and not self.game.things[held].fits and not self.game.wanted >> held & 1
+        game, held = self.game, self.held
+        if held == NOWHERE or game.things[held].fits or game.wanted >> held & 1:
+            return False
+        return not (game.having["knife"] >> held & 1 and "issliced" in game.goal.conditions)
 
     # ---------------------------------------------------------------- the effects
     def _door(self, kind: int, place: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import check_split
@@ -119,19 +120,13 @@ class GameSource:
             )
         wanted = Path(os.fspath(game_file)) if isinstance(game_file, (str, os.PathLike)) else Path(repr(game_file))
         base = self._root if self._root.is_dir() else self._root.parent
-        path = base / wanted
-        path = path / GAME_FILE if path.is_dir() else path
-        try:
-            name = path.resolve().relative_to(base.resolve()).as_posix()
-        except ValueError:
-            name = ""
-        try:
-            return self._files.index(name)
-        except ValueError:
-            raise UnknownTask(
-                f"{str(wanted)!r} is none of the {self.num_tasks} games of split {self.split!r}; "
-                f"the first of them is {self._files[0]!r}"
-            ) from None
+        for name in _names_below(base, base / wanted):
+            if name in self._files:
+                return self._files.index(name)
+        raise UnknownTask(
+            f"{str(wanted)!r:.200} is none of the {self.num_tasks} games of split {self.split!r}; "
+            f"the first of them is {self._files[0]!r}"
+        )
 
     def tasks_of_type(self, task_type: object) -> Sequence[int]:
         """Return the numbers of the games of a type, given by name or by its official number from 1 to 6.
@@ -140,12 +135,14 @@ class GameSource:
             UnknownOption: there is no such type.
             UnknownTask: the split has no game of it.
         """
-        name = task_type
-        if isinstance(task_type, int) and not isinstance(task_type, bool) and 1 <= task_type <= len(TASK_TYPES):
-            name = TASK_TYPES[task_type - 1]
-        if name not in TASK_TYPES:
-            raise UnknownOption.among(task_type, TASK_TYPES)
-        found = self._by_type().get(str(name), ())
+        try:
+            number = operator.index(cast("SupportsIndex", task_type))
+        except TypeError:  # a name, or nothing that is known
+            number = TASK_TYPES.index(task_type) + 1 if task_type in TASK_TYPES else 0
+        if isinstance(task_type, bool) or not 1 <= number <= len(TASK_TYPES):
+            raise UnknownOption.among(task_type, TASK_TYPES, "Or a number from 1 to 6.")
+        name = TASK_TYPES[number - 1]
+        found = self._by_type().get(name, ())
         if not found:
             raise UnknownTask(f"split {self.split!r} has no game of type {name!r}")
         return found
@@ -156,6 +153,17 @@ class GameSource:
         return _official_by_type(self._root, self._files)
 
 
+def _names_below(base: Path, path: Path) -> Iterator[str]:
+    """Yield the names that a path can have below a folder: as it is written, and with all links followed."""
+    try:
+        path = path / GAME_FILE if path.is_dir() else path
+        for root, file in ((base, path), (base.resolve(), path.resolve())):
+            if file.is_relative_to(root):
+                yield file.relative_to(root).as_posix()
+    except (OSError, ValueError):  # no file can have this name
+        return
+
+
 # Shared by all environments of the process: a compiled game takes about 50 kB.
 @lru_cache(maxsize=512)
 def _generated(split: str, number: int) -> Task:
@@ -164,12 +172,13 @@ def _generated(split: str, number: int) -> Task:
 
 @lru_cache(maxsize=512)
 def _official(path: Path, digest: str) -> Task:
-    read = read_game(path)
+    read = read_game(path, trajectory=False)
     return _prepared(read.problem, read.words, str(path))
 
 
 def _prepared(problem: Problem, words: Words, where: str) -> Task:
-    content = stable_hash([sorted(problem.facts), problem.goal, words.put])
+    # Of the wording only what decides which commands there are.
+    content = stable_hash([sorted(problem.facts), problem.goal, words.put, words.help is not None])
     return Task(compile_game(problem, words, where), content)
 
 
@@ -195,7 +204,7 @@ def _type_of_file(root: Path, name: str) -> str:
         if part.partition("-")[0] in TASK_TYPES:
             return part.partition("-")[0]
     path = root if root.is_file() else root / name
-    return read_goal(read_game(path).problem.goal, str(path)).task_type
+    return read_goal(read_game(path, trajectory=False).problem.goal, str(path)).task_type
 
 
 @lru_cache(maxsize=8)
@@ -213,8 +222,10 @@ def _games_on_disk(path: Path, sha256: str, split: str) -> tuple[str, ...]:
             raise BadData(f"{path} has no folder {' or '.join(_FOLDERS[split])}; choose another split than {split!r}")
         base = path
     found = []
-    for file in base.rglob(GAME_FILE):
+    for file in registry.files_below(base):
         name = file.relative_to(path).as_posix()
+        if file.name != GAME_FILE:
+            continue
         if "movable" not in name and "Sliced" not in name and not _UNSOLVABLE.search(file.read_bytes()):
             found.append(name)
     if not found:

@@ -34,14 +34,14 @@ class ALFWorldCompliance(EnvCompliance):
 
 class TestALFWorld(ALFWorldCompliance):
     golden: ClassVar[Any] = {
-        "default/expert/0": "fd024c0674236b54",
-        "default/expert/1": "f1c4510c1d108ce6",
-        "default/mixed/0": "ff888e493060243e",
-        "default/mixed/1": "98b87f12f2c8fd9c",
+        "default/expert/0": "97d754b01bf45610",
+        "default/expert/1": "41064f6b040ad784",
+        "default/mixed/0": "4c9c92af8601327f",
+        "default/mixed/1": "326571c8db166cd4",
     }
     manifests: ClassVar[Any] = {
-        "default/valid": "f47a3abae2123054e2c6cb42e05baccc7409ed22ce597a0c21b05dbfd37a7e81",
-        "default/test": "fcf966c095837d262b9902b9a8c3d3f5a8a212a1b26e15b04b572a2f964c9c16",
+        "default/valid": "8b3eaf63c7eb43814ffd81ce22fe7d78d3de7880830bd4caeaf42ea97c0c79f6",
+        "default/test": "57e8e126605ebaa12f17b05fb5898288fd4a9e7bc946062af79dc42cd50d5fd6",
     }
 
 
@@ -51,10 +51,10 @@ if OFFICIAL.is_dir():
         variants: ClassVar[Any] = ({"data": str(OFFICIAL)},)
         disjoint_splits = False
         golden: ClassVar[Any] = {
-            "data=valid_seen/expert/0": "474bf91dbaa34759",
-            "data=valid_seen/expert/1": "201c139fda9ce7e0",
-            "data=valid_seen/mixed/0": "ec113978933421a8",
-            "data=valid_seen/mixed/1": "814adbbf8c6fe195",
+            "data=valid_seen/expert/0": "ceed4c1e17aacb5c",
+            "data=valid_seen/expert/1": "fa4f00d74e54a7a1",
+            "data=valid_seen/mixed/0": "5bd066ae307d5071",
+            "data=valid_seen/mixed/1": "0d2cf7c2401a6b3f",
         }
 
 else:

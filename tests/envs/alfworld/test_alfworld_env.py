@@ -2,17 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from agentgym_flow import data
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game
+from agentgym_flow.envs.alfworld.game import members
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
+from agentgym_flow.envs.alfworld.tasks import task_problem
 from agentgym_flow.errors import (
     BadData,
     BadGame,
@@ -162,7 +166,71 @@ def test_a_damaged_file_is_named_with_its_line(sample_data: Path, tmp_path: Path
         env.step("look")
 
 
+def test_numbers_of_any_kind_name_a_type_and_none_names_nothing() -> None:
+    env = make(split="valid")
+    named = env.reset(seed=1, options={"task_type": np.int64(4)})[1]
+    assert named["task_type"] == TASK_TYPES[3]
+    assert env.reset(seed=1, options={"task_type": 4})[1]["task"] == named["task"]
+    free = env.reset(seed=1, options={"task": None, "task_type": None, "game_file": None})[1]
+    assert free["task"] == env.reset(seed=1)[1]["task"]
+    with pytest.raises(UnknownOption):
+        env.reset(options={"task_type": True})
+
+
+def test_linked_folders_and_files_are_part_of_the_data(sample_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    games = sorted((sample_data / "alfworld").rglob(GAME_FILE))
+    (tmp_path / "elsewhere" / "one").symlink_to(games[0].parent)
+    (tmp_path / "data" / "train").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "around").symlink_to(tmp_path / "data")  # a circle
+    env = make(data=tmp_path / "data")
+    assert env.num_tasks == 1
+    _, info = env.reset()
+    assert info["game_file"] == f"train/one/{GAME_FILE}"
+    assert env.reset(options={"game_file": info["game_file"]})[1]["task"] == 0
+    before = env.data
+    (tmp_path / "elsewhere" / "two").symlink_to(games[1].parent)
+    again = make(data=tmp_path / "data")
+    assert again.num_tasks == 2
+    assert again.data != before
+
+
+def test_what_the_game_does_not_need_cannot_stop_it(sample_data: Path, tmp_path: Path) -> None:
+    shutil.copy(next((sample_data / "alfworld").rglob(GAME_FILE)), tmp_path)
+    (tmp_path / "traj_data.json").write_text("{", "utf-8")
+    assert make(data=tmp_path).reset()[1]["task"] == 0
+    with pytest.raises(UnknownTask):
+        make(data=tmp_path).reset(options={"game_file": "x" * 5000})
+
+
+def test_a_game_with_help_is_another_task_than_one_without(tmp_path: Path) -> None:
+    problem, words = task_problem("valid", 0)
+    for name, help_text in (("with", words.help), ("without", None)):
+        write_game(tmp_path / name, problem, replace(words, help=help_text), ())
+    env = make(data=tmp_path)
+    assert len({env.reset(options={"task": task})[1]["task_key"] for task in (0, 1)}) == 2
+
+
 # ---------------------------------------------------------------- what is told
+def test_what_fits_nowhere_is_told() -> None:
+    env = make(split="test")
+    for task in range(env.num_tasks):
+        env.reset(options={"task": task})
+        game = env.play.game
+        lost = [thing for thing in members(game.having["pickupable"] & ~game.wanted) if not game.things[thing].fits]
+        open_places = [r for r, mask in enumerate(game.start.inside) if not game.receptacles[r].openable and lost
+                       and mask >> lost[0] & 1]  # fmt: skip
+        if open_places:
+            break
+    place = game.receptacles[open_places[0]].name
+    assert not env.step(f"go to {place}")[4]["deadlock"]
+    *_, info = env.step(f"take {game.things[lost[0]].name} from {place}")
+    assert info["action_valid"]
+    assert info["deadlock"]
+    assert env.expert_action() is None
+
+
 def test_both_wordings_of_putting_down_are_understood() -> None:
     env = make(split="valid")
     env.reset(seed=0, options={"task_type": 1})

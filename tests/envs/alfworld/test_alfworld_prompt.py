@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.errands import SENTENCES
 from agentgym_flow.envs.alfworld.notes import notes_of
@@ -207,6 +208,15 @@ def test_a_hidden_difference_is_not_shown() -> None:
         info = {"goal": world.goal, "admissible_actions": world.admissible_actions()}
         shown.append(COMPACT.prompt(View(world, "?", info, episode, Stream("test"))))
     assert shown[0] == shown[1]
+
+
+def test_what_is_remembered_of_episodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "_MOST_NOTES", 50)
+    for number in range(300):
+        told = [("open drawer 1", f"You open the drawer 1. The drawer 1 is open. In it, you see a mug {number}.")]
+        remembered = notes_of(view("put a mug in shelf.", told, []))
+        assert remembered.inside == {"drawer 1": (f"mug {number}",)}
+        assert notes._kept[0] <= 51
 
 
 def test_the_profiles_are_text_choice_and_compact() -> None:

@@ -50,3 +50,11 @@ def test_the_command_refuses_an_environment_without_files(tmp_path: Path) -> Non
     run = CliRunner().invoke(app, ["data", "export", "sokoban", str(tmp_path)])
     assert run.exit_code != 0
     assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_folder_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(app, ["data", "export", "alfworld", ""])
+    assert run.exit_code == 2
+    assert "FOLDER is empty" in run.output
+    assert not list(tmp_path.iterdir())
