@@ -97,6 +97,10 @@ class BadData(AgentGymFlowError, ValueError):
     """Data on disk is missing, unreadable, or not what its digest says."""
 
 
+class BadIndex(AgentGymFlowError, ValueError):
+    """A search index on disk is missing, damaged or of another version; the message names the folder or the file."""
+
+
 class BadLog(AgentGymFlowError, ValueError):
     """An episode log is truncated, edited or not an episode log; the message names the line."""
 

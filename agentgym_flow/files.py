@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,28 @@ def whole(path: Path) -> Iterator[Path]:
             partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give an empty folder to fill; it gets the name `path` when the block ends, and is removed on an error.
+
+    Raises `FileExistsError` when something is at `path`, an empty folder aside, and `OSError` naming `path` when it
+    cannot be written.
+    """
+    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        raise FileExistsError(errno.EEXIST, "is there already; remove it or name another folder", str(path))
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.mkdir()
+            yield partial
+            if path.is_dir():
+                path.rmdir()  # empty, or this fails; not every system renames over a folder
+            partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # it is there only if it could not get its name
 
 
 class LineWriter:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.files import naming, partial_of, whole
+from agentgym_flow.files import naming, partial_of, whole, whole_folder
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:
@@ -95,3 +95,38 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path, monkeypatch: pytest
             second.write_text("second")
         assert path.read_text() == "second"
     assert path.read_text() == "first"
+
+
+def test_a_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "folder"
+
+    def fail() -> None:
+        with whole_folder(path) as partial:
+            (partial / "half").write_text("half")
+            assert not path.exists()
+            raise ValueError("on the way")
+
+    with pytest.raises(ValueError, match="on the way"):
+        fail()
+    assert not any(path.parent.iterdir())
+    path.mkdir()  # an empty one may be there
+    with whole_folder(path) as partial:
+        (partial / "all").write_text("all")
+    assert [file.name for file in path.parent.iterdir()] == ["folder"]
+    assert (path / "all").read_text() == "all"
+
+
+@pytest.mark.parametrize("kind", ["full", "file", "link"])
+def test_a_folder_replaces_nothing(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "taken"
+    if kind == "full":
+        path.mkdir()
+        (path / "mine").touch()
+    elif kind == "file":
+        path.touch()
+    else:
+        path.symlink_to("elsewhere")
+    with pytest.raises(FileExistsError, match="is there already") as caught, whole_folder(path):
+        pytest.fail("the block must not run")
+    assert caught.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == [path]

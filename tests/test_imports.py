@@ -49,6 +49,9 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert others <= LIGHT
     if room(name) == "envs":
         assert not ours & {"rewards", "training", "dataflow", "report", "cli", "leaderboard"}
+    if room(name) == "retrieval":
+        assert ours <= {"errors", "files", "seeding", "retrieval"}
+        assert others <= LIGHT
     if room(name) == "rewards":
         assert ours <= CORE | {"rewards"}
     if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to

@@ -1,0 +1,276 @@
+"""BM25 with Lucene's scores and rankings: an inverted index of NumPy arrays, in memory or mapped from a folder.
+
+With N documents that have a term, of which n have term t, and a document of length L in which t stands f times:
+
+    idf(t)      = ln(1 + (N - n + 0.5) / (n + 0.5))
+    score(t, d) = w - w / (1 + f / (k1 (1 - b + b L / mean length))),   w = (times t stands in the query) * idf(t)
+
+as in Lucene's `BM25Similarity` (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond",
+2009, without the constant factor k1 + 1). Lucene's own arithmetic decides near-ties, so it is followed: L is kept in
+one byte, a term's score is a 32-bit float, scores are added as 64-bit floats, and the sum is rounded to 32 bits. Equal
+scores rank by document order. Every operation is one that IEEE 754 rounds exactly, so all machines rank alike.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Context, Decimal
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.errors import BadData, BadIndex, BadSetting
+from agentgym_flow.retrieval.analyser import analyse
+from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
+
+_LN_DIGITS = Context(prec=30)
+_EXACT_LENGTHS = 24
+PROGRESS_EVERY = 1000
+"""Documents between two reports of progress."""
+
+
+class Hit(NamedTuple):
+    """A document that was found: its number, from 0 in the order of building, and its score."""
+
+    document: int
+    score: float
+
+
+def byte_of_length(length: int) -> int:
+    """Return the byte in which Lucene keeps a document's length in terms, at least 0 (`SmallFloat.intToByte4`).
+
+    Lengths below 24 are exact; of what exceeds 24, the four highest bits are kept.
+    """
+    rest = length - _EXACT_LENGTHS
+    if rest < 8:
+        return length
+    shift = rest.bit_length() - 4
+    return _EXACT_LENGTHS + ((shift + 1) << 3 | rest >> shift & 7)
+
+
+def length_of_byte(byte: int) -> int:
+    """Return the smallest length that `byte_of_length` keeps as `byte`."""
+    rest = byte - _EXACT_LENGTHS
+    if rest < 8:
+        return byte
+    return _EXACT_LENGTHS + ((rest & 7 | 8) << (rest >> 3) - 1)
+
+
+class BM25:
+    """An index that never changes: share it between environments, threads and, from a folder, processes.
+
+    Made by `build` or `open`. A copy is the index itself; a pickle of an opened one holds only the name of its folder.
+
+    Attributes:
+        digest: SHA-256 of the index's content in hexadecimal; equal texts and settings, equal digests.
+    """
+
+    def __init__(self, arrays: Arrays, settings: dict[str, Any], folder: str | None = None) -> None:
+        self._arrays = arrays
+        self._settings = settings
+        self._folder = folder
+        self.digest = digest_of(arrays, settings) if folder is None else settings["digest"]
+        self._terms = arrays["terms"]
+        self._term_ends = arrays["term_ends"]
+        self._starts = arrays["starts"]
+
+    @classmethod
+    def build(
+        cls,
+        texts: Iterable[str],
+        *,
+        k1: float = 0.9,
+        b: float = 0.4,
+        progress: Callable[[int], object] | None = None,
+    ) -> Self:
+        """Index `texts`, which are read once, in order; the defaults are those of Anserini and Pyserini.
+
+        Args:
+            texts: one text a document; the first is document 0.
+            k1: how slowly repeats of a term saturate, above 0.
+            b: how much a document's length counts, from 0 to 1.
+            progress: called with the number of documents read, every `PROGRESS_EVERY` and at the end.
+
+        Raises `BadData` when there is no document, and `BadSetting` for a `k1` or `b` out of range.
+        """
+        if not 0 < k1 < math.inf:
+            raise BadSetting(f"k1 must be a positive number, got {k1!r}")
+        if not 0 <= b <= 1:
+            raise BadSetting(f"b must be from 0 to 1, got {b!r}")
+        postings = _Postings()
+        for text in texts:
+            postings.add(analyse(text))
+            if progress and len(postings) % PROGRESS_EVERY == 0:
+                progress(len(postings))
+        if not len(postings):
+            raise BadData("there is no document to index: the texts are empty")
+        if progress:
+            progress(len(postings))
+        return cls(postings.arrays(k1, b), {"documents": len(postings), "k1": float(k1), "b": float(b)})
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
+        """Map an index that `save` wrote; pages are read when they are needed and shared between processes.
+
+        Args:
+            folder: where the index is.
+            verify: read every file once and compare its digest, about a second a gigabyte.
+
+        Raises `BadIndex` when the folder is missing, damaged, or of another version.
+        """
+        arrays, settings = read_folder(folder, verify=verify)
+        return cls(arrays, settings, os.path.abspath(folder))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the index as a new folder, whole or not at all.
+
+        Raises `OSError` naming the folder when something is there already or it cannot be written.
+        """
+        write_folder(folder, self._arrays, {**self._settings, "digest": self.digest})
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return int(self._settings["documents"])
+
+    def __repr__(self) -> str:
+        return f"<BM25 of {len(self):,} documents, {len(self._starts) - 1:,} terms>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._folder is None:
+            return type(self), (self._arrays, self._settings)
+        return _reopened, (type(self), self._folder, self.digest)
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """Return the `k` best documents that have a term of `query`, best first; fewer when fewer have one.
+
+        Raises `BadSetting` when `k` is below 1.
+        """
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """Return what `search` finds for each of `queries`, in their order.
+
+        Raises `BadSetting` when `k` is below 1.
+        """
+        if k < 1:
+            raise BadSetting(f"k must be at least 1, got {k}")
+        return [self._best(Counter(analyse(query)), k) for query in queries]
+
+    def _best(self, query: Counter[str], k: int) -> list[Hit]:
+        totals = np.zeros(len(self), np.float64)
+        met = np.zeros(len(self), np.bool_)
+        # In the order of term numbers: the order of the words cannot change a sum.
+        for number, times in sorted((self._number(term.encode()), times) for term, times in query.items()):
+            if number < 0:
+                continue
+            span = slice(self._starts[number], self._starts[number + 1])
+            documents = self._arrays["documents"][span]
+            weight = np.float32(times) * self._arrays["idf"][number]
+            totals[documents] += weight - weight / self._arrays["saturations"][span]
+            met[documents] = True
+        found = np.flatnonzero(met)
+        scores = totals[found].astype(np.float32)
+        if len(found) > k:
+            candidates = scores >= np.partition(scores, len(scores) - k)[-k]
+            found, scores = found[candidates], scores[candidates]
+        order = np.argsort(-scores, kind="stable")[:k]
+        return [
+            Hit(document, score) for document, score in zip(found[order].tolist(), scores[order].tolist(), strict=True)
+        ]
+
+    def _number(self, term: bytes) -> int:
+        """Return the number of `term` in the sorted table of terms, or -1."""
+        number = bisect_left(range(len(self._starts) - 1), term, key=self._term)
+        return number if number < len(self._starts) - 1 and self._term(number) == term else -1
+
+    def _term(self, number: int) -> bytes:
+        return self._terms[self._term_ends[number] : self._term_ends[number + 1]].tobytes()
+
+
+def _reopened(kind: type[BM25], folder: str, digest: str) -> BM25:
+    """Open the index of a pickle, which must still be the same."""
+    index = kind.open(folder, verify=False)
+    if index.digest != digest:
+        raise BadIndex(f"the index at {folder} is not the one that was pickled; it was replaced since")
+    return index
+
+
+class _Postings:
+    """What is gathered while texts are read: for each document its terms and how often each stands in it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._terms = array("i")
+        self._times = array("i")
+        self._sizes = array("i")  # different terms a document
+        self._lengths = array("q")  # terms a document
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def add(self, terms: Sequence[str]) -> None:
+        counts = Counter(terms)
+        self._terms.extend(self._numbers.setdefault(term, len(self._numbers)) for term in counts)
+        self._times.extend(counts.values())
+        self._sizes.append(len(counts))
+        self._lengths.append(len(terms))
+
+    def arrays(self, k1: float, b: float) -> Arrays:
+        """Return the arrays of the index: postings by term in the order of their spelling, and then by document."""
+        spelled = sorted(self._numbers)
+        names = [term.encode() for term in spelled]
+        place = np.empty(len(spelled), np.int32)
+        place[[self._numbers[term] for term in spelled]] = np.arange(len(spelled), dtype=np.int32)
+        term_of_posting = place[np.asarray(self._terms)]
+        order = np.argsort(term_of_posting, kind="stable")
+        documents = np.repeat(np.arange(len(self), dtype=np.int32), np.asarray(self._sizes))[order]
+        frequencies = np.bincount(term_of_posting, minlength=len(spelled))
+        lengths = np.asarray(self._lengths)
+        return {
+            "terms": np.frombuffer(b"".join(names), np.uint8),
+            "term_ends": _running([len(name) for name in names]),
+            "starts": _running(frequencies),
+            "idf": _idf(frequencies, int((lengths > 0).sum())),
+            "documents": documents,
+            "saturations": np.float32(1)
+            + np.asarray(self._times)[order].astype(np.float32) * _inverse_norms(lengths, k1, b)[documents],
+        }
+
+
+def _running(sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return 0 and the running sums of `sizes`."""
+    return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+
+
+def _idf(frequencies: npt.NDArray[np.int64], documents: int) -> npt.NDArray[np.float32]:
+    """Return idf for each term; the logarithm is rounded exactly, as those of the machines' libraries are not."""
+
+    def of(n: int) -> np.float32:
+        return np.float32(float(Decimal(1 + (documents - n + 0.5) / (n + 0.5)).ln(_LN_DIGITS)))
+
+    different, which = np.unique(frequencies, return_inverse=True)
+    return np.array([of(n) for n in different.tolist()], np.float32)[which]
+
+
+def _inverse_norms(lengths: npt.NDArray[np.int64], k1: float, b: float) -> npt.NDArray[np.float32]:
+    """Return 1 / (k1 (1 - b + b L / mean)) for each document, in 32-bit floats from the byte that keeps L."""
+    mean = np.float32(lengths.sum() / max((lengths > 0).sum(), 1))
+    one = np.float32(1)
+    inverse = np.zeros(256, np.float32)  # an empty document has no posting that asks for its own
+    if mean:
+        kept = np.array([length_of_byte(byte) for byte in range(1, 256)], np.float32)
+        inverse[1:] = one / (np.float32(k1) * ((one - np.float32(b)) + np.float32(b) * kept / mean))
+    different, which = np.unique(lengths, return_inverse=True)
+    return inverse[[byte_of_length(length) for length in different.tolist()]][which]
