@@ -55,7 +55,7 @@ def export(
 ) -> None:
     """Write generated tasks as files in the official format, so that other tools play them (ALFWorld)."""
     from agentgym_flow.envs.alfworld import source
-    from agentgym_flow.envs.alfworld.export import OFFICIAL_FOLDERS, export_game
+    from agentgym_flow.envs.alfworld.export import export_game
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
@@ -67,5 +67,6 @@ def export(
     for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
         export_game(folder, games.split, task)
     stdout().print(
-        printed(f"{count} games of {games.split}: {Path(folder) / OFFICIAL_FOLDERS[games.split]}"), soft_wrap=True
+        printed(f"{count} games of {games.split}: {Path(folder) / source.OFFICIAL_FOLDERS[games.split]}"),
+        soft_wrap=True,
     )

@@ -10,10 +10,8 @@ from agentgym_flow.envs.alfworld.game import compile_game
 from agentgym_flow.envs.alfworld.gamefile import write_game
 from agentgym_flow.envs.alfworld.oracle import shortest_plan
 from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.source import OFFICIAL_FOLDERS
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
-
-OFFICIAL_FOLDERS = {"train": "train", "valid": "valid_seen", "test": "valid_unseen"}
-"""Our splits -> the folders of the official data."""
 
 
 def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:

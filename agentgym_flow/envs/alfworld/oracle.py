@@ -147,6 +147,8 @@ def _placing(start: _Trial, count: int) -> Iterator[_Trial]:
 
 def _brought(start: _Trial, thing: int, place: int) -> Iterator[_Trial]:
     """Yield plans after which `thing` is in `place`, in the condition that the goal asks for."""
+    if _lacking(start.play, thing) == ["issliced"] and start.play.inside[place] >> thing & 1:
+        yield from _sliced(start, thing)  # it is cut where it lies
     for trial in _ready(start, thing):
         # A thing can be in two receptacles; taken out of one, it is still in the other.
         if not trial.play.inside[place] >> thing & 1:

@@ -35,7 +35,10 @@ SPLIT_ALIASES = {
 }
 """The official names of the splits, as the data and the original's own tools call them."""
 
-_FOLDERS = {"train": ("train",), "valid": ("valid_seen", "valid"), "test": ("valid_unseen", "test")}
+OFFICIAL_FOLDERS = {"train": "train", "valid": "valid_seen", "test": "valid_unseen"}
+"""Our splits -> the folders of the official data."""
+
+_FOLDERS = {split: tuple(dict.fromkeys((folder, split))) for split, folder in OFFICIAL_FOLDERS.items()}
 _UNSOLVABLE = re.compile(rb'"solvable"\s*:\s*false')
 
 

@@ -1,5 +1,6 @@
 """The oracle: wins from wherever it is, and is about as short as a search through all states."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,6 +101,18 @@ def test_what_cannot_be_reached_has_no_plan(small: SimpleNamespace) -> None:
     )
     assert shortest_plan(Play(no_microwave)) is None
     assert Oracle(no_microwave).next(Play(no_microwave)) is None
+
+
+def test_what_lies_where_it_belongs_is_cut_there(small: SimpleNamespace) -> None:
+    places, things = {"countertop 1": 1, "drawer 1": 2}, {"apple 1": "countertop 1", "knife 1": "drawer 1"}
+    game = small.build(places, things, small.placed("apple", "countertop", "issliced"))
+    play = Play(game)
+    plan = shortest_plan(play)
+    assert plan is not None
+    assert len(plan) == least_moves(play) == 5
+    # So it does not matter whether the knife can ever be put down again.
+    stubborn = replace(game, things=tuple(replace(thing, fits=0) for thing in game.things), menus={})
+    assert shortest_plan(Play(stubborn)) == plan
 
 
 def test_what_fits_nowhere_is_never_put_down_again(small: SimpleNamespace) -> None:
