@@ -1,0 +1,1 @@
+"""WebShop: buying what an instruction asks for. Catalogues, goals, pages, scores, and the environment over them."""

@@ -1,0 +1,131 @@
+"""All products of a shop, and its search engine. Read-only, so all environments of a process share one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
+from agentgym_flow.envs.webshop.product import Listing
+from agentgym_flow.errors import BadData
+from agentgym_flow.retrieval import BM25
+from agentgym_flow.seeding import canonical
+
+HITS = 50
+"""A search finds at most so many products."""
+
+
+class Catalogue(Protocol):
+    """The products by number; implementations keep them in memory or in a store on disk."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all listings in order (`ListingDigest`): equal content, equal digest, however it is kept."""
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+
+    def listing(self, number: int) -> Listing:
+        """Return product number `number` with its requests."""
+
+    def number_of(self, asin: str) -> int | None:
+        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
+
+    def search(self, query: str, hits: int = HITS) -> list[int]:
+        """Return the numbers of the best products for a query, best first; empty when no word of it is known."""
+
+    def goal_table(self, kind: str) -> GoalTable:
+        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+
+
+class ListingDigest:
+    """The digest of a catalogue, listing by listing."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, listing: Listing) -> None:
+        """Take in the next listing."""
+        product = listing.product
+        self._hash.update(
+            canonical(
+                [
+                    [getattr(product, name) for name in product.__slots__ if name != "options"],
+                    list(product.options.items()),
+                    listing.synthetic,
+                    listing.human,
+                ]
+            )
+            + b"\n"
+        )
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+class MemoryCatalogue:
+    """A catalogue whose listings are all in memory: for some ten thousand products.
+
+    Args:
+        listings: the products in their order.
+        made_by: a function and its arguments that return this catalogue again; a pickle then holds only these.
+
+    Raises:
+        BadData: there is no listing.
+    """
+
+    def __init__(
+        self, listings: Iterable[Listing], made_by: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
+    ) -> None:
+        self._listings = tuple(listings)
+        self._made_by = made_by
+        if not self._listings:
+            raise BadData("the catalogue has no product")
+        self._numbers = {listing.product.asin.upper(): n for n, listing in enumerate(self._listings)}
+        self._tables: dict[str, GoalTable] = {}
+
+    @cached_property
+    def _index(self) -> BM25:
+        return BM25.build(listing.product.index_text for listing in self._listings)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all listings in order, in hexadecimal."""
+        digest = ListingDigest()
+        for listing in self._listings:
+            digest.add(listing)
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return len(self._listings)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._made_by or (type(self), (self._listings,))
+
+    def listing(self, number: int) -> Listing:
+        """Return product number `number` with its requests."""
+        return self._listings[number]
+
+    def number_of(self, asin: str) -> int | None:
+        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
+        return self._numbers.get(asin.upper())
+
+    def search(self, query: str, hits: int = HITS) -> list[int]:
+        """Return the numbers of the best products for a query, best first."""
+        return [hit.document for hit in self._index.search(query, hits)]
+
+    def goal_table(self, kind: str) -> GoalTable:
+        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        if kind not in self._tables:
+            self._tables[kind] = goal_table(enumerate(self._listings), kind)
+        return self._tables[kind]

@@ -1,0 +1,72 @@
+"""Which products have goals, and how many: all that is needed to find goal number n without making the others."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.envs.webshop.product import Listing, Product
+from agentgym_flow.errors import UnknownOption
+
+KINDS = ("synthetic", "human")
+"""The kinds of goals: built from a product's attributes and options, or written by a person."""
+
+
+class GoalTable(NamedTuple):
+    """The goals of one kind in catalogue order, without their content.
+
+    Attributes:
+        products: (n,) int64: the numbers of the products that have goals, ascending.
+        ends: (n,) int64: how many goals there are up to and with this product.
+        weights: (n,) float64: the weight of each goal of the product in a weighted draw.
+    """
+
+    products: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float64]
+
+
+def combinations(product: Product) -> int:
+    """Return how many ways there are to choose one value of every option."""
+    return math.prod(len(values) for values in product.options.values())
+
+
+def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
+    """Return the table for numbered listings in ascending order (spec A3).
+
+    A synthetic request makes a goal for each combination of options, a human one makes one goal. The weight of a
+    synthetic goal is the mean over its attributes of 1 / (how many goals have that attribute); of a human one it is 1.
+    Requests without attributes make none: their score would divide by zero.
+
+    Raises `UnknownOption` when `kind` is not among `KINDS`.
+    """
+    if kind not in KINDS:
+        raise UnknownOption.among(kind, KINDS)
+    products, counts = [], []
+    attributes: list[tuple[str, ...]] = []
+    for number, listing in listings:
+        if kind == "human":
+            count = sum(bool(request.attributes) for request in listing.human)
+        else:
+            asked = listing.synthetic
+            count = combinations(listing.product) if asked is not None and asked.attributes else 0
+            if count and asked is not None:
+                attributes.append(asked.attributes)
+        if count:
+            products.append(number)
+            counts.append(count)
+    weights = np.ones(len(products))
+    if kind == "synthetic":
+        shared: Counter[str] = Counter()
+        for names, count in zip(attributes, counts, strict=True):
+            for name in names:
+                shared[name] += count
+        weights = np.array([sum(1 / shared[name] for name in names) / len(names) for names in attributes])
+    return GoalTable(
+        np.array(products, np.int64), np.cumsum(np.array(counts, np.int64)), weights.astype(np.float64, copy=False)
+    )
