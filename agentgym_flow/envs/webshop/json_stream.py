@@ -1,0 +1,173 @@
+"""Reading a JSON file of any size one element at a time: WebShop's catalogue is one array of 5 GB."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from agentgym_flow.errors import BadData
+
+BLOCK = 1 << 20
+"""So many bytes are read at a time, and more when an element does not end in them."""
+
+LONGEST = 1 << 26
+"""An element longer than this many characters is taken for damage: without a limit, one lost quote reads it all."""
+
+_NEAR = 16
+"""A word such as `-Infinity`, or an escape, may be cut in two so close to the end of what was read."""
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+def stream_objects(path: str | os.PathLike[str], start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each object of the array in the file `path`, and the offset of the first byte after it.
+
+    Args:
+        path: a JSON file in UTF-8 whose top is an array of objects.
+        start: 0, or an offset that an earlier run yielded: reading goes on after that object.
+
+    Raises:
+        BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
+    """
+    with _opened(path) as file:
+        window = _Window(file, Path(path), start)
+        first = start == 0
+        if first:
+            window.expect("[", "an array must begin with '['")
+        while window.another("]", first):
+            offset = window.offset
+            value = window.value()
+            if not isinstance(value, dict):
+                raise window.bad(f"every element of the array must be an object, got {value!r:.40}", offset)
+            yield value, window.offset
+            first = False
+
+
+def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+    """Yield each name and value of the object in the file `path`, in the file's order.
+
+    Raises:
+        BadData: the file cannot be read, is cut off, or holds something else; the message names the file and the byte.
+    """
+    with _opened(path) as file:
+        window = _Window(file, Path(path), 0)
+        window.expect("{", "an object must begin with '{'")
+        first = True
+        while window.another("}", first):
+            offset = window.offset
+            name = window.value()
+            if not isinstance(name, str):
+                raise window.bad(f"a name in quotes must stand here, got {name!r:.40}", offset)
+            window.expect(":", "a ':' must follow the name")
+            yield name, window.value()
+            first = False
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+class _Window:
+    """The part of a file at which reading has arrived. Blanks before a value are skipped by `another` and `expect`."""
+
+    def __init__(self, file: BinaryIO, path: Path, start: int) -> None:
+        self._file = file
+        self._path = path
+        self._text = ""
+        self._position = 0  # in the text
+        self.offset = start  # of that position, in bytes of the file
+        self._begun = b""  # the first bytes of a character whose others are not read yet
+        self._read = start  # bytes of the file that are in the text or in `_begun`
+        if not 0 <= start <= os.fstat(file.fileno()).st_size:
+            raise self.bad("the file does not reach to this offset")
+        file.seek(start)
+
+    def bad(self, problem: str, offset: int | None = None) -> BadData:
+        """Return the error for a problem here, or at another offset."""
+        return BadData(f"{self._path}: byte {self.offset if offset is None else offset}: {problem}.")
+
+    def expect(self, character: str, problem: str) -> None:
+        """Step over `character`; raises `BadData` with this problem when another stands here."""
+        if self._next() != character:
+            raise self.bad(problem)
+        self._advance(self._position + 1)
+
+    def another(self, closing: str, first: bool) -> bool:
+        """Return whether an element follows, and step over the comma before it; at the end, check what is left."""
+        character = self._next()
+        if character == closing:
+            self._advance(self._position + 1)
+            if self._next():
+                raise self.bad(f"something follows the last {closing!r}")
+            return False
+        if not first:
+            self.expect(
+                ",", f"a ',' or {closing!r} must stand here" if character else f"cut off; no {closing!r} ends it"
+            )
+        if not self._next():
+            raise self.bad(f"cut off; no {closing!r} ends it")
+        return True
+
+    def value(self) -> Any:
+        """Return the value that begins here and step over it."""
+        self._next()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._position)
+            except json.JSONDecodeError as error:
+                at = self.offset + len(self._text[self._position : error.pos].encode())
+                seen = len(self._text) - error.pos > _NEAR and not error.msg.startswith("Unterminated string")
+                if seen or not self._grow():
+                    raise self.bad(f"not JSON{'' if seen else ', or cut off'}: {error.msg}", at) from None
+            except RecursionError:
+                raise self.bad("the element that begins here is nested too deeply") from None
+            except ValueError as error:  # a number with thousands of digits
+                raise self.bad(f"the element that begins here cannot be read: {error}") from None
+            else:
+                if end < len(self._text) or not self._grow():  # else it may be half a number
+                    self._advance(end)
+                    return value
+
+    def _next(self) -> str:
+        """Step over blanks and return the character that follows, `""` at the end of the file."""
+        while True:
+            blanks = _BLANKS.match(self._text, self._position)
+            assert blanks is not None  # no blank at all matches, too
+            self._advance(blanks.end())
+            if self._position < len(self._text):
+                return self._text[self._position]
+            if not self._grow():
+                return ""
+
+    def _advance(self, position: int) -> None:
+        self.offset += len(self._text[self._position : position].encode())
+        self._position = position
+
+    def _grow(self) -> bool:
+        """Read on, as much again as is there, so that an element is tried few times; False at the end of the file."""
+        left = len(self._text) - self._position
+        if left > LONGEST:
+            raise self.bad(f"the element that begins here does not end within {LONGEST} characters")
+        try:
+            read = self._file.read(max(BLOCK, left))
+        except OSError as error:
+            raise self.bad(f"cannot be read ({error.strerror})", self._read) from None
+        data = self._begun + read
+        try:
+            more, used = codecs.utf_8_decode(data, "strict", not read)
+        except UnicodeDecodeError as error:
+            raise self.bad(f"not UTF-8 ({error.reason})", self._read - len(self._begun) + error.start) from None
+        self._read += len(read)
+        self._begun = data[used:]
+        self._text = self._text[self._position :] + more
+        self._position = 0
+        return bool(read)
