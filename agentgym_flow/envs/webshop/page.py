@@ -1,0 +1,153 @@
+"""The present page as a list of its visible texts: what every way of showing it is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from agentgym_flow.envs.webshop.card import Card, clickable, shown
+from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.envs.webshop.visit import (
+    ATTRIBUTES,
+    BACK_TO_SEARCH,
+    BUY,
+    NEXT,
+    PREVIOUS,
+    SEARCH,
+    Page,
+    Visit,
+    sub_pages,
+)
+
+
+class Kind(StrEnum):
+    """What a text of a page is."""
+
+    HEADING = "heading"  # the shop's name, which page of results this is, the thanks, the line above the score
+    LABEL = "label"  # the word before the instruction
+    INSTRUCTION = "instruction"
+    SEARCH = "search"  # the button of the search form
+    BUTTON = "button"
+    PRODUCT = "product"  # the link of a listed product: its ASIN; its title and price follow
+    TITLE = "title"  # of the listed or the open product
+    PRICE = "price"
+    RATING = "rating"
+    OPTION_NAME = "option_name"  # its values follow
+    OPTION = "option"  # a value to choose
+    PARAGRAPH = "paragraph"
+    BULLET = "bullet"
+    SCORE = "score"
+
+
+class Element(NamedTuple):
+    """A visible text of a page: exactly one text node of its HTML.
+
+    Attributes:
+        kind: what it is.
+        text: what is read, without white space around it, never empty.
+        name: what a click calls it, one of `Visit.clickables()`; empty where nothing can be clicked.
+        option: of a value, the option that it belongs to, as the product spells it.
+        value: of a value, the value as the product spells it.
+        marked: of a product, whether it was opened before; of a value, whether it is chosen.
+        product: of a product, the product.
+    """
+
+    kind: Kind
+    text: str
+    name: str = ""
+    option: str = ""
+    value: str = ""
+    marked: bool = False
+    product: Product | None = None
+
+    @property
+    def action(self) -> str:
+        """The action that a click on it stands for; empty where there is none, as for the button of the search form."""
+        return f"click[{self.name}]" if self.name and self.kind is not Kind.SEARCH else ""
+
+
+def elements(visit: Visit) -> list[Element]:
+    """Return the visible texts of the present page in the document's order; a fresh list."""
+    page, card = visit.page, visit.card
+    found = instruction(visit)
+    if page is Page.INDEX:
+        found = [Element(Kind.HEADING, "WebShop"), *found, Element(Kind.SEARCH, SEARCH, clickable(SEARCH))]
+    elif page is Page.RESULTS:
+        found += results_head(visit)
+        for listed in visit.listed():
+            found += entry(listed, visited=listed.product.asin in visit.visited)
+    elif page is Page.ITEM and card is not None:
+        found += item(card, visit.show_attributes, visit.options)
+    elif page is Page.SUB_PAGE and card is not None:
+        found += [_button(BACK_TO_SEARCH), _button(PREVIOUS), *_sub_page(card.product, visit.sub_page)]
+    elif page is Page.DONE:
+        found += _done(visit.score)
+    return [element for element in found if element.text]
+
+
+def instruction(visit: Visit) -> list[Element]:
+    """Return what is on every page: the instruction, with a word before it."""
+    return [Element(Kind.LABEL, "Instruction:"), Element(Kind.INSTRUCTION, shown(visit.goal.instruction))]
+
+
+def results_head(visit: Visit) -> list[Element]:
+    """Return what stands above the products of a page of results."""
+    count = Element(Kind.HEADING, f"Page {visit.number} (Total results: {len(visit.found)})")
+    buttons = [_button(NEXT)] if visit.number == 1 else [_button(PREVIOUS), _button(NEXT)]
+    return [_button(BACK_TO_SEARCH), count, *buttons]
+
+
+def entry(card: Card, visited: bool = False) -> list[Element]:
+    """Return how a page of results lists a product. Texts may be empty."""
+    product = card.product
+    return [
+        Element(Kind.PRODUCT, shown(product.asin), card.name, marked=visited, product=product),
+        Element(Kind.TITLE, shown(product.name)),
+        Element(Kind.PRICE, shown(product.price_tag)),
+    ]
+
+
+def item(card: Card, show_attributes: bool, options: Mapping[str, str]) -> list[Element]:
+    """Return what is on the page of a product below the instruction. Texts may be empty."""
+    product = card.product
+    found = [_button(BACK_TO_SEARCH), _button(PREVIOUS)]
+    for name, values in product.options.items():
+        found.append(Element(Kind.OPTION_NAME, shown(name)))
+        found += [
+            Element(Kind.OPTION, shown(value), clickable(value), name, value, options.get(name) == value)
+            for value in values
+        ]
+    return [
+        *found,
+        Element(Kind.TITLE, shown(product.name)),
+        Element(Kind.PRICE, shown(f"Price: {product.price_tag}")),
+        Element(Kind.RATING, "Rating: N.A."),
+        *map(_button, sub_pages(show_attributes)),
+        _button(BUY),
+    ]
+
+
+def _button(label: str) -> Element:
+    return Element(Kind.BUTTON, label, clickable(label))
+
+
+def _sub_page(product: Product, title: str) -> list[Element]:
+    if title == "Description":
+        return [Element(Kind.PARAGRAPH, shown(product.description))]
+    if title == "Features":
+        return [Element(Kind.BULLET, shown(bullet)) for bullet in product.bullets]
+    if title == ATTRIBUTES:
+        kinds = (product.category, product.query, product.product_category)
+        return [
+            *(Element(Kind.BULLET, shown(attribute)) for attribute in product.attributes),
+            *(Element(Kind.PARAGRAPH, shown(kind)) for kind in kinds),
+        ]
+    return []  # no public data have reviews
+
+
+def _done(score: float | None) -> list[Element]:
+    thanks = Element(Kind.HEADING, "Thank you for your purchase!")
+    if score is None:
+        return [thanks]
+    return [thanks, Element(Kind.HEADING, "Your score (min 0.0, max 1.0)"), Element(Kind.SCORE, str(score))]
