@@ -66,19 +66,43 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Raises `FileExistsError` when something is at `path`, an empty folder aside, and `OSError` naming `path` when it
     cannot be written.
     """
-    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
-        raise FileExistsError(errno.EEXIST, "is there already; remove it or name another folder", str(path))
+    check_free(path)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
             yield partial
-            if path.is_dir():
-                path.rmdir()  # empty, or this fails; not every system renames over a folder
-            partial.rename(path)
+            _rename_folder(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # it is there only if it could not get its name
+
+
+@contextmanager
+def resumed_folder(path: Path) -> Iterator[Path]:
+    """Give the folder `<path>.partial` to fill, with all that an earlier attempt left in it.
+
+    It gets the name `path` when the block ends, and on an error it stays for the next attempt. Raises as `whole_folder`
+    does; that no other process fills the same folder is for the caller to see to.
+    """
+    check_free(path)
+    partial = path.with_name(f"{path.name}.partial")
+    with naming(path):
+        partial.mkdir(parents=True, exist_ok=True)
+        yield partial
+        _rename_folder(partial, path)
+
+
+def check_free(path: Path) -> None:
+    """Raise `FileExistsError` when something is at `path`, an empty folder aside."""
+    if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        raise FileExistsError(errno.EEXIST, "is there already; remove it or name another folder", str(path))
+
+
+def _rename_folder(partial: Path, path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()  # empty, or this fails; not every system renames over a folder
+    partial.rename(path)
 
 
 class LineWriter:

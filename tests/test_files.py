@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from agentgym_flow.files import naming, partial_of, whole, whole_folder
+from agentgym_flow.files import naming, partial_of, resumed_folder, whole, whole_folder
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:
@@ -116,8 +118,29 @@ def test_a_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (path / "all").read_text() == "all"
 
 
+def test_a_folder_that_is_resumed_keeps_what_an_error_left(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "folder"
+
+    def fail() -> None:
+        with resumed_folder(path) as partial:
+            (partial / "half").write_text("half")
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        fail()
+    assert caught.value.filename == str(path)
+    assert not path.exists()
+    with resumed_folder(path) as partial:
+        assert [file.name for file in partial.iterdir()] == ["half"]
+    assert [file.name for file in path.parent.iterdir()] == ["folder"]
+    assert (path / "half").read_text() == "half"
+
+
 @pytest.mark.parametrize("kind", ["full", "file", "link"])
-def test_a_folder_replaces_nothing(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("begin", [whole_folder, resumed_folder])
+def test_a_folder_replaces_nothing(
+    begin: Callable[[Path], AbstractContextManager[Path]], kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / "taken"
     if kind == "full":
         path.mkdir()
@@ -126,7 +149,7 @@ def test_a_folder_replaces_nothing(kind: str, tmp_path: Path) -> None:
         path.touch()
     else:
         path.symlink_to("elsewhere")
-    with pytest.raises(FileExistsError, match="is there already") as caught, whole_folder(path):
+    with pytest.raises(FileExistsError, match="is there already") as caught, begin(path):
         pytest.fail("the block must not run")
     assert caught.value.filename == str(path)
     assert list(tmp_path.iterdir()) == [path]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import chain
 
 from agentgym_flow.retrieval.characters import Classes
 from agentgym_flow.retrieval.porter import stem
@@ -39,6 +40,10 @@ _WORD = re.compile(
     rf"|{_LINK}++"  # connectors and nothing else are no word, and are passed over in one piece
 )
 
+# The ASCII characters of the class blank. No word reaches over one, so that a text may be cut there.
+_SEPARATORS = re.compile(r"[^A-Za-z0-9_.:,;'\x80-\U0010ffff]+")
+_LONGEST_KEPT, _MOST_KEPT = 64, 1 << 16
+
 
 def words(text: str) -> list[str]:
     """Return the words of `text` in order, as they are written."""
@@ -52,7 +57,19 @@ def words(text: str) -> list[str]:
 
 def analyse(text: str) -> list[str]:
     """Return the terms of `text` in order, repeats included; none for a text of stop words."""
-    return [term for term in map(_term, words(text)) if term]
+    return list(chain.from_iterable(map(_TERMS.__getitem__, _SEPARATORS.split(text))))
+
+
+class _Terms(dict[str, tuple[str, ...]]):
+    """A piece of text without separators -> its terms; remembered, because nearly all pieces come again."""
+
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        terms = tuple(term for term in map(_term, words(piece)) if term)
+        if len(piece) <= _LONGEST_KEPT:
+            if len(self) >= _MOST_KEPT:
+                self.clear()
+            self[piece] = terms
+        return terms
 
 
 @lru_cache(maxsize=1 << 16)
@@ -63,3 +80,6 @@ def _term(word: str) -> str:
     # One character for one, as Java does it: a last sigma is no special case, and a dotted capital I loses its dot.
     word = word.lower() if word.isascii() else "".join(character.lower()[0] for character in word)
     return "" if word in STOP_WORDS else stem(word)
+
+
+_TERMS = _Terms()

@@ -13,24 +13,20 @@ scores rank by document order. Every operation is one that IEEE 754 rounds exact
 
 from __future__ import annotations
 
-import math
 import os
-from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Context, Decimal
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from agentgym_flow.errors import BadData, BadIndex, BadSetting
+from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
+from agentgym_flow.retrieval.runs import Merged, RunBuilder
+from agentgym_flow.retrieval.similarity import check_settings
 
-_LN_DIGITS = Context(prec=30)
-_EXACT_LENGTHS = 24
 PROGRESS_EVERY = 1000
 """Documents between two reports of progress."""
 
@@ -40,26 +36,6 @@ class Hit(NamedTuple):
 
     document: int
     score: float
-
-
-def byte_of_length(length: int) -> int:
-    """Return the byte in which Lucene keeps a document's length in terms, at least 0 (`SmallFloat.intToByte4`).
-
-    Lengths below 24 are exact; of what exceeds 24, the four highest bits are kept.
-    """
-    rest = length - _EXACT_LENGTHS
-    if rest < 8:
-        return length
-    shift = rest.bit_length() - 4
-    return _EXACT_LENGTHS + ((shift + 1) << 3 | rest >> shift & 7)
-
-
-def length_of_byte(byte: int) -> int:
-    """Return the smallest length that `byte_of_length` keeps as `byte`."""
-    rest = byte - _EXACT_LENGTHS
-    if rest < 8:
-        return byte
-    return _EXACT_LENGTHS + ((rest & 7 | 8) << (rest >> 3) - 1)
 
 
 class BM25:
@@ -99,20 +75,16 @@ class BM25:
 
         Raises `BadData` when there is no document, and `BadSetting` for a `k1` or `b` out of range.
         """
-        if not 0 < k1 < math.inf:
-            raise BadSetting(f"k1 must be a positive number, got {k1!r}")
-        if not 0 <= b <= 1:
-            raise BadSetting(f"b must be from 0 to 1, got {b!r}")
-        postings = _Postings()
+        check_settings(k1, b)
+        gathered = RunBuilder()
         for text in texts:
-            postings.add(analyse(text))
-            if progress and len(postings) % PROGRESS_EVERY == 0:
-                progress(len(postings))
-        if not len(postings):
-            raise BadData("there is no document to index: the texts are empty")
-        if progress:
-            progress(len(postings))
-        return cls(postings.arrays(k1, b), {"documents": len(postings), "k1": float(k1), "b": float(b)})
+            gathered.add(text)
+            if progress and len(gathered) % PROGRESS_EVERY == 0:
+                progress(len(gathered))
+        if progress and len(gathered):
+            progress(len(gathered))
+        merged = Merged([gathered.run()], k1, b)
+        return cls(merged.arrays(), merged.settings)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> Self:
@@ -132,7 +104,9 @@ class BM25:
 
         Raises `OSError` naming the folder when something is there already or it cannot be written.
         """
-        write_folder(folder, self._arrays, {**self._settings, "digest": self.digest})
+        settings = {name: value for name, value in self._settings.items() if name != "digest"}
+        sizes = {name: len(values) for name, values in self._arrays.items()}
+        write_folder(folder, sizes, [self._arrays], settings)
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -205,72 +179,3 @@ def _reopened(kind: type[BM25], folder: str, digest: str) -> BM25:
     if index.digest != digest:
         raise BadIndex(f"the index at {folder} is not the one that was pickled; it was replaced since")
     return index
-
-
-class _Postings:
-    """What is gathered while texts are read: for each document its terms and how often each stands in it."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._terms = array("i")
-        self._times = array("i")
-        self._sizes = array("i")  # different terms a document
-        self._lengths = array("q")  # terms a document
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def add(self, terms: Sequence[str]) -> None:
-        counts = Counter(terms)
-        self._terms.extend(self._numbers.setdefault(term, len(self._numbers)) for term in counts)
-        self._times.extend(counts.values())
-        self._sizes.append(len(counts))
-        self._lengths.append(len(terms))
-
-    def arrays(self, k1: float, b: float) -> Arrays:
-        """Return the arrays of the index: postings by term in the order of their spelling, and then by document."""
-        spelled = sorted(self._numbers)
-        names = [term.encode() for term in spelled]
-        place = np.empty(len(spelled), np.int32)
-        place[[self._numbers[term] for term in spelled]] = np.arange(len(spelled), dtype=np.int32)
-        term_of_posting = place[np.asarray(self._terms)]
-        order = np.argsort(term_of_posting, kind="stable")
-        documents = np.repeat(np.arange(len(self), dtype=np.int32), np.asarray(self._sizes))[order]
-        frequencies = np.bincount(term_of_posting, minlength=len(spelled))
-        lengths = np.asarray(self._lengths)
-        return {
-            "terms": np.frombuffer(b"".join(names), np.uint8),
-            "term_ends": _running([len(name) for name in names]),
-            "starts": _running(frequencies),
-            "idf": _idf(frequencies, int((lengths > 0).sum())),
-            "documents": documents,
-            "saturations": np.float32(1)
-            + np.asarray(self._times)[order].astype(np.float32) * _inverse_norms(lengths, k1, b)[documents],
-        }
-
-
-def _running(sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return 0 and the running sums of `sizes`."""
-    return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
-
-
-def _idf(frequencies: npt.NDArray[np.int64], documents: int) -> npt.NDArray[np.float32]:
-    """Return idf for each term; the logarithm is rounded exactly, as those of the machines' libraries are not."""
-
-    def of(n: int) -> np.float32:
-        return np.float32(float(Decimal(1 + (documents - n + 0.5) / (n + 0.5)).ln(_LN_DIGITS)))
-
-    different, which = np.unique(frequencies, return_inverse=True)
-    return np.array([of(n) for n in different.tolist()], np.float32)[which]
-
-
-def _inverse_norms(lengths: npt.NDArray[np.int64], k1: float, b: float) -> npt.NDArray[np.float32]:
-    """Return 1 / (k1 (1 - b + b L / mean)) for each document, in 32-bit floats from the byte that keeps L."""
-    mean = np.float32(lengths.sum() / max((lengths > 0).sum(), 1))
-    one = np.float32(1)
-    inverse = np.zeros(256, np.float32)  # an empty document has no posting that asks for its own
-    if mean:
-        kept = np.array([length_of_byte(byte) for byte in range(1, 256)], np.float32)
-        inverse[1:] = one / (np.float32(k1) * ((one - np.float32(b)) + np.float32(b) * kept / mean))
-    different, which = np.unique(lengths, return_inverse=True)
-    return inverse[[byte_of_length(length) for length in different.tolist()]][which]

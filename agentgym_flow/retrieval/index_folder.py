@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +41,60 @@ def digest_of(arrays: Arrays, settings: Mapping[str, Any]) -> str:
     return _total({name: _entry(arrays[name]) for name in _DTYPES}, settings)
 
 
-def write_folder(folder: str | os.PathLike[str], arrays: Arrays, settings: Mapping[str, Any]) -> None:
-    """Write arrays and settings as a new folder. Raises `OSError` naming it when it exists or cannot be written."""
-    entries = {name: _entry(arrays[name]) for name in _DTYPES}
-    with whole_folder(Path(folder)) as partial:
-        for name, dtype in _DTYPES.items():
-            np.save(partial / f"{name}.npy", arrays[name].astype(dtype, copy=False))
-        page = json.dumps({"format": FORMAT, "settings": settings, "arrays": entries}, indent=1)
-        (partial / "index.json").write_text(page + "\n", "utf-8")
+def write_folder(
+    folder: str | os.PathLike[str], sizes: Mapping[str, int], pieces: Iterable[Arrays], settings: Mapping[str, Any]
+) -> str:
+    """Write an index as a new folder and return its digest.
+
+    Args:
+        folder: where; whole or not at all.
+        sizes: array -> how many values it has.
+        pieces: consecutive pieces of the arrays, by name; only one of them is in memory at a time.
+        settings: what `index.json` says besides, JSON-able.
+
+    Raises `OSError` naming the folder when something is there already or it cannot be written.
+    """
+    with whole_folder(Path(folder)) as partial, ExitStack() as files:
+        arrays = {
+            name: files.enter_context(_ArrayFile(partial / f"{name}.npy", dtype, sizes[name]))
+            for name, dtype in _DTYPES.items()
+        }
+        for piece in pieces:
+            for name, values in piece.items():
+                arrays[name].append(values)
+        files.close()
+        entries = {name: array.entry() for name, array in arrays.items()}
+        digest = _total(entries, settings)
+        page = {"format": FORMAT, "settings": {**settings, "digest": digest}, "arrays": entries}
+        (partial / "index.json").write_text(json.dumps(page, indent=1) + "\n", "utf-8")
+    return digest
+
+
+class _ArrayFile:
+    """A `.npy` file of one dimension that is written piece by piece; a context manager."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], size: int) -> None:
+        self._dtype = dtype
+        self._size = size
+        self._hash = hashlib.sha256()
+        self._file = path.open("wb")
+        header = {"descr": dtype.str, "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        data = _bytes_of(values.astype(self._dtype, copy=False))
+        self._hash.update(data)
+        self._file.write(data)
+
+    def entry(self) -> dict[str, Any]:
+        """Return what `index.json` says about the array."""
+        return {"dtype": self._dtype.str, "shape": [self._size], "sha256": self._hash.hexdigest()}
 
 
 def read_folder(folder: str | os.PathLike[str], *, verify: bool) -> tuple[Arrays, dict[str, Any]]:
@@ -105,8 +152,12 @@ def _form(array: npt.NDArray[Any]) -> dict[str, Any]:
 
 def _entry(array: npt.NDArray[Any]) -> dict[str, Any]:
     """Return what `index.json` says about an array."""
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return {**_form(array), "sha256": hashlib.sha256(little.view(np.uint8).data).hexdigest()}
+    return {**_form(array), "sha256": hashlib.sha256(_bytes_of(array)).hexdigest()}
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    """Return the values as they stand in a file, the low byte first."""
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.uint8).data
 
 
 def _total(entries: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

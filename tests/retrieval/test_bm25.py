@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadData, BadIndex, BadSetting
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.retrieval.analyser import analyse
-from agentgym_flow.retrieval.bm25 import byte_of_length, length_of_byte
+from agentgym_flow.retrieval.similarity import byte_of_length, length_of_byte
 
 TEXTS = ["red shoe", "red red hat", "the", "a blue hat for running", "", "red shoe"]
 WORDS = ["red", "blue", "hat", "hats", "shoe", "running", "the", "3.5mm"]
@@ -173,7 +173,7 @@ def test_nothing_is_overwritten_and_nothing_half_written_stays(tmp_path: Path, m
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
     with pytest.raises(OSError, match="No space left") as failed:
         index.save(tmp_path / "new")
     assert failed.value.filename == str(tmp_path / "new")
