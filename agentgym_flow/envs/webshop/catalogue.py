@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
 from agentgym_flow.envs.webshop.product import Listing
+from agentgym_flow.envs.webshop.record import record_of
 from agentgym_flow.errors import BadData
 from agentgym_flow.retrieval import BM25
-from agentgym_flow.seeding import canonical
 
 HITS = 50
 """A search finds at most so many products."""
@@ -48,18 +48,11 @@ class ListingDigest:
 
     def add(self, listing: Listing) -> None:
         """Take in the next listing."""
-        product = listing.product
-        self._hash.update(
-            canonical(
-                [
-                    [getattr(product, name) for name in product.__slots__ if name != "options"],
-                    list(product.options.items()),
-                    listing.synthetic,
-                    listing.human,
-                ]
-            )
-            + b"\n"
-        )
+        self.add_record(record_of(listing))
+
+    def add_record(self, record: bytes) -> None:
+        """Take in the next listing as `record_of` writes it."""
+        self._hash.update(record + b"\n")
 
     def hexdigest(self) -> str:
         """Return the digest of what was added, in hexadecimal."""
