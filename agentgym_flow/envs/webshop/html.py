@@ -1,0 +1,81 @@
+"""Pages as HTML, for the observation mode `html` and for the shop that a person sees.
+
+The visible text nodes of a page, stripped and joined by ` [SEP] `, are its `observe.text`. What upstream's tools look
+for has upstream's names: the class `btn` on buttons, `product-link` on listed products, radio buttons for options, the
+id `search_input` on the search bar. All text is escaped, there is no script, and a picture is an empty box that names
+its address and loads nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from agentgym_flow.envs.webshop.page import Element, Kind, elements
+from agentgym_flow.envs.webshop.visit import Visit
+
+_WITH_NEIGHBOURS = {
+    Kind.LABEL: "instruction",
+    Kind.INSTRUCTION: "instruction",
+    Kind.BUTTON: "buttons",
+    Kind.PRODUCT: "products",
+    Kind.OPTION_NAME: "options",
+    Kind.OPTION: "options",
+    Kind.BULLET: "bullets",
+}
+
+
+def html(visit: Visit) -> str:
+    """Return the source of the present page."""
+    return _page_template().render(page_context(visit))
+
+
+def page_context(visit: Visit) -> dict[str, Any]:
+    """Return what `page.html.j2` needs: the kind of page, the open product, and blocks of texts that belong together.
+
+    A block is (kind, parts). The parts of `products` are pairs of a link and the texts below it, those of `options`
+    lists of a name, if there is one, and its values; all others are elements.
+    """
+    blocks: list[tuple[str, list[Any]]] = []
+    for element in elements(visit):
+        last = blocks[-1] if blocks else ("", [])
+        kind = _WITH_NEIGHBOURS.get(element.kind, element.kind.value)
+        if kind == "heading" and any(name == "heading" for name, _ in blocks):
+            kind = "subheading"
+        if last[0] == "products" and element.kind in (Kind.TITLE, Kind.PRICE):
+            last[1][-1][1].append(element)
+            continue
+        if last[0] != kind or element.kind not in _WITH_NEIGHBOURS:
+            last = (kind, [])
+            blocks.append(last)
+        if element.kind is Kind.OPTION and last[1] and _belongs(element, last[1][-1]):
+            last[1][-1].append(element)
+        elif kind == "products":
+            last[1].append((element, []))
+        else:
+            last[1].append([element] if kind == "options" else element)
+    return {"page": visit.page.value, "product": visit.product, "blocks": blocks}
+
+
+def _belongs(value: Element, group: list[Element]) -> bool:
+    """Return whether a value goes on with a group of values; options whose name is blank have no text before them."""
+    return group[-1].kind is Kind.OPTION_NAME or group[-1].option == value.option
+
+
+def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:
+    """Return the template environment of the pages; further loaders add templates that extend `page.html.j2`."""
+    return jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader("agentgym_flow.envs.webshop"), *loaders]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _page_template() -> jinja2.Template:
+    return environment().get_template("page.html.j2")
