@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow.envs.webshop.product import Listing, Product
-from agentgym_flow.errors import UnknownOption
+from agentgym_flow.errors import BadData, UnknownOption
 
 KINDS = ("synthetic", "human")
 """The kinds of goals: built from a product's attributes and options, or written by a person."""
@@ -43,7 +43,7 @@ def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
     synthetic goal is the mean over its attributes of 1 / (how many goals have that attribute); of a human one it is 1.
     Requests without attributes make none: their score would divide by zero.
 
-    Raises `UnknownOption` when `kind` is not among `KINDS`.
+    Raises `UnknownOption` when `kind` is not among `KINDS`, and `BadData` when the goals are too many to be numbered.
     """
     if kind not in KINDS:
         raise UnknownOption.among(kind, KINDS)
@@ -60,6 +60,8 @@ def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
         if count:
             products.append(number)
             counts.append(count)
+    if sum(counts) >= 1 << 63:  # one product with twenty options of ten values has more
+        raise BadData(f"the options of the products make {sum(counts):.3g} goals, more than can be numbered")
     weights = np.ones(len(products))
     if kind == "synthetic":
         shared: Counter[str] = Counter()

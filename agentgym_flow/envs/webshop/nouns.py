@@ -1,0 +1,117 @@
+"""The nouns of a product's title, by which WebShop's score tells whether the right kind of thing was bought.
+
+The original asks spaCy's model `en_core_web_sm`, which no package index has. So there is a rule of our own beside it:
+nearly every word of a shop's title is a noun. The two differ only for purchases of another product than the goal's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Self
+
+from agentgym_flow.errors import MissingExtra, UnknownOption
+
+TAGGERS = ("auto", "words", "spacy")
+"""What `make_tagger` knows."""
+
+MODEL = "en_core_web_sm"
+"""The spaCy model of the original."""
+
+_CACHED = 1 << 14
+
+# Single letters with dots between them are one word (D.O.N.); the end of a possessive or of a contraction is none.
+_WORD = re.compile(r"([^\W\d_](?:\.[^\W\d_]\b)+|[^\W_]+)(?:['’](?:s|t|d|m|ll|re|ve)\b)?")  # noqa: RUF001
+_LETTER = re.compile(r"[^\W\d_]")
+
+_NOT_NOUNS = """
+a an the this that these those such
+i me my mine myself we us our ours ourselves you your yours yourself yourselves
+he him his himself she her hers herself it its itself they them their theirs themselves
+who whom whose which what where when why how
+all any both each either every few many more most much neither no none other others another same several some
+about above across after against along among around as at before behind below beneath beside besides between beyond
+by despite down during except for from in inside into like near of off on onto out outside over past per since than
+through throughout to toward towards under underneath until up upon via with within without
+and but or nor so yet if because although though unless while whether not only too very also just even then there
+here now
+am is are was were be been being do does did done doing have has had having can could may might must shall should
+will would
+one two three four five six seven eight nine ten eleven twelve hundred thousand
+"""
+_FUNCTION_WORDS = frozenset(_NOT_NOUNS.split())
+
+
+class NounTagger:
+    """Finds the nouns of a text and remembers them.
+
+    Args:
+        name: the name for `make_tagger`, which also stands in an episode's information.
+        nouns: what finds them; it is asked once for each text, the most recent ones being kept.
+    """
+
+    def __init__(self, name: str, nouns: Callable[[str], Sequence[str]]) -> None:
+        self.name = name
+        self._nouns = lru_cache(maxsize=_CACHED)(lambda text: tuple(nouns(text)))
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the nouns of `text` in lower case, in order and with repeats."""
+        return list(self._nouns(text))
+
+    def __repr__(self) -> str:
+        return f"make_tagger({self.name!r})"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_tagger, (self.name,)
+
+
+def make_tagger(name: str = "auto") -> NounTagger:
+    """Return the tagger of this name, one per process.
+
+    Args:
+        name: `words`: every word with a letter is a noun, but for function words and number words. `spacy`: the model
+            of the original. `auto`: the model if spaCy and the model are installed, else `words`.
+
+    Raises:
+        UnknownOption: there is no such tagger.
+        MissingExtra: `spacy` was asked for, and spaCy or its model is not installed or cannot be loaded.
+    """
+    if name not in TAGGERS:
+        raise UnknownOption.among(name, TAGGERS)
+    if name == "auto":
+        name = "spacy" if find_spec("spacy") and find_spec(MODEL) else "words"
+    return _made(name)
+
+
+@cache
+def _made(name: str) -> NounTagger:
+    return NounTagger(name, _words if name == "words" else _spacy())
+
+
+def _words(text: str) -> list[str]:
+    words = (match[1].lower() for match in _WORD.finditer(text))
+    return [word for word in words if word not in _FUNCTION_WORDS and _LETTER.search(word)]
+
+
+def _spacy() -> Callable[[str], list[str]]:
+    advice = f"Install it with: pip install spacy; python -m spacy download {MODEL}. noun_tagger='words' needs neither."
+    try:
+        model = import_module("spacy").load(MODEL, exclude=["ner", "lemmatizer"])  # some tags depend on the parser
+    except ImportError as error:
+        raise MissingExtra(f"spaCy is not installed or does not work ({error}). {advice}") from error
+    except (OSError, ValueError) as error:
+        raise MissingExtra(f"spaCy cannot load its model {MODEL} ({error}). {advice}") from error
+
+    def nouns(text: str) -> list[str]:
+        return [token.text.lower() for token in model(text) if token.pos_ in ("NOUN", "PROPN")]
+
+    return nouns

@@ -1,0 +1,281 @@
+"""WebShop's own files: products, their attributes, and what people asked for. Read into listings, one at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.webshop.json_stream import stream_members, stream_objects
+from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.errors import BadData
+
+NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}
+"""How the names of the files begin; they end in `.json`, and before that there may be a size, as in `_1000`."""
+
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+"""The attributes of a product that the attribute file does not know, as in the original."""
+
+_NO_PRICE = (100.0,)
+_LONGEST_ASIN = 10
+_NOT_A_NUMBER = re.compile(r"[^\d.]")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class OfficialFiles(NamedTuple):
+    """Where the files are.
+
+    Attributes:
+        items: the products.
+        attributes: their attributes and synthetic instructions; None when there is no such file.
+        human: instructions that people wrote; None when there is no such file.
+    """
+
+    items: Path
+    attributes: Path | None
+    human: Path | None
+
+
+def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
+    """Return the official files in a folder, found by their names; or, for a file of products, it and those beside it.
+
+    The other two files must have the ending of the first (`_1000` belongs to `_1000`), or be the only ones.
+
+    Raises:
+        BadData: there is no file of products, or there are several of a kind; the message lists them.
+    """
+    place = Path(path)
+    if place.is_dir():
+        items = _only(place, "items")
+        if items is None:
+            raise BadData(f"{place} has no file {NAMES['items']}*.json; is it the folder of WebShop's data?")
+    elif place.is_file():
+        items = place
+    else:
+        raise BadData(f"{place}: there is no such file or folder.")
+    size = items.stem.removeprefix(NAMES["items"])
+    attributes, human = (_only(items.parent, kind, size) for kind in ("attributes", "human"))
+    return OfficialFiles(items, attributes, human)
+
+
+def _only(folder: Path, kind: str, size: str | None = None) -> Path | None:
+    found = sorted(path for path in folder.glob(f"{NAMES[kind]}*.json") if path.is_file())
+    same = [path for path in found if path.stem.removeprefix(NAMES[kind]) == size]
+    if len(same or found) > 1:
+        advice = "; name one of them instead of the folder" if kind == "items" else "; leave one of them there"
+        raise BadData(f"{folder} has several files of one kind: {', '.join(path.name for path in found)}{advice}.")
+    return next(iter(same or found), None)
+
+
+def read_listings(
+    items: Path,
+    attributes: Path | None,
+    human: Path | None,
+    *,
+    num_products: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Listing]:
+    """Yield the listings of official files in the order of the products, without holding the products in memory.
+
+    Args:
+        items: the file of products.
+        attributes: the file of attributes and synthetic instructions; without it, no product has any.
+        human: the file of instructions that people wrote; without it, no product has any.
+        num_products: read only the first so many records.
+        progress: called after each record with the number of bytes of `items` read so far.
+
+    Raises:
+        BadData: a file cannot be read or is damaged; the message names the file and the byte, or the record and field.
+    """
+
+    def records() -> Iterator[dict[str, Any]]:
+        for record, end in islice(stream_objects(items), num_products):
+            yield record
+            if progress is not None:
+                progress(end)
+
+    return listings_of(records(), read_side_file(attributes), read_side_file(human), where=str(items))
+
+
+def read_side_file(path: Path | None) -> dict[str, Any]:
+    """Return the contents of a file of attributes or of human instructions, by ASIN; nothing for None.
+
+    Phrases recur in it, and each is kept once. Raises `BadData` when the file cannot be read or is damaged.
+    """
+    return {} if path is None else {asin: _interned(value) for asin, value in stream_members(path)}
+
+
+def _interned(value: Any) -> Any:
+    if isinstance(value, str):
+        return sys.intern(value)
+    if isinstance(value, list):
+        return [_interned(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _interned(item) for key, item in value.items()}
+    return value
+
+
+def listings_of(
+    items: Iterable[Mapping[str, Any]],
+    attributes: Mapping[str, Any],
+    human: Mapping[str, Any],
+    *,
+    where: str = "items",
+    first: int = 0,
+    seen: set[str] | None = None,
+) -> Iterator[Listing]:
+    """Yield the listings of records in the official schema, in their order. Record after record is taken from `items`.
+
+    As in the original, records without a usable ASIN (`nan`, or longer than 10 characters) and those whose ASIN came
+    before are left out.
+
+    Args:
+        items: the products.
+        attributes: ASIN -> attributes, and perhaps an instruction and its attributes.
+        human: ASIN -> instructions that people wrote.
+        where: what to call `items` in messages.
+        first: the number of the first record, for messages.
+        seen: the ASINs that came before in upper case, where reading goes on; those that come now are added.
+
+    Raises:
+        BadData: a record is damaged; the message says which, and names the field.
+    """
+    seen = set() if seen is None else seen
+    for number, item in enumerate(items, first):
+        fields = _Fields(item, f"{where}: record {number}")
+        asin = fields.text("asin")
+        if asin == "nan" or len(asin) > _LONGEST_ASIN or asin.upper() in seen:
+            continue
+        if not asin.strip():
+            raise fields.bad("asin", "must not be empty")
+        seen.add(asin.upper())
+        yield _listing(asin, fields.named(asin), attributes.get(asin), human.get(asin))
+
+
+def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
+    about = _Fields({} if known is None else known, f"attributes of {asin}")
+    product = Product(
+        asin=asin,
+        name=fields.text("name"),
+        description=fields.text("full_description", or_null=True),
+        bullets=_bullets(fields),
+        prices=_prices(fields),
+        options=_options(fields),
+        attributes=about.texts("attributes") if about.has("attributes") else NO_ATTRIBUTES,
+        category=sys.intern(fields.text("category")),
+        product_category=sys.intern(fields.text("product_category")),
+        query=sys.intern(fields.text("query").lower().strip()),
+        image=_image(fields),
+    )
+    synthetic = None
+    if about.has("instruction"):
+        request = Request(about.text("instruction"), about.texts("instruction_attributes"))
+        synthetic = request if request.attributes else None  # without attributes it has no score
+    if not isinstance(asked, list | tuple | None):
+        raise BadData(f"human instructions of {asin}: must be a list, got {asked!r:.60}.")
+    requests = (_human_request(_Fields(one, f"human instruction {n} of {asin}")) for n, one in enumerate(asked or ()))
+    return Listing(product, synthetic, tuple(request for request in requests if request.attributes))
+
+
+def _human_request(fields: _Fields) -> Request:
+    return Request(
+        fields.text("instruction"), fields.texts("instruction_attributes"), fields.texts("instruction_options")
+    )
+
+
+def _bullets(fields: _Fields) -> tuple[str, ...]:
+    if isinstance(fields.get("small_description"), str):
+        return (fields.text("small_description"),)
+    return fields.texts("small_description")
+
+
+def _prices(fields: _Fields) -> tuple[float, ...]:
+    """Return one price or the two ends of a range from text such as `$15.99 - $32.99`."""
+    if not fields.has("pricing") or not (pricing := fields.text("pricing")):
+        return _NO_PRICE
+    try:
+        prices = [float(Decimal(_NOT_A_NUMBER.sub("", part))) for part in pricing.split("$")[1:]]
+    except InvalidOperation:
+        prices = []
+    if not prices or not all(map(math.isfinite, prices)):
+        raise fields.bad("pricing", f"must have one or two amounts such as $12.50, got {pricing!r:.60}")
+    return tuple(prices[:2])
+
+
+def _options(fields: _Fields) -> dict[str, tuple[str, ...]]:
+    options: dict[str, tuple[str, ...]] = {}
+    given = fields.get("customization_options") or {}  # it is "" where there are none
+    if not isinstance(given, Mapping):
+        raise fields.bad("customization_options", f"must be an object or empty, got {given!r:.60}")
+    for name, values in given.items():
+        if values is None:
+            continue
+        if not isinstance(values, list | tuple):
+            raise fields.bad("customization_options", f"must have lists of values, got {values!r:.60} for {name!r:.40}")
+        whole = [_Fields(value, f"{fields.where}: customization_options of {name!r:.40}") for value in values]
+        options[_clean(name).lower()] = tuple(
+            sys.intern(value.text("value").strip().replace("/", " | ").lower()) for value in whole
+        )
+    return options
+
+
+def _image(fields: _Fields) -> str:
+    images = fields.get("images") if fields.has("images") else None
+    if not isinstance(images, list | tuple | None) or not all(isinstance(image, str | None) for image in images or ()):
+        raise fields.bad("images", f"must be a list of addresses, got {images!r:.60}")
+    return _clean(images[0] or "") if images else ""
+
+
+class _Fields:
+    """The fields of a record, each checked when it is asked for."""
+
+    def __init__(self, record: Any, where: str) -> None:
+        if not isinstance(record, Mapping):
+            raise BadData(f"{where}: must be an object, got {record!r:.60}.")
+        self._record = record
+        self.where = where
+
+    def named(self, asin: str) -> _Fields:
+        """Return the same fields, with the ASIN in messages."""
+        return _Fields(self._record, f"{self.where} ({asin})")
+
+    def bad(self, field: str, problem: str) -> BadData:
+        """Return the error for a field."""
+        return BadData(f"{self.where}: the field {field!r} {problem}.")
+
+    def has(self, field: str) -> bool:
+        """Return whether the field is there and is not null."""
+        return self._record.get(field) is not None
+
+    def get(self, field: str) -> Any:
+        """Return the field as it is; raises `BadData` when it is missing."""
+        if field not in self._record:
+            raise self.bad(field, "is missing")
+        return self._record[field]
+
+    def text(self, field: str, *, or_null: bool = False) -> str:
+        """Return a text, `""` for null if that is allowed; raises `BadData` for anything else."""
+        value = self.get(field)
+        if value is None and or_null:
+            return ""
+        if not isinstance(value, str):
+            raise self.bad(field, f"must be text, got {value!r:.60}")
+        return _clean(value)
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """Return a list of texts, nothing for null; raises `BadData` for anything else."""
+        values = self.get(field)
+        if not isinstance(values, list | tuple | None) or not all(isinstance(value, str) for value in values or ()):
+            raise self.bad(field, f"must be a list of texts, got {values!r:.60}")
+        return tuple(map(_clean, values or ()))
+
+
+def _clean(text: str) -> str:
+    """Return the text with a replacement sign for each lone surrogate: JSON can hold one, UTF-8 cannot."""
+    return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
