@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.visit import Visit
 
 
 def make_product(asin: str, name: str, price: float | tuple[float, ...] = 20.0, **fields: Any) -> Product:
@@ -103,3 +105,42 @@ def small_shop() -> SimpleNamespace:
     return SimpleNamespace(
         product=make_product, catalogue=lambda *products: MemoryCatalogue(_listing(product) for product in products)
     )
+
+
+WISH: Any = SimpleNamespace(instruction="i want trail shoes in red, and price lower than 40.00 dollars")
+"""All that a visit needs of a goal."""
+
+
+def walk(visit: Visit, *actions: str) -> Visit:
+    """Return the visit after actions that must all be valid."""
+    for action in actions:
+        assert visit.act(action), (action, visit.clickables())
+    return visit
+
+
+def shown(visit: Visit) -> list[Any]:
+    """Return all that can be seen of a visit."""
+    return [text(visit), text_rich(visit), url(visit), visit.clickables(), visit.identity()]
+
+
+@pytest.fixture(scope="session")
+def trip(shop: MemoryCatalogue) -> SimpleNamespace:
+    """What tests of visits need: `wish`, `walk`, `shown`, and visits to the small shop.
+
+    `at(*actions, show_attributes=False)` is a visit after some valid actions. `item(name, ...)` is one at a product:
+    at the `full` one, the one with `colliding` values, that with `brackets`, or that with `lines`.
+    """
+    ways = {
+        "full": ("search[ridge runner]", "click[b07s7hdc88]"),
+        "colliding": ("search[twin]", "click[b0collide1]"),
+        "brackets": ("search[lamp shade]", "click[b0brackets]"),
+        "lines": ("search[two lines]", "click[b0lines001]"),
+    }
+
+    def at(*actions: str, show_attributes: bool = False) -> Visit:
+        return walk(Visit(shop, WISH, show_attributes=show_attributes), *actions)
+
+    def item(name: str, *actions: str, show_attributes: bool = False) -> Visit:
+        return at(*ways[name], *actions, show_attributes=show_attributes)
+
+    return SimpleNamespace(wish=WISH, walk=walk, shown=shown, at=at, item=item)
