@@ -61,7 +61,7 @@ def goal_table(listings: Iterable[tuple[int, Listing]], kind: str) -> GoalTable:
             products.append(number)
             counts.append(count)
     if sum(counts) >= 1 << 63:  # one product with twenty options of ten values has more
-        raise BadData(f"the options of the products make {sum(counts):.3g} goals, more than can be numbered")
+        raise BadData("the options of the products make more goals than 64 bits can number")
     weights = np.ones(len(products))
     if kind == "synthetic":
         shared: Counter[str] = Counter()
