@@ -8,6 +8,7 @@ import json
 import pickle
 import weakref
 from collections import defaultdict
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -249,6 +250,7 @@ def test_options_the_text_and_where_prev_leads_are_part_of_a_state(trip: SimpleN
     near, far = trip.at("search[trail shoe]", "click[b07s7hdc88]"), trip.item("full")
     assert near.clickables() == far.clickables()
     states = [near, far, trip.item("full", "click[red]"), trip.item("full", "click[reviews]")]
+    states += [trip.item("full", "click[buy now]"), trip.item("full", "click[red]", "click[buy now]")]
     states += [trip.at("search[trail shoe]"), trip.at("search[trail shoe]", "click[next >]"), trip.at()]
     assert len({repr(visit.identity()) for visit in states}) == len(states)
 
@@ -267,6 +269,16 @@ def test_copies_go_their_own_way(
         walked(other, more)
         assert trip.shown(visit) == before
     assert len({repr(trip.shown(other)) for other in others}) == 1
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, Visit.copy])
+def test_a_copy_chooses_and_visits_for_itself(trip: SimpleNamespace, make: Callable[[Visit], Visit]) -> None:
+    visit = trip.item("full", "click[red]")
+    other = trip.walk(make(visit), "click[7]", "click[navy | white]", "search[twin]", "click[b0collide1]")
+    assert (visit.options, visit.visited) == ({"color": "red"}, {"B07S7HDC88"})
+    assert (other.options, other.visited) == ({}, {"B07S7HDC88", "B0COLLIDE1"})
+    trip.walk(make(visit), "click[7]")
+    assert visit.options == {"color": "red"}
 
 
 @pytest.mark.parametrize("actions", [[], ["search[trail shoe]"], ["search[runner]", "click[b07s7hdc88]", "click[red]"]])
