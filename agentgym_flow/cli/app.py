@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym_flow import __version__
-from agentgym_flow.cli import collect, data, demo, doctor, evaluate, list_envs, play, train, verify, view
+from agentgym_flow.cli import collect, data, demo, doctor, evaluate, list_envs, play, shop, train, verify, view
 from agentgym_flow.cli.console import printed, stderr
 from agentgym_flow.errors import AgentGymFlowError
 
@@ -75,6 +75,7 @@ app.command("collect")(collect.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("verify")(verify.verify)
 app.command("view")(view.view)
+app.command("shop")(shop.shop)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 

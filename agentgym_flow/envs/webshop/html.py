@@ -26,6 +26,9 @@ _WITH_NEIGHBOURS = {
     Kind.BULLET: "bullets",
 }
 
+_PLAIN = {"form_action": "", "form_fields": {}, "inert": False, "focus": ""}
+"""Where forms go, what they carry, whether they can be used, and the click that has the focus; the site has its own."""
+
 
 def html(visit: Visit) -> str:
     """Return the source of the present page."""
@@ -56,7 +59,7 @@ def page_context(visit: Visit) -> dict[str, Any]:
             last[1].append((element, []))
         else:
             last[1].append([element] if kind == "options" else element)
-    return {"page": visit.page.value, "product": visit.product, "blocks": blocks}
+    return {"page": visit.page.value, "product": visit.product, "blocks": blocks, **_PLAIN}
 
 
 def _belongs(value: Element, group: list[Element]) -> bool:

@@ -1,0 +1,316 @@
+"""The pages of the shop and what they do, as a Starlette application.
+
+Every action is a form that is answered by a redirect. Its address has the number of steps that the page was made at,
+so that a page from before (the back button, a second press) changes nothing: the present page is shown instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.webshop.env import WebShopEnv
+from agentgym_flow.envs.webshop.html import environment, page_context
+from agentgym_flow.errors import AgentGymFlowError, BadLog
+from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused, same
+from agentgym_flow.shop.score_card import score_card
+from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, Session, Shop, State
+
+ADMIN = "agentgym_flow_admin"
+"""The cookie of a browser that has given the token."""
+
+STATIC = {"shop.css": "text/css", "shop.js": "text/javascript", "icon.svg": "image/svg+xml"}
+"""The files that pages load, and their types."""
+
+_NOTES = {
+    "past": "That page was from before. This is where your visit is now.",
+    "words": "Type some words to search for.",
+    "gone": "That is not on this page. This is where your visit is now.",
+}
+_TITLES = {
+    "index": "Search",
+    "search_results": "Results",
+    "item_page": "Product",
+    "item_sub_page": "Product",
+    "done": "Your score",
+}
+
+
+def create_app(shop: Shop, token: str | None = None) -> Starlette:
+    """Return the application around `shop`, which it closes when the server stops.
+
+    Args:
+        shop: keeps the visits.
+        token: what a person has to know to see all visits; None: whoever reaches the server may.
+    """
+    site = _Site(shop, token)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        shop.close()
+
+    return Starlette(
+        routes=[
+            Route("/", site.start_page),
+            Route("/static/{name}", site.static),
+            Route("/visits", site.start, methods=["POST"]),
+            Route("/visits/{id}/{step:int}", site.page),
+            Route("/visits/{id}/{step:int}", site.act, methods=["POST"]),
+            Route("/admin", site.admin),
+            Route("/admin", site.log_in, methods=["POST"]),
+            Route("/admin/visits/{id}", site.visit),
+            Route("/admin/visits/{id}/{step:int}", site.page_again),
+            Route("/admin/visits/{id}/{file}", site.file),
+            Route("/admin/{file}", site.all_files),
+        ],
+        middleware=[Middleware(Guard)],
+        exception_handlers={Refused: site.refused, HTTPException: site.refused},
+        lifespan=lifespan,
+    )
+
+
+class _Site:
+    """The endpoints."""
+
+    def __init__(self, shop: Shop, token: str | None) -> None:
+        self._shop, self._token = shop, token
+        self._forms = Forms()
+        self._pass = hmac.new(secrets.token_bytes(32), b"admin", hashlib.sha256).hexdigest()
+
+    # ---------------------------------------------------------------- shopping
+    async def start_page(self, request: Request) -> Response:
+        """Show what to do, and the choice of a task."""
+        return self._start_page(request)
+
+    def _start_page(self, request: Request, trouble: str = "", status: int = 200) -> Response:
+        return self._form_page(
+            request,
+            "start.html.j2",
+            status,
+            title="Go shopping",
+            splits={split: self._shop.num_tasks(split) for split in SPLITS},
+            chosen_split=self._shop.split,
+            chosen_task="" if self._shop.task is None else self._shop.task,
+            max_steps=self._shop.max_steps,
+            trouble=trouble,
+        )
+
+    async def start(self, request: Request) -> Response:
+        """Begin a visit and go to its first page."""
+        fields = await self._forms.read(request)
+        number = fields.get("task", "").strip()
+        try:
+            if number and not (number.isascii() and number.isdigit()):
+                raise Refused(400, "A task is a number.")
+            session = self._shop.start(fields.get("split", ""), int(number) if number else None)
+        except (AgentGymFlowError, Refused) as error:
+            return self._start_page(request, str(error), 400)
+        return _to(session)
+
+    async def page(self, request: Request) -> Response:
+        """Show the present page of a visit, whichever page was asked for."""
+        session = self._session(request)
+        step = len(session.episode.turns)
+        past = "" if request.path_params["step"] == step else "past"
+        note = _NOTES.get(past or request.query_params.get("note", ""), "")
+        if session.record.trouble:
+            note = f"This visit could not be written down: {session.record.trouble}. {note}"
+        visitor = self._forms.visitor(request)
+        context = _shop_context(session.record, session.env, step) | {
+            "form_action": f"/visits/{session.record.id}/{step}",
+            "form_fields": {FORM_KEY: self._forms.key(visitor)},
+            "inert": session.over,
+            "focus": session.episode.turns[-1].action[len("click[") : -1] if step else "",
+            "note": note,
+            "state": session.record.state.value,
+        }
+        response = _render("shop.html.j2", **context)
+        self._forms.remember(response, visitor)
+        return response
+
+    async def act(self, request: Request) -> Response:
+        """Do what was pressed, if the page is the present one, and go to the page that comes of it."""
+        session = self._session(request)
+        fields = await self._forms.read(request)
+        step = request.path_params["step"]
+        if session.over or step != len(session.episode.turns):
+            return _to(session, step)
+        if "search" in fields:
+            words = " ".join(fields["search"].replace("[", " ").replace("]", " ").split())
+            if not words:
+                return _to(session, note="words")
+            action = f"search[{words}]"
+        else:
+            offered = {_as_sent(name): name for name in session.env.visit.clickables() if name != "search"}
+            name = offered.get(_as_sent(fields.get("click", "")))
+            if name is None:
+                return _to(session, note="gone")
+            action = f"click[{name}]"
+        self._shop.step(session, action)
+        return _to(session)
+
+    def _session(self, request: Request) -> Session:
+        session = self._shop.session(request.path_params["id"])
+        if session is None:
+            known = self._shop.record(request.path_params["id"]) is not None
+            raise Refused(
+                410 if known else 404, "This visit is no longer open." if known else "There is no such visit."
+            )
+        return session
+
+    # ---------------------------------------------------------------- looking back
+    async def admin(self, request: Request) -> Response:
+        """List all visits, or ask for the token."""
+        if not self._admitted(request):
+            return self._form_page(request, "login.html.j2", 401, title="All visits", trouble="")
+        records = self._shop.records()
+        bought = [record.score for record in records if record.score is not None]
+        mean = math.fsum(bought) / len(bought) if bought else 0.0
+        return _render("admin.html.j2", title="All visits", records=records, bought=bought, mean=mean)
+
+    async def log_in(self, request: Request) -> Response:
+        """Check the token and let the browser keep that it was right."""
+        fields = await self._forms.read(request)
+        if self._token is None or not same(fields.get("token", ""), self._token):
+            return self._form_page(request, "login.html.j2", 403, title="All visits", trouble="That is not the token.")
+        response = RedirectResponse("/admin", 303)
+        response.set_cookie(ADMIN, self._pass, httponly=True, samesite="lax", path="/admin")
+        return response
+
+    async def visit(self, request: Request) -> Response:
+        """Show what was done in a visit."""
+        record = self._record(request)
+        return _render("visit.html.j2", title=f"Visit {record.id}", record=record, actions=self._actions(record))
+
+    async def page_again(self, request: Request) -> Response:
+        """Show a page of a visit as the person saw it; the environment makes it again."""
+        record, step = self._record(request), request.path_params["step"]
+        actions = self._actions(record)
+        if step > len(actions):
+            raise Refused(404, "The visit has not so many pages.")
+        env = self._shop.step_again(record, actions[:step])
+        context = _shop_context(record, env, step) | {"inert": True, "note": "", "state": "looking back"}
+        return _render("shop.html.j2", **context)
+
+    async def file(self, request: Request) -> Response:
+        """Send a file of a visit."""
+        record, ending = self._record(request), _ending(request)
+        return _lines(self._shop.lines(record, ending))
+
+    async def all_files(self, request: Request) -> Response:
+        """Send the lines of all visits that are written down, the earliest first."""
+        self._check_admitted(request)
+        ending = _ending(request)
+        over = [record for record in reversed(self._shop.records()) if record.state is not State.SHOPPING]
+        return _lines("".join(self._shop.lines(record, ending) for record in over))
+
+    def _actions(self, record: Record) -> list[str]:
+        try:
+            return self._shop.actions(record)
+        except BadLog as error:
+            raise Refused(410, f"The log of this visit cannot be read: {error}") from None
+
+    def _record(self, request: Request) -> Record:
+        self._check_admitted(request)
+        record = self._shop.record(request.path_params["id"])
+        if record is None:
+            raise Refused(404, "There is no such visit since the shop was opened.")
+        return record
+
+    def _admitted(self, request: Request) -> bool:
+        return self._token is None or same(request.cookies.get(ADMIN, ""), self._pass)
+
+    def _check_admitted(self, request: Request) -> None:
+        if not self._admitted(request):
+            raise Refused(401, "Open the list of all visits first; it asks for the token.")
+
+    # ---------------------------------------------------------------- the rest
+    async def static(self, request: Request) -> Response:
+        """Send a file that pages load."""
+        name = request.path_params["name"]
+        if name not in STATIC:
+            raise Refused(404, "There is no such file.")
+        return Response(_asset(name), media_type=STATIC[name])
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """Say why a request was refused."""
+        if isinstance(error, Refused):
+            status, reason = error.status, error.reason
+        else:
+            assert isinstance(error, HTTPException)  # nothing else is handled here
+            status, reason = error.status_code, "There is no such page."
+        return _render("problem.html.j2", status, title="That did not work", reason=reason)
+
+    def _form_page(self, request: Request, template: str, status: int, **context: Any) -> Response:
+        visitor = self._forms.visitor(request)
+        response = _render(template, status, key=self._forms.key(visitor), **context)
+        self._forms.remember(response, visitor)
+        return response
+
+
+def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
+    visit, score = env.visit, env.last_score
+    return page_context(visit) | {
+        "title": f"{_TITLES[visit.page]}, step {step} - WebShop",
+        "record": record,
+        "step": step,
+        "max_steps": env.max_steps,
+        "found": bool(visit.found),
+        "sub_page": visit.sub_page,
+        "card": None if score is None else score_card(visit, score),
+    }
+
+
+def _to(session: Session, step: int | None = None, note: str = "") -> Response:
+    """Return the redirect to the page of a visit, by default the present one."""
+    place = len(session.episode.turns) if step is None else step
+    return RedirectResponse(f"/visits/{session.record.id}/{place}{f'?note={note}' if note else ''}", 303)
+
+
+def _as_sent(name: str) -> str:
+    """Return what a browser makes of a name between a page and a form: line breaks become one kind, NUL is replaced."""
+    return name.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+def _ending(request: Request) -> str:
+    ending = f".{request.path_params['file']}"
+    if ending not in (EPISODE, PAGES):
+        raise Refused(404, "There is no such file.")
+    return ending
+
+
+def _lines(text: str) -> Response:
+    return Response(text, media_type="application/x-ndjson")
+
+
+def _render(template: str, status: int = 200, **context: Any) -> Response:
+    page = _templates().get_template(template).render(key_name=FORM_KEY, **context)
+    # Text of products may hold halves of surrogate pairs, which have no UTF-8 form.
+    return Response(page.encode("utf-8", "xmlcharrefreplace"), status, media_type="text/html; charset=utf-8")
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    return environment(jinja2.PackageLoader("agentgym_flow.shop"))
+
+
+@cache
+def _asset(name: str) -> bytes:
+    return (files("agentgym_flow.shop") / "templates" / name).read_bytes()

@@ -1,0 +1,307 @@
+"""The visits to one shop: each person's own environment over the shared catalogue, and what is written down of it.
+
+No web server in here. A visit that ends, that has to make room, or that is open when the shop closes is written to two
+files, the episode log and the pages as the original's site logs them; each comes whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
+
+from agentgym_flow.core import check_integer, check_positive, check_split, check_task
+from agentgym_flow.data import DataSet, resolve
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
+from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
+from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
+from agentgym_flow.shop.original_log import PageView, write_session
+
+DEFAULT_MAX_STEPS = 100
+"""The step budget of a person, and of the published runs with people."""
+
+MAX_OPEN = 256
+"""So many visits are kept in memory; a further one sends away the one that was idle for longest."""
+
+MAX_RECORDS = 10_000
+"""So many visits are listed; the files of older ones stay."""
+
+EPISODE, PAGES = ".episode.jsonl", ".pages.jsonl"
+"""How the names of the two files of a visit end."""
+
+LEFT = "left"
+"""The key of `Episode.meta` that says why a visit has no end."""
+
+_NAME = re.compile(r"(\d+)-[0-9a-f]{16}" + re.escape(EPISODE))
+
+
+class State(StrEnum):
+    """How far a visit is."""
+
+    SHOPPING = "shopping"
+    BOUGHT = "bought"
+    OUT_OF_STEPS = "out of steps"
+    PUT_AWAY = "put away"
+
+
+@dataclass(slots=True)
+class Record:
+    """What the shop remembers of a visit, also when its environment is gone.
+
+    Attributes:
+        id: the name of its files and its address; nobody guesses it.
+        started: when, in UTC.
+        split: the split of the task.
+        task: the index of the task.
+        seed: the seed of the reset.
+        goal: the instruction.
+        steps: how many actions were taken.
+        state: how far it is.
+        score: of the purchase; None before it.
+        trouble: why it could not be written down; empty when it could.
+    """
+
+    id: str
+    started: datetime
+    split: str
+    task: int
+    seed: int
+    goal: str
+    steps: int = 0
+    state: State = State.SHOPPING
+    score: float | None = None
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class Session:
+    """A visit in memory.
+
+    Attributes:
+        record: what is remembered of it.
+        env: the environment that the person is in.
+        recorder: plays it.
+        views: the pages that were shown, for the original's log.
+    """
+
+    record: Record
+    env: WebShopEnv
+    recorder: Recorder
+    views: list[PageView] = field(default_factory=list)
+
+    @property
+    def episode(self) -> Episode:
+        """What happened so far."""
+        assert self.recorder.episode is not None  # a session begins with a reset
+        return self.recorder.episode
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be done."""
+        return self.recorder.done
+
+    def step(self, action: str) -> bool:
+        """Take a step and return whether the shop accepted it. Raises `ResetNeeded` when the visit is over."""
+        turn = self.recorder.step(action)
+        self.record.steps += 1
+        if turn.action_valid:
+            self._show()
+        if turn.terminated:
+            self.record.state, self.record.score = State.BOUGHT, turn.score
+        elif turn.truncated:
+            self.record.state = State.OUT_OF_STEPS
+        return turn.action_valid
+
+    def _show(self) -> None:
+        self.views.append(PageView.of(self.env.visit, self.record.id, self.env.last_score))
+
+
+class Shop:
+    """All visits of one run of the server. Not for several threads.
+
+    Args:
+        out: the folder of the files.
+        split: the split that is proposed to a person.
+        task: the task that is proposed; None: the seed draws one.
+        seed: visit number n in this folder has the seed `seed + n`, so that no two episodes are the same.
+        goals: the kind of goals, `"synthetic"` or `"human"`.
+        data: official data, as `WebShopEnv` takes them; None for the embedded shop.
+        max_steps: the step budget of a visit.
+        show_attributes: whether products have the page of attributes.
+        max_open: so many visits are kept in memory.
+
+    Attributes:
+        out, split, task, max_steps: as given.
+        data: the official data, read and hashed; None for the embedded shop.
+        written: how many visits were written down.
+
+    Raises:
+        UnknownSplit, UnknownTask, UnknownOption, UnknownData, BadSetting, BadData: as the environment does.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        *,
+        split: str = "train",
+        task: int | None = None,
+        seed: int = 0,
+        goals: str = "synthetic",
+        data: str | DataSet | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        show_attributes: bool = False,
+        max_open: int = MAX_OPEN,
+    ) -> None:
+        self.out = out
+        self.split = check_split(split, SPLIT_ALIASES)
+        self.task = task
+        self.data = None if data is None else resolve(data)  # hashed once, not with every visit
+        self.max_steps = max_steps
+        self._seed = check_integer("seed", seed, 0)
+        self._max_open = check_positive("max_open", max_open)
+        self._kwargs: dict[str, Any] = {
+            "goals": goals,
+            "data": self.data,
+            "max_steps": max_steps,
+            "show_attributes": show_attributes,
+        }
+        self._num_tasks: dict[str, int] = {}
+        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._records: OrderedDict[str, Record] = OrderedDict()
+        if task is not None:
+            check_task(task, self.num_tasks(self.split), self.split)
+        else:
+            self.num_tasks(self.split)  # reads the data, so that what is wrong with them is said before anyone comes
+        out.mkdir(parents=True, exist_ok=True)
+        self._number = _following_number(out)
+        self.written = 0
+
+    # ---------------------------------------------------------------- visits
+    def num_tasks(self, split: str) -> int:
+        """Return the number of tasks of a split. Raises `UnknownSplit`."""
+        if split not in self._num_tasks:
+            self._num_tasks[split] = self._make(split).num_tasks
+        return self._num_tasks[split]
+
+    def start(self, split: str, task: int | None = None) -> Session:
+        """Begin a visit; without a task its seed draws one. Raises `UnknownSplit` and `UnknownTask`."""
+        env = self._make(check_split(split, SPLIT_ALIASES))
+        recorder, seed = Recorder(env), self._seed + self._number
+        episode = recorder.reset(seed=seed, task=task)
+        episode.meta["policy"] = "human"
+        record = Record(
+            id=f"{self._number:05d}-{secrets.token_hex(8)}",
+            started=datetime.now(UTC),
+            split=episode.split,
+            task=episode.task,
+            seed=seed,
+            goal=episode.goal,
+        )
+        self._number += 1
+        while len(self._open) >= self._max_open:
+            self._put_away(next(iter(self._open.values())), "made room for a later visit")
+        while len(self._records) >= MAX_RECORDS:
+            self._records.popitem(last=False)
+        session = Session(record, env, recorder)
+        session._show()
+        self._open[record.id], self._records[record.id] = session, record
+        return session
+
+    def session(self, name: str) -> Session | None:
+        """Return the visit of this id, and remember that it is in use; None when it is not in memory."""
+        if name in self._open:
+            self._open.move_to_end(name)
+        return self._open.get(name)
+
+    def step(self, session: Session, action: str) -> bool:
+        """Take a step and return whether the shop accepted it; a visit that ends with it is written down."""
+        accepted = session.step(action)
+        if session.over:
+            self._write(session)
+        return accepted
+
+    def close(self) -> None:
+        """Write down the visits that are under way, marked as unfinished, and forget all."""
+        while self._open:
+            self._put_away(next(iter(self._open.values())), "the shop was closed")
+
+    @property
+    def count_open(self) -> int:
+        """The number of visits in memory."""
+        return len(self._open)
+
+    # ---------------------------------------------------------------- looking back
+    def records(self) -> list[Record]:
+        """Return the visits of this run, the latest first."""
+        return list(reversed(self._records.values()))
+
+    def record(self, name: str) -> Record | None:
+        """Return the visit of this id, also when it is no longer in memory."""
+        return self._records.get(name)
+
+    def file(self, record: Record, ending: str) -> Path:
+        """Return the name of a file of a visit; there is one when the visit is over."""
+        return self.out / f"{record.id}{ending}"
+
+    def actions(self, record: Record) -> list[str]:
+        """Return what was done in a visit. Raises `BadLog` when its file has been taken away."""
+        if record.id in self._open:
+            return [turn.action for turn in self._open[record.id].episode.turns]
+        if not record.steps:
+            return []
+        return next(iter(read_log(self.file(record, EPISODE)))).actions
+
+    def lines(self, record: Record, ending: str) -> str:
+        """Return what the file of a visit with this ending holds, or would hold by now; empty where there is none."""
+        session = self._open.get(record.id)
+        if session is None:
+            path = self.file(record, ending)
+            return path.read_text("utf-8") if path.exists() else ""
+        rows = [LoggedEpisode.of(session.episode)] if ending == EPISODE else session.views
+        return "".join(f"{row.line()}\n" for row in rows)
+
+    def step_again(self, record: Record, actions: list[str]) -> WebShopEnv:
+        """Return an environment in which the visit has come as far as `actions`."""
+        env = self._make(record.split)
+        env.reset(seed=record.seed, options={"task": record.task})
+        for action in actions:
+            env.step(action)
+        return env
+
+    # ---------------------------------------------------------------- parts
+    def _make(self, split: str) -> WebShopEnv:
+        return cast("WebShopEnv", make_text_env(ENV_ID, split=split, **self._kwargs))
+
+    def _put_away(self, session: Session, why: str) -> None:
+        record = session.record
+        if not session.over:
+            record.state = State.PUT_AWAY
+            session.episode.meta[LEFT] = why
+        if session.episode.turns and (not session.over or record.trouble):
+            self._write(session)
+        del self._open[record.id]
+        session.env.close()
+
+    def _write(self, session: Session) -> None:
+        """Write both files. A full disk must not take the score from the person, so trouble is told, not raised."""
+        record = session.record
+        try:
+            write_log(self.file(record, EPISODE), [session.episode])
+            write_session(self.file(record, PAGES), session.views)
+            record.trouble = ""
+            self.written += 1
+        except OSError as error:
+            record.trouble = f"{error.strerror or error}"
+
+
+def _following_number(out: Path) -> int:
+    numbers = (int(found[1]) for path in out.iterdir() if (found := _NAME.fullmatch(path.name)))
+    return max(numbers, default=-1) + 1
