@@ -25,7 +25,6 @@ _CACHED = 1 << 14
 
 # Single letters with dots between them are one word (D.O.N.); the end of a possessive or of a contraction is none.
 _WORD = re.compile(r"([^\W\d_](?:\.[^\W\d_]\b)+|[^\W_]+)(?:['’](?:s|t|d|m|ll|re|ve)\b)?")  # noqa: RUF001
-_LETTER = re.compile(r"[^\W\d_]")
 
 _NOT_NOUNS = """
 a an the this that these those such
@@ -99,7 +98,7 @@ def _made(name: str) -> NounTagger:
 
 def _words(text: str) -> list[str]:
     words = (match[1].lower() for match in _WORD.finditer(text))
-    return [word for word in words if word not in _FUNCTION_WORDS and _LETTER.search(word)]
+    return [word for word in words if word not in _FUNCTION_WORDS and any(map(str.isalpha, word))]
 
 
 def _spacy() -> Callable[[str], list[str]]:

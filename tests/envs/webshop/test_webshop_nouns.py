@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.envs.webshop import nouns
+from agentgym_flow.envs.webshop.nouns import MODEL, NounTagger, make_tagger
+from agentgym_flow.errors import MissingExtra, UnknownOption
+
+WORDS = make_tagger("words")
+
+
+@pytest.fixture(autouse=True)
+def _taggers_made_anew() -> Iterator[None]:
+    nouns._made.cache_clear()
+    yield
+    nouns._made.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Oak Table with 4 Chairs and a Bench", ["oak", "table", "chairs", "bench"]),
+        ("Women's T-Shirt, 5pcs (White|Red) w/Hood", ["women", "t", "shirt", "5pcs", "white", "red", "w", "hood"]),
+        ("The D.O.N. Issue 2.1 for you", ["d.o.n", "issue"]),
+        ("Bulbs.Lamps for children\u2019s rooms", ["bulbs", "lamps", "children", "rooms"]),
+        ("4K TV 55-Inch 1080p 2021", ["4k", "tv", "inch", "1080p"]),
+        ("one two Table table", ["table", "table"]),
+        ("Stühle für 家具 \U0001f6cb", ["stühle", "für", "家具"]),
+        ("under_score", ["under", "score"]),
+        ("12 3.5 & + -- !!", []),
+        ("", []),
+    ],
+)
+def test_every_word_is_a_noun_but_function_words_and_numbers(text: str, expected: list[str]) -> None:
+    # "under" is a preposition; the underscore only parts it from the other.
+    assert WORDS(text) == [word for word in expected if word != "under"]
+
+
+@given(st.text())
+def test_any_text_has_nouns_in_lower_case(text: str) -> None:
+    found = WORDS(text)
+    assert found == [word.lower() for word in found]
+    assert all(any(character.isalpha() for character in word) for word in found)
+    assert WORDS(text) == found
+
+
+# Pairs of titles from the original's own tests; what spaCy makes of them is 0.333, 0.30, 0.15 and 0.
+SYSTEM = " Home Theater System Subwoofer"
+SOUNDBAR = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"
+CORD = "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater System"
+PAIRS = [
+    (
+        "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White",
+        "PEAK High Top Mens Basketball Shoes Lou Williams Streetball Master Breathable Non Slip Outdoor Sneakers",
+        4 / 9,
+    ),
+    (SOUNDBAR + SYSTEM, CORD, 5 / 18),
+    (SOUNDBAR, CORD, 2 / 14),
+    (
+        "Rusticware 921ORB Kitchen and Bath Cabinet Knob",
+        "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)",
+        0.0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "bought", "title_score"), PAIRS)
+def test_title_scores_of_the_original_tests(wanted: str, bought: str, title_score: float) -> None:
+    found = WORDS(wanted)
+    assert len(set(found) & set(WORDS(bought))) / len(found) == title_score
+
+
+def test_goals_of_recorded_sessions_have_as_many_nouns_as_specified(sample_data: Path) -> None:
+    files = sorted((sample_data / "webshop" / "human_sessions").glob("*.jsonl"))
+    names = [json.loads(file.read_text().partition("\n")[0])["goal"]["name"] for file in files]
+    assert [len(WORDS(name)) for name in names] == [24, 17, 13, 24, 7]
+
+
+def test_a_text_is_tagged_once() -> None:
+    asked = []
+
+    def tag(text: str) -> list[str]:
+        asked.append(text)
+        return [text]
+
+    tagger = NounTagger("words", tag)
+    tagger("a").append("not kept")
+    assert tagger("a") == ["a"]
+    assert asked == ["a"]
+
+
+def test_copies_of_a_tagger_are_the_tagger_of_that_name() -> None:
+    tagger = make_tagger("words")
+    assert tagger.name == "words"
+    assert (
+        make_tagger("words")
+        is copy.deepcopy(tagger)
+        is copy.copy(tagger)
+        is pickle.loads(pickle.dumps(tagger))
+        is tagger
+    )
+    with pytest.raises(UnknownOption, match="Did you mean 'spacy'"):
+        make_tagger("spicy")
+
+
+class Model:
+    """Stands for a spaCy model: a word's part of speech is written behind it (`table/NOUN`)."""
+
+    loads: list[tuple[str, dict[str, Any]]]
+
+    def __call__(self, text: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(text=word, pos_=tag) for word, tag in (part.split("/") for part in text.split())]
+
+
+@pytest.fixture
+def spacy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module in spaCy's place, whose model is `Model`; `loaded` tells what was loaded."""
+    module = ModuleType("spacy")
+    loaded: list[Any] = []
+
+    def load(name: str, **settings: Any) -> Model:
+        loaded.append((name, settings))
+        return Model()
+
+    module.load, module.loaded = load, loaded  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spacy", module)
+    return module
+
+
+def test_spacy_gives_nouns_and_proper_nouns(spacy: Any) -> None:
+    tagger = make_tagger("spacy")
+    assert tagger.name == "spacy"
+    assert tagger("The/DET Acme/PROPN folds/VERB 4/NUM Tables/NOUN Tables/NOUN") == ["acme", "tables", "tables"]
+    assert make_tagger("spacy") is tagger
+    assert spacy.loaded == [("en_core_web_sm", {"exclude": ["ner", "lemmatizer"]})]
+
+
+@pytest.mark.parametrize(
+    ("installed", "name"), [({"spacy", MODEL}, "spacy"), ({"spacy"}, "words"), ({MODEL}, "words"), (set(), "words")]
+)
+@pytest.mark.usefixtures("spacy")
+def test_auto_takes_spacy_when_its_model_is_there(
+    monkeypatch: pytest.MonkeyPatch, installed: set[str], name: str
+) -> None:
+    monkeypatch.setattr(nouns, "find_spec", lambda module: "spec" if module in installed else None)
+    assert make_tagger().name == make_tagger("auto").name == name
+
+
+def test_spacy_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingExtra, match=r"spaCy is not installed.*pip install spacy.*noun_tagger='words'"):
+        make_tagger("spacy")
+
+
+@pytest.mark.parametrize("error", [OSError("[E050] Can't find model"), ValueError("[E002] no factory")])
+def test_a_model_that_is_missing_is_named_with_what_to_do(spacy: Any, error: Exception) -> None:
+    def load(name: str, **settings: Any) -> None:
+        raise error
+
+    spacy.load = load
+    with pytest.raises(MissingExtra, match=r"cannot load its model en_core_web_sm.*spacy download en_core_web_sm"):
+        make_tagger("spacy")
+
+
+@pytest.mark.skipif(not (find_spec("spacy") and find_spec(MODEL)), reason="spaCy's model is not installed")
+def test_the_real_model() -> None:
+    tagger = make_tagger("auto")
+    assert tagger.name == "spacy"
+    assert tagger("She bought a wooden table from Amazon.") == ["table", "amazon"]
+    for (wanted, bought, _), expected in zip(PAIRS, (0.333, 0.30, 0.15, 0.0), strict=True):
+        found = tagger(wanted)  # versions of the model differ a little
+        assert len(set(found) & set(tagger(bought))) / len(found) == pytest.approx(expected, abs=0.1)
