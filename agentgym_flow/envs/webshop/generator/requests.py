@@ -1,0 +1,118 @@
+"""What people ask for: an instruction of the attribute file's kind, and one in a person's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentgym_flow.envs.webshop.generator.family import Draft, Family
+from agentgym_flow.envs.webshop.generator.kinds import Feature, words
+from agentgym_flow.envs.webshop.generator.phrases import being, counted, listed, tail
+from agentgym_flow.seeding import Stream
+
+_STARTS = ("Find me", "Find me", "Get me", "Show me", "I want", "Look for")
+
+
+def synthetic(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+    """Return `instruction` and `instruction_attributes`; the loader adds the options and the price."""
+    wanted = _wanted(stream, draft)
+    adjectives = ", ".join(being(wanted))
+    thing = " ".join(filter(None, [adjectives, family.thing]))
+    return {
+        "instruction": f"{stream.choice(_STARTS)} {thing}{tail(wanted)}",
+        "instruction_attributes": [feature.phrase for feature in wanted],
+    }
+
+
+def human(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+    """Return an entry of the file of human instructions, without `asin`."""
+    wanted = _wanted(stream, draft)
+    chosen = _chosen(stream, draft)
+    said = {option.name: option.said for option in family.kind.options}
+    choices = listed([stream.choice(said[name]).format(value) for name, value in chosen.items()])
+    return {
+        "instruction": _told(stream, family, wanted, choices),
+        "attributes": [feature.phrase for feature in draft.features],
+        "options": [f"{name}: {value}" for name, values in draft.options.items() for value in values],
+        "instruction_attributes": [feature.phrase for feature in wanted],
+        "instruction_options": list(chosen.values()),
+    }
+
+
+def _wanted(stream: Stream, draft: Draft) -> list[Feature]:
+    """Draw two or three of the features; what the title names is among them."""
+    features = [feature for feature in draft.features if feature not in draft.titled]
+    stream.shuffle(features)
+    features = [*draft.titled, *features][: 3 if stream.below(3) else 2]
+    stream.shuffle(features)
+    return features
+
+
+def _chosen(stream: Stream, draft: Draft) -> dict[str, str]:
+    """Draw the options that a person cares about: mostly all, always the one that sets the product apart."""
+    return {
+        name: stream.choice(values)
+        for name, values in draft.options.items()
+        if name == draft.needed or stream.below(4) > 0
+    }
+
+
+def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -> str:
+    """Return the request in running words."""
+    number = family.kind.number
+    they, are, them = ("they", "are", "them") if number == "many" else ("it", "is", "it")
+    thing = family.name if stream.below(5) == 0 else family.thing
+    is_so = [_paraphrase(stream, phrase) for phrase in being(wanted)]
+    plain = all(before == after for before, after in zip(is_so, being(wanted), strict=True))
+    after = tail(wanted)
+    form = stream.below(6 if plain else 4)  # before the thing, only the phrases themselves sound right
+    clause = f" that {are} {listed(is_so)}" if is_so else ""
+    if form == 0:
+        text = f"i'm looking for {counted(thing, number)}{after}{clause}"
+        return f"{text}, {choices}" if choices else text
+    if form == 1:
+        text = f"i need {counted(thing, number)}{after}."
+        if is_so:
+            text += f" {they} should be {listed(is_so)}."
+        return f"{text} i would take {them} {choices}" if choices else text
+    if form == 2:
+        someone = stream.choice(("my sister", "my dad", "a friend of mine", "my neighbor", "my wife", "my husband"))
+        text = f"{someone} asked me for {counted(thing, number)}{clause}{after}"
+        return f"{text}. please get {them} {choices}" if choices else text
+    if form == 3:
+        text = f"do you have {thing}{after}{clause}?"
+        return f"{text} i want {them} {choices}" if choices else text
+    whole = " ".join(filter(None, [" ".join(is_so), thing])) + after
+    if form == 4:
+        return f"show me {whole}, {choices} please" if choices else f"show me {whole} please"
+    return f"i want to buy {whole}. {choices} would be great" if choices else f"i want to buy {whole}"
+
+
+def _paraphrase(stream: Stream, phrase: str) -> str:
+    """Return what a thing is in other words that keep those of the phrase: `gluten free`, `free of gluten`."""
+    return _OTHER_WORDS[phrase] if phrase in _OTHER_WORDS and stream.below(3) == 0 else phrase
+
+
+_OTHER_WORDS = {
+    **{
+        f"{what} free": f"free of {what}"
+        for what in words("gluten|dairy|sugar|alcohol|fragrance|sulfate|caffeine|grain")
+    },
+    **{f"{what} resistant": f"resistant to {what}" for what in words("water|rust|heat|wind|frost|shock|odor")},
+    **{f"{what} safe": f"safe in the {what}" for what in words("dishwasher|oven|microwave|freezer")},
+    "machine washable": "washable in the machine",
+    "quick drying": "drying quick",
+    "easy to clean": "easy for me to clean",
+    "easy to assemble": "easy for one person to assemble",
+    "easy to install": "easy for anyone to install",
+    "noise cancelling": "cancelling the noise around me",
+    "wall mountable": "mountable on a wall",
+    "long lasting": "lasting long",
+    "slow roasted": "roasted slow",
+    "wall mounted": "mounted on the wall",
+    "solar powered": "powered by solar light",
+    "battery operated": "operated by battery",
+    "remote controlled": "controlled with a remote",
+    "hand painted": "painted by hand",
+    "hand made": "made by hand",
+    "hand stitched": "stitched by hand",
+}

@@ -1,0 +1,74 @@
+"""The generated shop: its catalogue and requests as the objects that the official files hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
+from agentgym_flow.envs.webshop.generator.family import Draft, Family, draw_family
+from agentgym_flow.envs.webshop.generator.kinds import Department, Kind
+from agentgym_flow.envs.webshop.generator.requests import human, synthetic
+from agentgym_flow.envs.webshop.generator.texts import entry
+from agentgym_flow.seeding import Stream
+
+_KEY = "agentgym_flow/WebShop-v0"
+_FAMILIES_OF_KIND = 6
+_COMBINATIONS = 8  # a product with more ways to choose has no synthetic request: it would have too many goals
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class GeneratedShop(NamedTuple):
+    """The shop in the official schema; plain data that JSON can hold.
+
+    Attributes:
+        items: the products, as in `items_shuffle.json`.
+        attributes: as in `items_ins_v2.json`: ASIN -> `attributes`, and an instruction for some.
+        human: as in `items_human_ins.json`: ASIN -> instructions of the human kind.
+        families: the ASINs of products that are near-duplicates of each other; each product is in one family.
+    """
+
+    items: list[dict[str, Any]]
+    attributes: dict[str, dict[str, Any]]
+    human: dict[str, list[dict[str, Any]]]
+    families: list[list[str]]
+
+
+def shop() -> GeneratedShop:
+    """Return the generated shop, the same on every machine; a fresh object of about 20 MB each time."""
+    made = GeneratedShop([], {}, {}, [])
+    for department in DEPARTMENTS:
+        for kind in department.kinds:
+            for family in _families(department, kind):
+                made.families.append([_add(made, *made_of) for made_of in _products(family)])
+    Stream(_KEY, "order").shuffle(made.items)
+    for place, item in enumerate(made.items):
+        item["page"] = place // 50 + 1
+    return made
+
+
+def _families(department: Department, kind: Kind) -> list[Family]:
+    """Return the families of a kind: some of the pairs of its names and lines."""
+    pairs = [(name, line) for name in kind.names for line in kind.lines]
+    chosen = Stream(_KEY, "families", kind.query).sample(pairs, min(_FAMILIES_OF_KIND, len(pairs)))
+    return [Family(department, kind, name, line) for name, line in chosen]
+
+
+def _products(family: Family) -> list[tuple[Stream, Family, Draft]]:
+    stream = Stream(_KEY, family.department.category, family.kind.query, family.name, family.line)
+    return [(stream, family, draft) for draft in draw_family(stream, family)]
+
+
+def _add(made: GeneratedShop, stream: Stream, family: Family, draft: Draft) -> str:
+    """Put a product and its requests into the files, and return its ASIN."""
+    asin = "B0" + "".join(_LETTERS[stream.below(36)] for _ in range(8))
+    made.items.append({"asin": asin, **entry(stream, family, draft)})
+    made.attributes[asin] = {
+        "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory.removesuffix(" for")]
+    }
+    if draft.part in ("plain", "other"):
+        if stream.below(4) > 0 and math.prod(map(len, draft.options.values())) <= _COMBINATIONS:
+            made.attributes[asin].update(synthetic(stream, family, draft))
+        people = 2 if stream.below(4) == 0 else 1
+        made.human[asin] = [{"asin": asin, **human(stream, family, draft)} for _ in range(people)]
+    return asin

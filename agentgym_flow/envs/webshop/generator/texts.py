@@ -1,0 +1,117 @@
+"""A drafted product in words: the entry of the official products file, without its number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentgym_flow.envs.webshop.generator.family import Draft, Family
+from agentgym_flow.envs.webshop.generator.kinds import Feature
+from agentgym_flow.envs.webshop.generator.phrases import being, sentence, tail, titled
+from agentgym_flow.seeding import Stream
+
+_PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
+
+
+def title(stream: Stream, family: Family, draft: Draft) -> str:
+    """Return the title: brand, thing, the features that it names, and pieces that no goal asks for."""
+    kind = family.kind
+    extras = stream.sample(kind.details, 2)
+    if draft.part == "costly":
+        extras[0] = stream.choice(family.department.costly)
+    if draft.part == "accessory":
+        adjectives = " ".join([*being(draft.titled), family.thing])
+        return f"{draft.brand} {titled(f'{kind.accessory} {adjectives}{tail(draft.titled)}')}, {extras[0]}"
+    pieces = [*extras, draft.fixed and titled(draft.fixed)]
+    if draft.near:
+        pieces.insert(0, titled(draft.near))
+    rest = ", ".join(filter(None, pieces))
+    form = stream.below(4)
+    if form == 0:  # features as a list behind the thing
+        listed = ", ".join([family.thing, *(_headline(feature) for feature in draft.titled)])
+        return f"{draft.brand} {titled(listed)}, {rest}"
+    whole = " ".join([*being(draft.titled), family.thing]) + tail(draft.titled)
+    if form == 1:
+        return f"{titled(whole)} by {draft.brand} - {rest}"
+    return f"{draft.brand} {titled(whole)}{', ' if form == 2 else ' - '}{rest}"
+
+
+def _headline(feature: Feature) -> str:
+    return f"for {feature.phrase}" if feature.role == "for" else feature.phrase
+
+
+def bullets(stream: Stream, family: Family, draft: Draft) -> list[str]:
+    """Return the list under "Features": the features that it states, and notes."""
+    notes = list(stream.sample(family.department.notes, 1 + stream.below(2)))
+    if draft.part == "accessory":
+        return [
+            sentence(f"this is the {_what(family)} only: the {family.name} on the picture must be bought apart"),
+            *notes,
+        ]
+    notes.insert(0, stream.choice(family.kind.notes))
+    loud = stream.below(3) == 0
+    stated = [_bullet(feature, loud) for feature in draft.listed]
+    first = _bullet(draft.first, loud) if draft.first else notes.pop(0)
+    rest = [*stated, *notes]
+    stream.shuffle(rest)
+    return [first, *rest]
+
+
+def _what(family: Family) -> str:
+    """Return what the accessory of a family is."""
+    return family.kind.accessory.removesuffix(" for")
+
+
+def _bullet(feature: Feature, loud: bool) -> str:
+    head = _headline(feature)
+    return f"{head.upper()} - {sentence(feature.reason)}" if loud else sentence(f"{head}: {feature.reason}")
+
+
+def description(stream: Stream, family: Family, draft: Draft) -> str:
+    """Return one paragraph; empty for some products whose features are all stated elsewhere."""
+    if not draft.told and stream.below(3) == 0:
+        return ""
+    if draft.part == "accessory":
+        return sentence(f"a {_what(family)} from {draft.brand} that fits {family.thing} of nearly every maker")
+    many = family.kind.number == "many"
+    this, they, was, goes = ("these", "they", "were", "go") if many else ("this", "it", "was", "goes")
+    opening = stream.choice(
+        (
+            f"{this} {family.thing} {was} designed by {draft.brand} for people who look twice before they buy",
+            f"{draft.brand} has made {family.name} for years, and this is the {family.line} version that we kept",
+            f"meet the {family.thing} from {draft.brand}, tested by our own families first",
+            f"we at {draft.brand} think that {family.name} should be simple, and {this} {was} made that way",
+            f"after many letters from our customers, {draft.brand} made the {family.thing} that they described",
+            f"{this} {family.thing} by {draft.brand} {goes} back to a drawing of our founder",
+            f"{draft.brand} sells few things, and {this} {family.thing} {was} three years in the making",
+        )
+    )
+    verb = {"is": "are" if many else "is", "has": "come with" if many else "comes with"}
+    verb["for"] = "are right for" if many else "is right for"
+    told = [sentence(f"{they} {verb[feature.role]} {feature.phrase}: {feature.reason}") for feature in draft.told]
+    closing = stream.choice(("", "", "Thank you for supporting a small workshop.", "A good present, too."))
+    return " ".join(filter(None, [sentence(opening), *told, closing]))
+
+
+def entry(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+    """Return the product in the schema of the official products file, without `asin` and `page`."""
+    department, kind = family.department, family.kind
+    accessory = draft.part == "accessory"
+    path = (
+        f"{department.path} > Accessories > {titled(kind.accessory)}"
+        if accessory
+        else f"{department.path} > {kind.path}"
+    )
+    return {
+        "name": title(stream, family, draft),
+        "brand": draft.brand,
+        "full_description": description(stream, family, draft),
+        "small_description": bullets(stream, family, draft),
+        "pricing": " - ".join(f"${price:.2f}" for price in draft.prices),
+        "images": [],
+        "product_category": path.replace(" > ", _PATH),
+        "customization_options": {
+            name.title(): [{"value": value} for value in values] for name, values in draft.options.items()
+        },
+        "category": department.category,
+        "query": _what(family) if accessory else kind.query,
+    }

@@ -1,0 +1,112 @@
+"""The embedded goals: one generated shop for all, and three splits of its goals that share no family of products.
+
+A family is ten products that look alike (`generator/family.py`). The hash of its titles puts it, and so every goal of
+its products, into one split. Of the goals in families of `valid` and of `test` 500 are kept: one of each product in an
+order by hash, then a second one of each, and so on, so that as many products as possible are asked for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+from agentgym_flow.core import SPLITS, check_split
+from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.generator import shop
+from agentgym_flow.envs.webshop.goal_table import KINDS
+from agentgym_flow.envs.webshop.goals import Goals
+from agentgym_flow.envs.webshop.official import listings_of
+from agentgym_flow.errors import UnknownOption
+from agentgym_flow.seeding import Stream, canonical
+
+_KEY = "agentgym_flow/WebShop-v0"
+_KEPT = 500  # goals of valid, and of test
+_PARTS = 13  # two families in so many are kept for valid, two for test
+
+
+class _Embedded(NamedTuple):
+    catalogue: MemoryCatalogue
+    families: dict[str, list[list[int]]]  # split -> the product numbers of its families
+
+
+@lru_cache(maxsize=1)
+def _embedded() -> _Embedded:
+    made = shop()
+    families: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
+    numbers = {item["asin"]: number for number, item in enumerate(made.items)}
+    for family in made.families:
+        places = [numbers[asin] for asin in family]
+        families[split_of([made.items[place]["name"] for place in places])].append(places)
+    return _Embedded(MemoryCatalogue(listings_of(made.items, made.attributes, made.human)), families)
+
+
+def split_of(titles: list[str]) -> str:
+    """Return the split of a family with these titles, by their hash."""
+    part = int(sha256("\n".join(titles).encode()).hexdigest()[:8], 16) % _PARTS
+    return "valid" if part < 2 else "test" if part < 4 else "train"
+
+
+def catalogue() -> MemoryCatalogue:
+    """Return the generated shop, made once a process."""
+    return _embedded().catalogue
+
+
+@lru_cache(maxsize=8)
+def tasks(split: str, kind: str) -> tuple[int, ...]:
+    """Return the goals of a split in the order of its tasks: numbers in `Goals(catalogue(), kind)`.
+
+    Raises:
+        UnknownSplit: no such split.
+        UnknownOption: no such kind of goals.
+    """
+    _check(split, kind)
+    goals = _goals_by_product(split, kind)
+    stream = Stream(_KEY, "tasks", kind, split)
+    stream.shuffle(goals)
+    for own in goals:
+        stream.shuffle(own)
+    most = max(map(len, goals))
+    order = [own[turn] for turn in range(most) for own in goals if turn < len(own)]
+    if split != "train":
+        return tuple(order[:_KEPT])
+    stream.shuffle(order)
+    return tuple(order)
+
+
+def _goals_by_product(split: str, kind: str) -> list[list[int]]:
+    """Return the numbers of the goals of each product in the families of a split."""
+    table = _embedded().catalogue.goal_table(kind)
+    ends = table.ends.tolist()
+    spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
+    products = [product for family in _embedded().families[split] for product in family]
+    return [list(range(*spans[product])) for product in products if product in spans]
+
+
+def num_tasks(split: str, kind: str) -> int:
+    """Return the number of goals of a kind in a split. Raises as `tasks`."""
+    return len(tasks(split, kind))
+
+
+def manifest_digest(split: str, kind: str) -> str:
+    """Return the SHA-256, in hex, of the canonical JSON of all goals of a split, each followed by a newline.
+
+    Raises as `tasks`.
+    """
+    goals = Goals(catalogue(), kind)
+    digest = sha256()
+    for number in tasks(split, kind):
+        goal = goals[number]
+        content = [goal.asin, goal.instruction, goal.attributes, goal.options, goal.price_upper]
+        digest.update(canonical(content) + b"\n")
+    return digest.hexdigest()
+
+
+def _check(split: str, kind: str) -> None:
+    check_split(split, {})
+    if kind not in KINDS:
+        raise UnknownOption.among(kind, KINDS)
+
+
+DIGEST = ""
+"""The recorded digest of the catalogue: of all products and requests, in order."""
