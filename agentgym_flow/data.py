@@ -1,5 +1,8 @@
 """Official data on disk: a name stands for a path on this machine and the SHA-256 of what lies there.
 
+A store is a folder that this package made from official data of many gigabytes. Its digest was taken of the content
+when it was made and stands in its `store.json`, because reading it all again would take too long at every start.
+
 Logs and task keys carry names and digests, never paths. The registry is one JSON file in the user's data folder, or
 in the folder that the environment variable `AGENTGYM_FLOW_HOME` names.
 """
@@ -10,9 +13,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agentgym_flow.errors import BadData, UnknownData
 from agentgym_flow.files import whole
@@ -21,6 +25,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _ANNOUNCED = {"alfworld": ("ALFWORLD_DATA", "json_2.1.1")}
 """Data that the original's own environment variable can announce: name -> the variable, and the part that is meant."""
+
+
+STATEMENT = "store.json"
+"""The file in which a store says what it is: its kind, format and digest, and the size of every file in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ def home() -> Path:
 def content_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file, or of a folder's relative file names and their contents in sorted order.
 
+    Of a store it is the digest that the store states.
+
     Raises `BadData` when nothing is there or it cannot be read.
     """
     root = Path(path)
@@ -59,6 +69,9 @@ def content_digest(path: str | os.PathLike[str]) -> str:
             return _file_digest(root)
         if not root.is_dir():
             raise BadData(f"there is no file or folder at {root}")
+        statement = read_statement(root)
+        if statement is not None:
+            return str(statement["digest"])
         total = hashlib.sha256()
         # Sorted as text: paths themselves sort differently on Windows.
         for name in sorted(file.relative_to(root).as_posix() for file in files_below(root)):
@@ -66,6 +79,46 @@ def content_digest(path: str | os.PathLike[str]) -> str:
         return total.hexdigest()
     except OSError as error:
         raise BadData(f"cannot read {root}: {error.strerror}") from error
+
+
+def write_statement(folder: Path, kind: str, digest: str, facts: Mapping[str, Any]) -> None:
+    """Make a folder a store: state its kind, the SHA-256 of its content, the sizes of its files, and more facts."""
+    sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files_below(folder)}
+    sizes.pop(STATEMENT, None)
+    page = {"agentgym_flow": kind, **facts, "digest": digest, "files": dict(sorted(sizes.items()))}
+    with whole(folder / STATEMENT) as partial:
+        partial.write_text(json.dumps(page, indent=1) + "\n", "utf-8")
+
+
+def read_statement(folder: Path) -> dict[str, Any] | None:
+    """Return what a store states; None for any other folder.
+
+    The sizes of its files are compared, their contents are not. Raises `BadData` when the statement is damaged, or a
+    file is missing or has another size.
+    """
+    file = folder / STATEMENT
+    try:
+        text = file.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise BadData(f"cannot read {file}: {error}") from error
+    try:
+        page = json.loads(text)
+        if "agentgym_flow" not in page:  # somebody else's file of that name
+            return None
+        sound = re.fullmatch("[0-9a-f]{64}", page["digest"]) and isinstance(page["agentgym_flow"], str)
+        sizes = dict(page["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{file} is damaged ({error}); make the store again") from None
+    if not sound:
+        raise BadData(f"{file} is damaged; make the store again")
+    for name, size in sizes.items():
+        if not (folder / name).is_file():
+            raise BadData(f"{folder / name} is missing; make the store again")
+        if (folder / name).stat().st_size != size:
+            raise BadData(f"{folder / name} is not the file that {file} states; make the store again")
+    return dict(page)
 
 
 def files_below(root: Path) -> Iterator[Path]:

@@ -64,11 +64,13 @@ class _Terms(dict[str, tuple[str, ...]]):
     """A piece of text without separators -> its terms; remembered, because nearly all pieces come again."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
-        terms = tuple(term for term in map(_term, words(piece)) if term)
-        if len(piece) <= _LONGEST_KEPT:
-            if len(self) >= _MOST_KEPT:
-                self.clear()
-            self[piece] = terms
+        if len(piece) > _LONGEST_KEPT:
+            return tuple(filter(None, map(_term, words(piece))))
+        plain = piece.isascii() and piece.isalnum()  # letters and digits run together
+        terms = tuple(filter(None, map(_term, [piece] if plain else words(piece))))
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+        self[piece] = terms
         return terms
 
 

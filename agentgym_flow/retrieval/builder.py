@@ -84,8 +84,21 @@ class IndexBuilder:
             raise BadIndex(f"{self._folder} holds {self.documents} documents where {documents} should be; remove it")
         self._gathered = RunBuilder(documents)
 
-    def finish(self, folder: str | os.PathLike[str], *, k1: float = 0.9, b: float = 0.4) -> str:
+    def finish(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        k1: float = 0.9,
+        b: float = 0.4,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> str:
         """Write the index of all documents as a new folder, and return its digest. The runs stay.
+
+        Args:
+            folder: where the index will be, whole or not at all.
+            k1: as in `BM25.build`.
+            b: as in `BM25.build`.
+            progress: called with the number of postings merged and that of all, now and then.
 
         Raises:
             BadData: there is no document.
@@ -94,7 +107,7 @@ class IndexBuilder:
         """
         self.flush()
         merged = Merged(self._runs(), k1, b)
-        return write_folder(folder, merged.sizes, merged.pieces(), merged.settings)
+        return write_folder(folder, merged.sizes, merged.pieces(progress), merged.settings)
 
     def _folders(self) -> list[Path]:
         return sorted(path for path in self._folder.iterdir() if path.name.isdigit())

@@ -49,6 +49,9 @@ _STEP_4 = (
     *("sion", "tion", "ou", "ism", "ate", "iti", "ous", "ive", "ize"),
 )
 
+# To ask once whether any of them fits, which is the rare case.
+_ENDS_2, _ENDS_3 = (tuple(suffix for suffix, _ in rules) for rules in (_STEP_2, _STEP_3))
+
 
 def stem(word: str) -> str:
     """Return the stem of a lower-case word. What is neither a vowel nor `y` counts as a consonant, digits too."""
@@ -58,9 +61,12 @@ def stem(word: str) -> str:
     word = _without_past(word)
     if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    word = _replaced(word, _STEP_2)
-    word = _replaced(word, _STEP_3)
-    word = _without_suffix(word)
+    if word.endswith(_ENDS_2):
+        word = _replaced(word, _STEP_2)
+    if word.endswith(_ENDS_3):
+        word = _replaced(word, _STEP_3)
+    if word.endswith(_STEP_4):
+        word = _without_suffix(word)
     return _tidied(word)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -153,11 +153,13 @@ class Merged:
                 found[name][self._starts[first] : self._starts[last]] = values
         return found
 
-    def pieces(self) -> Iterator[Arrays]:
-        """Yield consecutive pieces of the arrays, by name."""
+    def pieces(self, progress: Callable[[int, int], object] | None = None) -> Iterator[Arrays]:
+        """Yield consecutive pieces of the arrays, by name; `progress` is told how many postings of how many."""
         yield self._small
         for first, last in _blocks(self._starts):
             yield self._block(first, last)
+            if progress:
+                progress(int(self._starts[last]), int(self._starts[-1]))
 
     def _block(self, first: int, last: int) -> Arrays:
         """Return the postings of the terms from `first` to before `last`."""

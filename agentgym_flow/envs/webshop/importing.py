@@ -1,0 +1,368 @@
+"""Making a store of official files of any size: one pass over the products, in bounded memory, resumable after a kill.
+
+The work is done in `<folder>.partial`, which gets the name `folder` at the end. There, listings and the state of the
+import are committed together, every time a run of the search index has been written; what a kill leaves beyond the
+last commit is dropped when the import is called again.
+
+| phase | what it makes | after a kill |
+|---|---|---|
+| `attributes` | the attribute file in a small database, because it would take a gigabyte in memory | begins again |
+| `listings` | `listings.sqlite` and the runs of the index | goes on after the last commit |
+| `index` | the index, merged from its runs | begins again |
+| `goals` | the goal tables and the official orders | begins again |
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentgym_flow.data import content_digest, write_statement
+from agentgym_flow.envs.webshop import store
+from agentgym_flow.envs.webshop.catalogue import ListingDigest
+from agentgym_flow.envs.webshop.goal_table import KINDS, goal_table
+from agentgym_flow.envs.webshop.goals import official_order
+from agentgym_flow.envs.webshop.json_stream import stream_members, stream_objects
+from agentgym_flow.envs.webshop.official import listings_of, read_side_file
+from agentgym_flow.envs.webshop.product import Listing
+from agentgym_flow.envs.webshop.record import listing_of, record_of
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.files import resumed_folder
+from agentgym_flow.retrieval import BM25, IndexBuilder
+
+PHASES = ("attributes", "listings", "index", "goals")
+"""The phases of an import in their order."""
+
+_STEP = 1000  # documents between two reports
+_ENDS = 1 << 20  # bytes of a source's beginning and end that are compared when an import goes on
+_ASKS = {"synthetic": 1, "human": 2}  # bits that say which requests a listing has
+_STATE, _ATTRIBUTES, _RUNS = "state", "attributes.sqlite", "runs"
+
+
+class Progress(NamedTuple):
+    """How far an import is.
+
+    Attributes:
+        phase: one of `PHASES`.
+        done: of the phase's work: bytes of the file of products for `listings`, else numbers of things.
+        total: how much there is of it; 0 when that is not known.
+        documents: products imported so far.
+    """
+
+    phase: str
+    done: int
+    total: int
+    documents: int
+
+
+def import_catalogue(
+    items: Path,
+    attributes: Path | None,
+    human: Path | None,
+    folder: str | os.PathLike[str],
+    *,
+    num_products: int | None = None,
+    progress: Callable[[Progress], object] | None = None,
+) -> store.StoredCatalogue:
+    """Make a store of official files as a new folder and open it; call it again with the same files after a kill.
+
+    Args:
+        items: the file of products.
+        attributes: the file of attributes and synthetic instructions, if there is one.
+        human: the file of instructions that people wrote, if there is one; it is kept in memory.
+        folder: where the store will be.
+        num_products: import only the first so many records.
+        progress: called with a `Progress` now and then.
+
+    Raises:
+        BadData: a file cannot be read or is damaged; there is no product in it; what an earlier call left is of other
+            files or settings, or of another version; or another process is importing into the same folder.
+        BadIndex: what an earlier call left of the index is damaged.
+        BadSetting: `num_products` is below 1.
+        OSError: something is at `folder` already, or it cannot be written (a full disk); what was done is kept.
+    """
+    if num_products is not None and num_products < 1:
+        raise BadSetting(f"num_products must be at least 1, got {num_products}")
+    tell = progress or (lambda _: None)
+    path = Path(os.path.abspath(folder))
+    with resumed_folder(path) as partial, _sqlite_errors(path):
+        with closing(_database(partial)) as database:
+            state = _State(database)
+            state.check_source([items, attributes, human], num_products)
+            if not state.complete:
+                with _attributes(attributes, partial, tell) as known:
+                    _import_listings(items, known, read_side_file(human), partial, state, num_products, tell)
+            (partial / _ATTRIBUTES).unlink(missing_ok=True)
+            index = _merge_index(partial, state, tell)
+            goals = {kind: _write_goals(partial, database, kind, state.documents, tell) for kind in KINDS}
+        # A killed import leaves one; it was played back when the database was opened again, and nothing needs it now.
+        (partial / f"{store.LISTINGS}-journal").unlink(missing_ok=True)
+        facts = {"format": store.FORMAT, "documents": state.documents, "index": index, "goals": goals}
+        facts["arrays"] = {file.name: content_digest(file) for file in sorted(partial.glob("*.npy"))}
+        write_statement(partial, store.KIND, state.digest, facts)
+    return store.StoredCatalogue(path)
+
+
+@contextmanager
+def _sqlite_errors(folder: Path) -> Iterator[None]:
+    """Turn the database's errors into those that the import promises."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise OSError(errno.EIO, str(error), str(folder)) from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise BadData(f"another process is importing into {folder}.partial; let it finish, or end it") from error
+        raise BadData(f"{folder}.partial is damaged ({error}); remove it and import again") from error
+
+
+# ---------------------------------------------------------------- state
+def _database(partial: Path) -> sqlite3.Connection:
+    """Open the database of listings, for this process alone."""
+    database = sqlite3.connect(partial / store.LISTINGS, timeout=0, isolation_level=None)
+    try:
+        for setting in ("page_size = 8192", "locking_mode = EXCLUSIVE", "synchronous = NORMAL", "cache_size = -65536"):
+            database.execute(f"PRAGMA {setting}")
+        database.execute("BEGIN IMMEDIATE")  # and from now on nobody else gets in
+        database.execute("CREATE TABLE IF NOT EXISTS listings (number INTEGER PRIMARY KEY, asks INTEGER, record BLOB)")
+        database.execute("CREATE TABLE IF NOT EXISTS asins (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+        database.execute(f"CREATE TABLE IF NOT EXISTS {_STATE} (one INTEGER PRIMARY KEY, value TEXT)")
+        database.execute("COMMIT")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+class _State:
+    """What is known of an import; `save` belongs into the transaction of what it tells.
+
+    Attributes:
+        records: records of the file of products that were read.
+        offset: the byte after them.
+        documents: listings made of them.
+        digest: of all listings, when `complete`.
+        complete: whether there is nothing more to read.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.database = database
+        self.source: Any = None
+        self.records = self.offset = self.documents = 0
+        self.digest = ""
+        self.complete = False
+        row = database.execute(f"SELECT value FROM {_STATE}").fetchone()
+        if row is not None:
+            self.__dict__.update(json.loads(row[0]))
+
+    def save(self) -> None:
+        """Write the state as part of the present transaction."""
+        value = {name: value for name, value in self.__dict__.items() if name != "database"}
+        self.database.execute(f"INSERT OR REPLACE INTO {_STATE} VALUES (0, ?)", (json.dumps(value),))
+
+    def check_source(self, files: list[Path | None], num_products: int | None) -> None:
+        """Note what is imported. Raises `BadData` when the import was begun with something else."""
+        source = [store.FORMAT, num_products, [None if file is None else _fingerprint(file) for file in files]]
+        if self.source is None:
+            self.source = source
+            self.save()
+        elif self.source != source:
+            folder = Path(self.database.execute("PRAGMA database_list").fetchone()[2]).parent
+            raise BadData(
+                f"{folder} holds an unfinished import of other files or settings, or of another version; "
+                "remove it, or name another folder"
+            )
+
+
+def _fingerprint(path: Path) -> list[int | str]:
+    """Return the size of a file and a digest of its two ends."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            ends = file.read(_ENDS)
+            file.seek(max(0, size - _ENDS))
+            ends += file.read(_ENDS)
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read ({error.strerror}).") from error
+    return [size, hashlib.sha256(ends).hexdigest()]
+
+
+# ---------------------------------------------------------------- attributes
+class _Attributes(Mapping[str, Any]):
+    """The attribute file as a database: ASIN -> what it says."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __getitem__(self, asin: str) -> Any:
+        key = asin.encode("utf-8", "surrogatepass")
+        # The last of several, as a dictionary would have it.
+        rows = self._database.execute("SELECT value FROM known WHERE asin = ? ORDER BY rowid DESC LIMIT 1", (key,))
+        row = rows.fetchone()
+        if row is None:
+            raise KeyError(asin)
+        return json.loads(row[0])
+
+    def __iter__(self) -> Iterator[str]:
+        rows = self._database.execute("SELECT DISTINCT asin FROM known")
+        return (asin.decode("utf-8", "surrogatepass") for (asin,) in rows)
+
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(DISTINCT asin) FROM known").fetchone()[0])
+
+
+@contextmanager
+def _attributes(path: Path | None, partial: Path, tell: Callable[[Progress], object]) -> Iterator[Mapping[str, Any]]:
+    """Give the contents of the attribute file, from a database that is made if it is not there."""
+    if path is None:
+        yield {}
+        return
+    file = partial / _ATTRIBUTES
+    if not file.exists():
+        begun = file.with_suffix(".partial")
+        begun.unlink(missing_ok=True)
+        with closing(sqlite3.connect(begun, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = OFF")
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("CREATE TABLE known (asin BLOB, value TEXT)")
+            database.execute("BEGIN")
+            database.executemany("INSERT INTO known VALUES (?, ?)", _members(path, tell))
+            database.execute("COMMIT")
+            database.execute("CREATE INDEX known_asin ON known (asin)")
+        begun.rename(file)
+    with closing(sqlite3.connect(file)) as database:
+        yield _Attributes(database)
+
+
+def _members(path: Path, tell: Callable[[Progress], object]) -> Iterator[tuple[bytes, str]]:
+    count = 0
+    for asin, value in stream_members(path):
+        yield asin.encode("utf-8", "surrogatepass"), json.dumps(value)
+        count += 1
+        if count % _STEP == 0:
+            tell(Progress("attributes", count, 0, 0))
+    tell(Progress("attributes", count, count, 0))
+
+
+# ---------------------------------------------------------------- listings and the index
+class _Seen(set[str]):
+    """The ASINs that were imported; they are looked up, not kept."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        super().__init__()
+        self._database = database
+
+    def __contains__(self, asin: object) -> bool:
+        rows = self._database.execute("SELECT 1 FROM asins WHERE key = ?", (store.asin_key(str(asin)),))
+        return rows.fetchone() is not None
+
+    def add(self, asin: str) -> None:
+        """Do nothing: the import adds the ASIN with its listing."""
+
+
+def _import_listings(
+    items: Path,
+    attributes: Mapping[str, Any],
+    human: Mapping[str, Any],
+    partial: Path,
+    state: _State,
+    num_products: int | None,
+    tell: Callable[[Progress], object],
+) -> None:
+    """Read the products that were not read yet into the database and into runs of the index."""
+    database, total = state.database, items.stat().st_size
+    builder = IndexBuilder(partial / _RUNS)
+    builder.rewind(state.documents)
+    digest = ListingDigest()
+    for record in store.records_of(database):  # a digest cannot be stored half done
+        digest.add_record(record)
+
+    def records() -> Iterator[dict[str, Any]]:
+        left = None if num_products is None else num_products - state.records
+        for record, offset in islice(stream_objects(items, state.offset), left):
+            state.records += 1
+            state.offset = offset
+            yield record
+
+    tell(Progress("listings", state.offset, total, state.documents))
+    database.execute("BEGIN")
+    # `first` is where this call begins; the generator has not moved on yet.
+    found = listings_of(records(), attributes, human, where=str(items), first=state.records, seen=_Seen(database))
+    for listing in found:
+        record = record_of(listing)
+        _insert(database, state.documents, listing, record)
+        digest.add_record(record)
+        builder.add(listing.product.index_text)
+        state.documents += 1
+        if state.documents % _STEP == 0:
+            tell(Progress("listings", state.offset, total, state.documents))
+        if builder.full:
+            builder.flush()
+            state.save()
+            database.execute("COMMIT")
+            database.execute("BEGIN")
+    if not state.documents:
+        raise BadData(f"{items}: the catalogue has no product.")
+    builder.flush()
+    state.digest, state.complete = digest.hexdigest(), True
+    state.save()
+    database.execute("COMMIT")
+    tell(Progress("listings", total, total, state.documents))
+
+
+def _insert(database: sqlite3.Connection, number: int, listing: Listing, record: bytes) -> None:
+    asks = _ASKS["synthetic"] * (listing.synthetic is not None) | _ASKS["human"] * bool(listing.human)
+    database.execute("INSERT INTO listings VALUES (?, ?, ?)", (number, asks, zlib.compress(record)))
+    database.execute("INSERT OR REPLACE INTO asins VALUES (?, ?)", (store.asin_key(listing.product.asin), number))
+
+
+def _merge_index(partial: Path, state: _State, tell: Callable[[Progress], object]) -> str:
+    """Make the index of its runs unless it is there, and return its digest."""
+    for left in partial.glob(f"{store.INDEX}.*.partial"):  # of a process that was killed
+        shutil.rmtree(left)
+    if not (partial / store.INDEX).exists():
+        builder = IndexBuilder(partial / _RUNS)
+        builder.rewind(state.documents)
+        builder.finish(
+            partial / store.INDEX, progress=lambda done, total: tell(Progress("index", done, total, state.documents))
+        )
+    shutil.rmtree(partial / _RUNS, ignore_errors=True)
+    return BM25.open(partial / store.INDEX, verify=False).digest
+
+
+# ---------------------------------------------------------------- goals
+def _write_goals(
+    partial: Path, database: sqlite3.Connection, kind: str, documents: int, tell: Callable[[Progress], object]
+) -> int:
+    """Write the goal table of a kind and the official order of its goals; return how many there are."""
+
+    def listings() -> Iterator[tuple[int, Listing]]:
+        query = f"SELECT number, record FROM listings WHERE asks & {_ASKS[kind]} ORDER BY number"
+        for count, (number, record) in enumerate(database.execute(query)):
+            yield number, listing_of(zlib.decompress(record))
+            if count % _STEP == 0:
+                tell(Progress("goals", KINDS.index(kind) * documents + number, len(KINDS) * documents, documents))
+
+    table = goal_table(listings(), kind)
+    for field, values in table._asdict().items():
+        np.save(partial / store.table_file(kind, field), values)
+    count = int(table.ends[-1]) if len(table.ends) else 0
+    np.save(partial / store.table_file(kind, store.ORDER), official_order(count))
+    tell(Progress("goals", (KINDS.index(kind) + 1) * documents, len(KINDS) * documents, documents))
+    return count

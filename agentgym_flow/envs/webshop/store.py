@@ -1,0 +1,230 @@
+"""A catalogue of any size on disk: listings in SQLite, the search index and the goal tables mapped into memory.
+
+The folder is written by `importing.import_catalogue` and never changes afterwards. All environments of a process share
+one `StoredCatalogue`, and all processes share the pages that the system keeps of its files.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.data import STATEMENT, content_digest, read_statement
+from agentgym_flow.envs.webshop.catalogue import HITS, ListingDigest
+from agentgym_flow.envs.webshop.goal_table import KINDS, GoalTable
+from agentgym_flow.envs.webshop.product import Listing
+from agentgym_flow.envs.webshop.record import listing_of
+from agentgym_flow.errors import BadData, UnknownOption
+from agentgym_flow.retrieval import BM25
+
+KIND = "webshop"
+FORMAT = 1
+"""Version of the folder and of all that decides its content: how listings are read, recorded and counted."""
+
+LISTINGS, INDEX, ORDER = "listings.sqlite", "index", "order"
+"""The files of a store; a goal table has one for each field, and `order` is the official order of its goals."""
+
+CACHED = 2048
+"""So many listings are kept in memory after they were read: about 20 MB."""
+
+_FACTS = {"documents": int, "index": str, "goals": dict, "arrays": dict}
+_MAPPED = 1 << 40  # bytes; SQLite takes the most that it can
+
+
+def table_file(kind: str, field: str) -> str:
+    """Return the name of the file that has one field of the goal table of one kind, or the order of its goals."""
+    return f"{kind}.{field}.npy"
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return whether a store of a catalogue is at `path`. Raises `BadData` when it is one and is damaged."""
+    statement = read_statement(Path(path))
+    return statement is not None and statement["agentgym_flow"] == KIND
+
+
+class StoredCatalogue:
+    """The catalogue of a store. Safe in threads and after a fork; a copy is the catalogue itself.
+
+    A pickle holds the folder's name and the digest. Opening takes milliseconds and reads no listing.
+
+    Args:
+        folder: the store.
+
+    Attributes:
+        digest: SHA-256 of all listings in order, taken when the store was made.
+
+    Raises:
+        BadData: there is no store at `folder`, it is damaged, or of another version.
+        BadIndex: its search index is damaged.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder).resolve()
+        self._statement = _statement(self._folder)
+        self.digest: str = self._statement["digest"]
+        self._index = BM25.open(self._folder / INDEX, verify=False)
+        if (len(self._index), self._index.digest) != (len(self), self._statement["index"]):
+            raise BadData(f"the search index of {self._folder} belongs to another store; make the store again")
+        self._connections = _Connections(self._folder, self.digest)
+        self._tables = {kind: self._table(kind) for kind in KINDS}
+        self._orders = {kind: self._array(kind, ORDER) for kind in KINDS}
+        self._cached = lru_cache(maxsize=CACHED)(self._read)
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return int(self._statement["documents"])
+
+    def __repr__(self) -> str:
+        return f"<StoredCatalogue of {len(self):,} products>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (str(self._folder), self.digest)
+
+    def listing(self, number: int) -> Listing:
+        """Return product number `number` with its requests. Raises `IndexError` when there are not so many."""
+        return self._cached(int(number))
+
+    def _read(self, number: int) -> Listing:
+        rows = self._connections.get().execute("SELECT record FROM listings WHERE number = ?", (number,))
+        row = rows.fetchone()
+        if row is None:
+            raise IndexError(f"there are {len(self)} products, so none has the number {number}")
+        try:
+            return listing_of(zlib.decompress(row[0]))
+        except (zlib.error, ValueError, TypeError, KeyError) as error:
+            raise BadData(
+                f"product {number} of {self._folder / LISTINGS} is damaged ({error}); make the store again"
+            ) from None
+
+    def number_of(self, asin: str) -> int | None:
+        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
+        rows = self._connections.get().execute("SELECT max(number) FROM asins WHERE key = ?", (asin_key(asin),))
+        number: int | None = rows.fetchone()[0]
+        return number
+
+    def search(self, query: str, hits: int = HITS) -> list[int]:
+        """Return the numbers of the best products for a query, best first; empty when no word of it is known."""
+        return [hit.document for hit in self._index.search(query, hits)]
+
+    def goal_table(self, kind: str) -> GoalTable:
+        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        if kind not in KINDS:
+            raise UnknownOption.among(kind, KINDS)
+        return self._tables[kind]
+
+    def official_order(self, kind: str) -> npt.NDArray[np.int64]:
+        """Return the official order of the goals of this kind, mapped: place -> number of the goal.
+
+        Raises `UnknownOption` for another kind.
+        """
+        if kind not in KINDS:
+            raise UnknownOption.among(kind, KINDS)
+        return self._orders[kind]
+
+    def verify(self) -> None:
+        """Read the whole store and compare its digests, about half a minute for a million products.
+
+        Raises `BadData` or `BadIndex` when the content is not what was imported.
+        """
+        digest = ListingDigest()
+        try:
+            for record in records_of(self._connections.get()):
+                digest.add_record(record)
+        except (zlib.error, sqlite3.Error) as error:
+            raise BadData(f"{self._folder / LISTINGS} is damaged ({error}); make the store again") from error
+        if digest.hexdigest() != self.digest:
+            raise BadData(f"{self._folder / LISTINGS} does not have the digest that it was made with; make it again")
+        for name, stated in self._statement["arrays"].items():
+            if content_digest(self._folder / name) != stated:
+                raise BadData(f"{self._folder / name} does not have the digest that it was made with; make it again")
+        BM25.open(self._folder / INDEX, verify=True)
+
+    def _table(self, kind: str) -> GoalTable:
+        return GoalTable(*(self._array(kind, field) for field in GoalTable._fields))
+
+    def _array(self, kind: str, field: str) -> npt.NDArray[Any]:
+        file = self._folder / table_file(kind, field)
+        try:
+            return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise BadData(f"{file} cannot be read ({error}); make the store again") from error
+
+
+def asin_key(asin: str) -> bytes:
+    """Return what an ASIN is found by, whatever its case."""
+    return asin.upper().encode("utf-8", "surrogatepass")
+
+
+def records_of(connection: sqlite3.Connection, *, since: int = 0) -> Iterator[bytes]:
+    """Yield the records of the listings in order, from number `since`."""
+    for (record,) in connection.execute("SELECT record FROM listings WHERE number >= ? ORDER BY number", (since,)):
+        yield zlib.decompress(record)
+
+
+class _Connections:
+    """One read-only connection for each thread of each process: SQLite's must not be carried through a fork."""
+
+    def __init__(self, folder: Path, digest: str) -> None:
+        self._folder = folder
+        self._digest = digest
+        self._local = threading.local()
+
+    def get(self) -> sqlite3.Connection:
+        """Return the connection of this thread. Raises `BadData` when another store has taken the folder's place."""
+        # Those of other processes are kept, because closing them is not for this one.
+        mine: dict[int, sqlite3.Connection] = self._local.__dict__.setdefault("connections", {})
+        connection = mine.get(os.getpid())
+        if connection is None:
+            if _statement(self._folder)["digest"] != self._digest:
+                raise BadData(f"the store at {self._folder} was replaced by another since it was opened; open it again")
+            connection = mine[os.getpid()] = _connection(self._folder / LISTINGS)
+        return connection
+
+
+def _connection(file: Path) -> sqlite3.Connection:
+    try:
+        # Immutable: no locks, and no look for a journal. A thread that ends leaves its connection to the collector.
+        connection = sqlite3.connect(f"{file.as_uri()}?immutable=1", uri=True, check_same_thread=False)
+        connection.execute(f"PRAGMA mmap_size = {_MAPPED}")
+        connection.execute("SELECT number FROM listings LIMIT 1")
+    except sqlite3.Error as error:
+        raise BadData(f"{file} cannot be read ({error}); make the store again") from error
+    return connection
+
+
+def _statement(folder: Path) -> dict[str, Any]:
+    """Return what the store at `folder` states, if it is one that this version reads."""
+    statement = read_statement(folder)
+    if statement is None or statement["agentgym_flow"] != KIND:
+        raise BadData(f"there is no store of a catalogue at {folder}; make one with: agentgym-flow data import webshop")
+    if statement.get("format") != FORMAT:
+        raise BadData(
+            f"the store at {folder} has format {statement.get('format')!r}, this version reads {FORMAT}; make it again"
+        )
+    if not all(isinstance(statement.get(name), kind) for name, kind in _FACTS.items()):
+        raise BadData(f"{folder / STATEMENT} is damaged; make the store again")
+    return statement
+
+
+@lru_cache(maxsize=8)
+def _opened(folder: str, digest: str) -> StoredCatalogue:
+    """Open the store of a pickle, which must still be the same; all pickles of a process give one catalogue."""
+    catalogue = StoredCatalogue(folder)
+    if catalogue.digest != digest:
+        raise BadData(f"the store at {folder} is not the one that was pickled; it was replaced since")
+    return catalogue
