@@ -182,6 +182,12 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
             objects(path)
 
 
+@pytest.mark.usefixtures("tiny_blocks")
+def test_a_number_is_not_cut_where_a_block_ends(tmp_path: Path) -> None:
+    members = {"a": 1234, "b": -5.25e-3, "c": True, "d": 6}
+    assert dict(stream_members(written(tmp_path, json.dumps(members)))) == members
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
