@@ -30,6 +30,7 @@ def register_all() -> None:
         entry_point="agentgym_flow.envs.sokoban.grid:SokobanGridEnv",
         vector_entry_point="agentgym_flow.envs.sokoban.vector:SokobanVectorEnv",
     )
+    gym.register("agentgym_flow/WebShop-v0", entry_point="agentgym_flow.envs.webshop.env:WebShopEnv")
 
 
 def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:

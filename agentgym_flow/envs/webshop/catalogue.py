@@ -20,6 +20,9 @@ HITS = 50
 class Catalogue(Protocol):
     """The products by number; implementations keep them in memory or in a store on disk."""
 
+    def __hash__(self) -> int:
+        """Return a hash by identity: what is made from a catalogue is cached with it."""
+
     @property
     def digest(self) -> str:
         """SHA-256 of all listings in order (`ListingDigest`): equal content, equal digest, however it is kept."""

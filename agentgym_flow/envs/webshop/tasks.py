@@ -38,7 +38,8 @@ def _embedded() -> _Embedded:
     for family in made.families:
         places = [numbers[asin] for asin in family]
         families[split_of([made.items[place]["name"] for place in places])].append(places)
-    return _Embedded(MemoryCatalogue(listings_of(made.items, made.attributes, made.human)), families)
+    listings = listings_of(made.items, made.attributes, made.human)
+    return _Embedded(MemoryCatalogue(listings, made_by=(catalogue, ())), families)
 
 
 def split_of(titles: list[str]) -> str:

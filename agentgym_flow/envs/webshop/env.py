@@ -1,0 +1,303 @@
+"""WebShop as text: searches and clicks in, pages out, a score for what is bought."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agentgym_flow.core import MAX_CANDIDATES, TextEnv, Transition, choose_task
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.webshop.expert import Expert
+from agentgym_flow.envs.webshop.html import html
+from agentgym_flow.envs.webshop.nouns import make_tagger
+from agentgym_flow.envs.webshop.observe import text, text_rich, url
+from agentgym_flow.envs.webshop.queries import interesting, proposals, random_query
+from agentgym_flow.envs.webshop.reward import Score, score
+from agentgym_flow.envs.webshop.source import SPLIT_ALIASES, GoalSource
+from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.errors import UnknownOption
+from agentgym_flow.seeding import Stream, stable_hash
+
+ENV_ID = "agentgym_flow/WebShop-v0"
+"""The id of the environment."""
+
+DEFAULT_MAX_STEPS = 15
+"""The step budget of the published results of verl-agent, GiGPO and RewardFlow."""
+
+OBSERVATION_MODES = {"text": text, "text_rich": text_rich, "html": html, "url": url}
+"""How a page is shown."""
+
+DRAWS = ("uniform", "weighted")
+"""How `reset(seed=...)` draws a goal: each alike, or by upstream's weights."""
+
+SEARCH = "search[{query}]"
+
+
+class WebShopEnv(TextEnv):
+    """WebShop, played by a language model: find the product that an instruction asks for, choose its options, buy it.
+
+    ## Description
+    A shop of thousands of products with a search bar, pages of results, pages of products with options to choose, and
+    texts to read. The instruction, such as `Find me machine washable men's shorts with color: navy, and price lower
+    than 40.00 dollars`, is on every page. Buying ends the episode, and the score says how much of what was asked for
+    the purchase has. Pages, rules, search ranking, goals and score are those of WebShop (Yao et al., 2022).
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> env = gym.make("agentgym_flow/WebShop-v0", split="valid")
+    >>> observation, info = env.reset(seed=0)
+    >>> info["goal"] in observation, info["action_templates"]
+    (True, ['search[{query}]'])
+    >>> while True:
+    ...     action = env.unwrapped.expert_action()
+    ...     observation, reward, terminated, truncated, info = env.step(action)
+    ...     if terminated or truncated:
+    ...         break
+    >>> action, reward, info["success"]
+    ('click[buy now]', 1.0, True)
+
+    ```
+
+    ## Action Space
+    `UnicodeText`: `search[words]` on every page, or `click[what]`, where *what* is one of the page's buttons, products
+    (by ASIN) or options; `info["admissible_actions"]` lists the clicks of the moment, and case does not matter in the
+    brackets.
+
+    | page | clicks, in this order |
+    |---|---|
+    | `index` | none |
+    | `search_results` | `back to search`, `< prev` (from page 2), `next >`, the ASINs of up to ten products |
+    | `item_page` | `back to search`, `< prev`, `description`, `features`, `reviews`, `buy now`, every value of an option |
+    | `item_sub_page` | `back to search`, `< prev` |
+
+    Anything else changes nothing, is counted as a step, and `info["action_valid"]` is False. As upstream: a search
+    finds at most 50 products; `next >` is offered past the last page, too, and leads to empty pages; `< prev` on a
+    product leads to the results and forgets the chosen options, and so does every search; an option can be changed but
+    not taken back; `buy now` works without any option.
+
+    ## Observation Space
+    `UnicodeText`. `observation_mode` says how a page is shown:
+
+    | mode | text |
+    |---|---|
+    | `text` | all visible texts, joined by ` [SEP] `; does not show which options are chosen |
+    | `text_rich` | a line each; buttons and what was clicked are marked |
+    | `html` | the source of the page |
+    | `url` | its address only |
+
+    ## Starting State
+    The search page, for the goal that the seed draws from the split, or for number k with `options={"task": k}`.
+
+    The embedded shop is generated, with near-duplicates, missing options and prices just above the limit, so that
+    reading matters; goals of a split ask for products of families that no other split asks for. With `data=`, official
+    files are used: their 1,000 products, or the full catalogue from a store (`agentgym-flow data import webshop`).
+    Goals, price limits and prices drawn from a range come from seeds of their own, so that all processes have the same
+    goals and the splits never overlap; official goals are in the official order (`random.Random(233)`).
+
+    ## Rewards
+    With the purchase, its score in [0, 1]; 0 with every other step. The score is the share of the wanted attributes,
+    options and price limit that the purchase has, times a factor for the right type of product.
+
+    ## Episode End
+    - Termination: something was bought.
+    - Truncation: `max_steps` steps without that. The two never come together.
+
+    A step after the end raises `ResetNeeded`.
+
+    ## Information
+    The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
+    `action_valid`, `admissible_actions`, `action_templates`), and:
+
+    | key | meaning |
+    |---|---|
+    | `page` (str) | which page is shown, as named above; `done` after buying |
+    | `noun_tagger` (str) | what tells the nouns in titles for the score: `words`, or `spacy` |
+    | `score_parts` (dict or None) | after buying: the parts of the score, under the names of upstream's logs |
+    | `compat_key` (str) | the state as published results of RewardFlow name it: page text and clicked options |
+
+    `state_key` is exact: what the search found (not its words), the page, the product and the chosen options.
+
+    ## Arguments
+    | argument | default | meaning |
+    |---|---|---|
+    | `data` | `None` | a folder of official files, or a store; the name of registered data; None for the embedded shop |
+    | `goals` | `"synthetic"` | `"synthetic"`, built from attributes and options; `"human"`, written by people or in their manner |
+    | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
+    | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as upstream does |
+    | `observation_mode` | `"text"` | see above |
+    | `show_attributes` | `False` | product pages have one more button, `attributes` |
+    | `noun_tagger` | `"auto"` | `"spacy"` with the model `en_core_web_sm`, `"words"` without; `"auto"`: the first if it is there |
+    | `search` | `"bm25"` | who ranks: ours, which ranks as Lucene does; `"pyserini"`, Lucene itself (extra `pyserini`) |
+    | `num_products` | `None` | only the first so many products of official files |
+    | `max_steps` | `15` | the step budget |
+    | `render_mode` | `None` | `"ansi"` |
+
+    The two noun taggers can differ in the score of a product that is not the wanted one; of the wanted one, never by
+    more than which of its own nouns repeat.
+
+    ## References
+    - S. Yao et al., *WebShop: Towards Scalable Real-World Web Interaction with Grounded Language Agents*, NeurIPS 2022.
+
+    ## Version History
+    - v0: first version.
+
+    Raises:
+        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
+        MissingExtra: spaCy's model or pyserini was asked for and is not installed.
+    """  # noqa: E501 (a table's row is one line)
+
+    env_id: ClassVar[str] = ENV_ID
+    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
+    presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | DataSet | None = None,
+        goals: str = "synthetic",
+        split: str = "train",
+        draw: str = "uniform",
+        observation_mode: str = "text",
+        show_attributes: bool = False,
+        noun_tagger: str = "auto",
+        search: str = "bm25",
+        num_products: int | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        render_mode: str | None = None,
+    ) -> None:
+        if observation_mode not in OBSERVATION_MODES:
+            raise UnknownOption.among(observation_mode, OBSERVATION_MODES)
+        if draw not in DRAWS:
+            raise UnknownOption.among(draw, DRAWS)
+        source = GoalSource(data=data, kind=goals, split=split, search=search, num_products=num_products)
+        self._tagger = make_tagger(noun_tagger)
+        super().__init__(
+            split=split,
+            max_steps=max_steps,
+            settings={
+                "goals": goals,
+                "draw": draw,
+                "observation_mode": observation_mode,
+                "show_attributes": bool(show_attributes),
+                "noun_tagger": self._tagger.name,  # the one that `auto` found: elsewhere it could find another
+                "search": search,
+                "num_products": num_products,
+            },
+            data=source.data,
+            render_mode=render_mode,
+        )
+        self._source = source
+        self._observe = observation_mode
+        self._show_attributes = bool(show_attributes)
+        self.last_score: Score | None = None
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of goals in this split."""
+        return self._source.num_tasks
+
+    @property
+    def visit(self) -> Visit:
+        """The present visit to the shop. For looking at; `step` is the way to change it."""
+        return self._visit
+
+    def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
+        task, bits = choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split)
+        if options.get("task") is None and self.settings["draw"] == "weighted":
+            sums = self._source.cumulative_weights
+            # The same bits as the even draw, as a share of the whole weight.
+            task = min(int(np.searchsorted(sums, (bits / 2**64) * sums[-1], side="right")), self.num_tasks - 1)
+        return task, bits
+
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        goal = self._source.goal(task)
+        content = [
+            self._source.content,
+            [goal.asin, goal.instruction, goal.attributes, goal.options, goal.price_upper],
+        ]
+        self.task_key = self.make_task_key(content)
+        self.goal = goal.instruction
+        self._goal = goal
+        self._visit = Visit(self._source.catalogue, goal, show_attributes=self._show_attributes)
+        self._expert = Expert(self._source.catalogue, goal, self._tagger)
+        self.last_score = None
+        return self._page()
+
+    def _page(self) -> str:
+        return OBSERVATION_MODES[self._observe](self._visit)
+
+    def _apply(self, action: str) -> Transition:
+        visit = self._visit
+        valid = visit.act(action)
+        if visit.page is not Page.DONE:
+            return Transition(self._page(), 0.0, False, valid)
+        assert visit.product is not None  # something was bought
+        self.last_score = score(visit.product, self._goal, visit.options, self._tagger)
+        visit.score = self.last_score.total
+        return Transition(self._page(), self.last_score.total, True, valid)
+
+    def state_key(self) -> str:
+        """Return the page and a digest of what else decides the future; after buying only the outcome."""
+        if self.last_score is not None:
+            return f"end:{'success' if self.success() else 'fail'}:{self.last_score.total:.6f}"
+        return f"{self._visit.page.value}:{stable_hash(self._visit.identity())[:32]}"
+
+    def describe_state(self) -> str:
+        """Return the page with marks for what was clicked, and the chosen options, for a person to read."""
+        chosen = ", ".join(f"{name}: {value}" for name, value in self._visit.options.items())
+        return f"{text_rich(self._visit)}\nChosen options: {chosen or 'none'}"
+
+    def score(self) -> float:
+        """Return the score of the purchase, 0.0 before it."""
+        return 0.0 if self.last_score is None else self.last_score.total
+
+    def admissible_actions(self) -> list[str]:
+        """Return a click for each button, product and option of the page, in the page's order."""
+        return [f"click[{name}]" for name in self._visit.clickables() if name != "search"]
+
+    def action_templates(self) -> list[str]:
+        """Return the search, which every page takes; nothing after buying."""
+        return [] if self._visit.page is Page.DONE else [SEARCH]
+
+    def candidates(self) -> list[str]:
+        """Return the clicks, those named by the instruction first where there are too many, and queries from its words.
+
+        On the search page all proposed queries, on others the first two.
+        """
+        if self._visit.page is Page.DONE:
+            return []
+        queries = proposals(self.goal) if self._visit.page is Page.INDEX else proposals(self.goal)[:2]
+        room = MAX_CANDIDATES - len(queries)
+        clicks = self.admissible_actions()
+        if len(clicks) > room:
+            clicks = interesting(clicks, self.goal, room)
+        return [*clicks, *(f"search[{query}]" for query in queries)]
+
+    def sample_action(self, rng: Stream) -> str:
+        """Return a click of the page, or a search for some words of the instruction, all alike."""
+        clicks = self.admissible_actions()
+        number = rng.below(len(clicks) + 1)
+        return clicks[number] if number < len(clicks) else f"search[{random_query(self.goal, rng)}]"
+
+    def expert_action(self) -> str | None:
+        """Return the next action on a short way to the wanted product; None when buying it cannot score 1."""
+        return self._expert.next(self._visit)
+
+    def _extra_info(self) -> dict[str, Any]:
+        return {
+            "page": self._visit.page.value,
+            "noun_tagger": self._tagger.name,
+            "score_parts": None if self.last_score is None else self.last_score._asdict(),
+            "compat_key": self._compat_key(),
+        }
+
+    def _compat_key(self) -> str:
+        """Return the state as RewardFlow names it: the page without the instruction, and the options in click order."""
+        page = text(self._visit).replace(f"Instruction: [SEP] {self.goal} [SEP] ", "", 1)
+        return (
+            page if self.last_score is not None else f"{page} clicked attributes: {list(self._visit.options.values())}"
+        )

@@ -1,0 +1,150 @@
+"""Where goals come from: the embedded shop, official files, or a store of the full catalogue; by split and number."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import check_positive, check_split
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.webshop import tasks
+from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
+from agentgym_flow.envs.webshop.goal_table import KINDS
+from agentgym_flow.envs.webshop.goals import Goal, Goals, official_order, official_splits
+from agentgym_flow.envs.webshop.official import official_files, read_listings
+from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+
+SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
+"""The official names of the splits."""
+
+ENGINES = ("bm25", "pyserini")
+"""Who can rank the products."""
+
+IN_MEMORY = 256 << 20
+"""Official files above so many bytes are not read into memory at every start; they want a store."""
+
+
+class GoalSource:
+    """The goals of one split, and the shop they are in. Immutable, so copies of an environment share it.
+
+    Args:
+        data: a folder of official files or a store made from them, or the name of registered data; None for the
+            embedded shop.
+        kind: `"synthetic"` or `"human"`.
+        split: `"train"`, `"valid"` or `"test"`, or an official name.
+        search: who ranks: `"bm25"` or `"pyserini"`.
+        num_products: only the first so many products of official files.
+
+    Attributes:
+        split: the split.
+        data: name -> SHA-256 of the official data in use.
+        catalogue: the products.
+        num_tasks: the number of goals in the split.
+        content: what identifies the products apart from `data`, which is "" for official ones.
+
+    Raises:
+        UnknownOption, UnknownSplit, UnknownData, BadSetting: as their names say.
+        BadData: a file is damaged, or there is no goal of this kind for the split.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | DataSet | None = None,
+        kind: str = "synthetic",
+        split: str = "train",
+        search: str = "bm25",
+        num_products: int | None = None,
+    ) -> None:
+        if kind not in KINDS:
+            raise UnknownOption.among(kind, KINDS)
+        if search not in ENGINES:
+            raise UnknownOption.among(search, ENGINES)
+        if num_products is not None:
+            check_positive("num_products", num_products)
+            if data is None:
+                raise BadSetting("num_products cuts official data short, and the embedded shop is always whole")
+        self.split = check_split(split, SPLIT_ALIASES)
+        self.kind = kind
+        self._search = search
+        self._num_products = num_products
+        self.data: dict[str, str] = {}
+        self._found: DataSet | None = None
+        if data is None:
+            self.catalogue: Catalogue = tasks.catalogue()
+            self._places: npt.NDArray[np.int64] = np.asarray(tasks.tasks(self.split, kind), np.int64)
+        else:
+            self._found = registry.resolve(data)
+            self.data = {self._found.name: self._found.sha256}
+            self.catalogue = _official(self._found.path, self._found.sha256, num_products)
+            self._places = _official_places(self.catalogue, kind, self.split)
+        self.num_tasks = len(self._places)
+        self.content = tasks.DIGEST if data is None else ""
+
+    def __copy__(self) -> GoalSource:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GoalSource:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._found, self.kind, self.split, self._search, self._num_products)
+
+    def goal(self, task: int) -> Goal:
+        """Return goal number `task` of the split."""
+        return self._goals[int(self._places[task])]
+
+    @cached_property
+    def _goals(self) -> Goals:
+        return _goals(self.catalogue, self.kind)
+
+    @cached_property
+    def cumulative_weights(self) -> npt.NDArray[np.float64]:
+        """(num_tasks,): the running sums of the goals' weights, for a weighted draw."""
+        return np.cumsum(self._goals.weights_of(self._places))
+
+
+def _again(data: DataSet | None, kind: str, split: str, search: str, num_products: int | None) -> GoalSource:
+    return GoalSource(data=data, kind=kind, split=split, search=search, num_products=num_products)
+
+
+@lru_cache(maxsize=8)
+def _goals(catalogue: Catalogue, kind: str) -> Goals:
+    return Goals(catalogue, kind)
+
+
+@lru_cache(maxsize=4)  # all environments of a process share the products; the digest is part of the key
+def _official(path: Path, sha256: str, num_products: int | None) -> Catalogue:
+    if is_store(path):
+        if num_products is not None:
+            raise BadSetting(f"{path} is a store; num_products is chosen when a store is made")
+        return StoredCatalogue(path)
+    files = official_files(path)
+    if num_products is None and files.items.stat().st_size > IN_MEMORY:
+        raise BadData(
+            f"{files.items} is too large to read at every start; make a store of it once, "
+            f"with: agentgym-flow data import webshop {path} FOLDER, and name that folder"
+        )
+    return MemoryCatalogue(
+        read_listings(files.items, files.attributes, files.human, num_products=num_products),
+        made_by=(_official, (path, sha256, num_products)),
+    )
+
+
+@lru_cache(maxsize=16)
+def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray[np.int64]:
+    table = catalogue.goal_table(kind)
+    count = int(table.ends[-1]) if len(table.ends) else 0
+    places = official_splits(count, len(catalogue))[split]
+    if not len(places):
+        raise BadData(f"the data have {count} {kind} goals, none of them for split {split!r}")
+    stored = catalogue.official_order(kind) if isinstance(catalogue, StoredCatalogue) else None
+    order = official_order(count) if stored is None else stored
+    return order[places.start : places.stop]
