@@ -146,3 +146,71 @@ def test_a_registry_that_is_a_link_stays_one(tmp_path: Path, empty_registry: Pat
     data.add("levels", tmp_path / "levels")
     assert (empty_registry / "data.json").is_symlink()
     assert "levels" in (tmp_path / "settings.json").read_text()
+
+
+# ---------------------------------------------------------------- stores
+DIGEST = "5" * 64
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A folder that states its digest."""
+    (tmp_path / "store" / "index").mkdir(parents=True)
+    (tmp_path / "store" / "index" / "a.npy").write_bytes(b"12345")
+    (tmp_path / "store" / "b").write_bytes(b"123")
+    data.write_statement(tmp_path / "store", "shop", DIGEST, {"format": 1, "documents": 3})
+    return tmp_path / "store"
+
+
+def test_a_store_states_its_digest_and_is_not_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = data.read_statement(store)
+    assert stated is not None
+    assert (stated["agentgym_flow"], stated["documents"]) == ("shop", 3)
+    assert stated["files"] == {"b": 3, "index/a.npy": 5}
+
+    def read(_: Path) -> str:
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(data, "_file_digest", read)
+    assert data.content_digest(store) == DIGEST
+    assert data.add("shop", store).sha256 == data.resolve("shop").sha256 == data.resolve(store).sha256 == DIGEST
+
+
+def test_a_store_that_was_made_again_of_other_data_is_noticed(store: Path) -> None:
+    data.add("shop", store)
+    data.write_statement(store, "shop", "6" * 64, {})
+    with pytest.raises(BadData, match="has changed since it was added; run: agentgym-flow data add shop"):
+        data.resolve("shop")
+
+
+def test_a_store_with_a_missing_or_another_file_is_damaged(store: Path) -> None:
+    (store / "b").write_bytes(b"1234")
+    with pytest.raises(BadData, match=r"b is not the file that .*store\.json states; make the store again"):
+        data.resolve(store)
+    (store / "b").unlink()
+    with pytest.raises(BadData, match=r"b is missing; make the store again"):
+        data.content_digest(store)
+
+
+DAMAGED = [
+    3,
+    {"agentgym_flow": "shop"},
+    {"agentgym_flow": "shop", "digest": "55", "files": {}},
+    {"agentgym_flow": 3, "digest": DIGEST, "files": {}},
+    {"agentgym_flow": "shop", "digest": DIGEST, "files": 3},
+]
+
+
+@pytest.mark.parametrize("page", ["[", *map(json.dumps, DAMAGED)])
+def test_a_damaged_statement_says_so(page: str, store: Path) -> None:
+    (store / "store.json").write_text(page)
+    with pytest.raises(BadData, match=r"store\.json is damaged"):
+        data.content_digest(store)
+
+
+def test_a_file_of_that_name_that_is_not_ours_is_content(store: Path) -> None:
+    (store / "store.json").write_text("{}")
+    first = data.content_digest(store)
+    assert first != DIGEST
+    (store / "b").write_bytes(b"321")
+    assert data.content_digest(store) != first

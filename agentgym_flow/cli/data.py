@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
 from rich.table import Table
 
 from agentgym_flow import data as registry
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import printed, show_table, stdout
+from agentgym_flow.cli.console import note, printed, show_table, stderr, stdout
 from agentgym_flow.errors import BadData, UnknownEnvironment
 
 app = typer.Typer(help="Register official data under a name, and list what is registered.", no_args_is_help=True)
@@ -70,3 +70,66 @@ def export(
         printed(f"{count} games of {games.split}: {Path(folder) / source.OFFICIAL_FOLDERS[games.split]}"),
         soft_wrap=True,
     )
+
+
+@app.command("import")
+def import_data(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment that the data are for: webshop.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The folder of the official files, or the file of products.")
+    ],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The store to make.")],
+    products: Annotated[int | None, typer.Option(help="Only the first so many records.", min=1)] = None,
+) -> None:
+    """Make a store of official files that are too large for memory (WebShop's catalogue).
+
+    It takes some ten minutes for a million products. Ctrl-C or a full disk loses nothing: the same command goes on.
+    """
+    from agentgym_flow.envs.webshop import importing
+    from agentgym_flow.envs.webshop.official import official_files
+
+    if env.lower().removeprefix("agentgym_flow/") not in ("webshop", "webshop-v0"):
+        raise UnknownEnvironment.among(env, ["webshop"], "Its data can be imported.")
+    if not source or not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("SOURCE or FOLDER is empty; name folders")
+    files = official_files(source)
+    kept = f"what was done is kept in {folder.rstrip('/')}.partial; the same command goes on from there"
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    console = stderr()
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+            bar = bars.add_task("")
+
+            def show(now: importing.Progress) -> None:
+                count = f"{now.documents:,} products" if now.documents else f"{now.done:,}"
+                bars.update(bar, description=f"{now.phase}, {count}", completed=now.done, total=now.total or None)
+
+            made = importing.import_catalogue(*files, folder, num_products=products, progress=show)
+    except KeyboardInterrupt:
+        note(f"stopped; {kept}")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            note(kept)
+        raise
+    goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
+    advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
+    stdout().print(printed(f"{len(made):,} products, {goals} goals: {folder}. {advice}"), soft_wrap=True)
+
+
+@app.command("check")
+def check(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="The name of registered data, or a path.")],
+) -> None:
+    """Read data again, all of it, and compare its digest; of a store, that of its content."""
+    from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
+
+    found = registry.resolve(data)  # which compares what is registered, and of a store its statement
+    if is_store(found.path):
+        StoredCatalogue(found.path).verify()
+    stdout().print(printed(f"{found.name}: SHA-256 {found.sha256[:16]}... is right"), soft_wrap=True)
