@@ -1,9 +1,10 @@
-"""A family: ten products that a hurried reader takes for one another, and what sets each apart.
+"""A family: twelve products that a hurried reader takes for one another, and what sets each apart.
 
 - Seven *plain* products share seven features so that each has three and any two of the features meet in exactly one
   product (the Fano plane). Whoever wants two features finds each of them in two other products as well.
 - One *other* has the three features of a plain one and none of the values of one of its options.
 - One *costly* product has everything that a plain one has, at a price above any bound that a goal can set for it.
+- Two *lacking* ones say what they lack, in the words that a buyer of a plain one will search for.
 - One *accessory* has the words of the family in its title and is another thing: a case for it, or a spare part.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from agentgym_flow.envs.webshop.generator.kinds import Department, Feature, Kind, Option
+from agentgym_flow.envs.webshop.generator.phrases import hyphenated
 from agentgym_flow.seeding import Stream
 
 PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
@@ -21,7 +23,7 @@ PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 BOUND_STEPS = 40
 """Dollars: a goal's bound is at most the fourth multiple of ten above the price."""
 
-Part = Literal["plain", "other", "costly", "accessory"]
+Part = Literal["plain", "other", "costly", "lacking", "accessory"]
 
 
 class Family(NamedTuple):
@@ -62,6 +64,7 @@ class Draft:
         first: the feature of its first bullet, which the search engine reads; None when it has a note there.
         listed: the features of its other bullets.
         told: the features that its description tells of.
+        lacks: the features of which its first bullet says that it does not have them.
         near: a phrase in its title that looks like a feature that it lacks; or nothing.
     """
 
@@ -77,29 +80,39 @@ class Draft:
     first: Feature | None = None
     listed: list[Feature] = field(default_factory=list)
     told: list[Feature] = field(default_factory=list)
+    lacks: list[Feature] = field(default_factory=list)
     near: str = ""
 
 
 def draw_family(stream: Stream, family: Family) -> list[Draft]:
-    """Return the products of a family: seven plain ones, then the other, the costly one and the accessory."""
-    kind = family.kind
-    pool = [family.department.features[phrase] for phrase in stream.sample(kind.features, 7)]
-    brands = stream.sample(family.department.brands, 3)
+    """Return the products of a family: seven plain ones, the other, the costly, two lacking ones, the accessory."""
+    department, kind = family.department, family.kind
+    phrases = stream.sample(kind.features, len(kind.features))
+    pool = [department.features[phrase] for phrase in phrases[:7]]
+    brands = stream.sample(department.brands, 3)
     low, high = kind.price
     usual = low * (high / low) ** stream.uniform()
     drafts = []
     shared: dict[int, Choices] = {}
-    for triple, lead in zip(PLANE, _leads(stream), strict=True):
+    leads = _leads(stream)
+    for triple, lead in zip(PLANE, leads, strict=True):
         if lead not in shared:
             shared[lead] = _draw_options(stream, kind.options)
         options, fixed = _vary(stream, shared[lead])
         price = _price(stream, usual * (0.8 + 0.5 * stream.uniform()))
         features = tuple(pool[point] for point in triple)
         drafts.append(Draft("plain", stream.choice(brands), features, options, fixed, (price,), pool[lead]))
-    rivalled, outdone = stream.sample(range(7), 2)
+    # So that no title has more than three that look as good, each of the three groups gets its own kind of decoy.
+    crowd, *pairs = sorted(_groups(leads), key=len, reverse=True)
+    stream.shuffle(pairs)
+    mistaken, outdone, admired = stream.sample(crowd, 3)
+    rivalled, missed = (stream.choice(pair) for pair in pairs)
+    spare = [department.features[phrase] for phrase in phrases[7:]]
     drafts.append(_other(stream, kind, drafts[rivalled], stream.choice(brands), usual))
     drafts.append(_costly(stream, drafts[outdone], stream.choice(brands)))
-    drafts.append(_accessory(stream, drafts[0], stream.choice(brands), usual))
+    drafts.append(_lacking(stream, drafts[missed], drafts[missed].lead, spare, stream.choice(brands), usual))
+    drafts.append(_lacking(stream, drafts[mistaken], None, spare, stream.choice(brands), usual))
+    drafts.append(_accessory(stream, drafts[admired], stream.choice(brands), usual))
     for draft in drafts[:-1]:
         _place(stream, draft)
         _mislead(stream, draft, pool)
@@ -176,13 +189,38 @@ def _costly(stream: Stream, rival: Draft, brand: str) -> Draft:
     return replace(rival, part="costly", brand=brand, prices=tuple(prices), needed="", titled=[], listed=[], told=[])
 
 
-def _accessory(stream: Stream, main: Draft, brand: str, usual: float) -> Draft:
-    """Return a thing for the thing; its title names the feature that the title of `main` names."""
+def _lacking(
+    stream: Stream, rival: Draft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
+) -> Draft:
+    """Return a product with at most `lead` of the features of `rival`, and with others that nobody else here has."""
+    features = ([lead] if lead else []) + spare[:2]
+    lacks = [feature for feature in rival.features if feature is not lead and " " in feature.phrase]
+    price = _price(stream, usual * (0.8 + 0.4 * stream.uniform()))
+    return replace(
+        rival,
+        part="lacking",
+        brand=brand,
+        features=tuple(features),
+        prices=(price,),
+        lead=features[0] if features else None,
+        needed="",
+        titled=[],
+        listed=[],
+        told=[],
+        lacks=lacks,
+    )
+
+
+def _accessory(stream: Stream, admired: Draft, brand: str, usual: float) -> Draft:
+    """Return a thing for the thing; its title says what `admired` is, with hyphens but for one of the features."""
     low = max(4.0, usual * (0.2 + 0.3 * stream.uniform()))
     prices = [_price(stream, low)]
     if stream.below(2):
         prices.append(_price(stream, low * (1.3 + stream.uniform())))
-    return Draft("accessory", brand, (), {}, "", tuple(prices), titled=[main.lead] if main.lead else [])
+    others = [feature for feature in admired.features if feature is not admired.lead and " " in feature.phrase]
+    titled = [admired.lead] if admired.lead else []
+    titled += [feature._replace(phrase=hyphenated(feature.phrase)) for feature in others]
+    return Draft("accessory", brand, (), {}, "", tuple(prices), titled=titled)
 
 
 def _price(stream: Stream, about: float) -> float:
@@ -201,22 +239,27 @@ def _leads(stream: Stream) -> list[int]:
     return [next(point for point in (first, second, third) if point in triple) for triple in PLANE]
 
 
+def _groups(leads: list[int]) -> list[list[int]]:
+    """Return the plain products by the feature that their titles name."""
+    return [[place for place, lead in enumerate(leads) if lead == point] for point in dict.fromkeys(leads)]
+
+
 def _place(stream: Stream, draft: Draft) -> None:
     """Decide where each feature is stated: mostly one in the title; the others in a bullet or in the description."""
     features = list(draft.features)
     stream.shuffle(features)
-    chance = stream.below(20)
+    chance = stream.below(40)
     if draft.lead and chance > 0:
         draft.titled = [draft.lead]
-    if chance > 18:
-        draft.titled.append(next(feature for feature in features if feature is not draft.lead))
-    if stream.below(8) == 0:
-        draft.first = features[stream.below(3)]
+    if chance > 35:
+        draft.titled += [feature for feature in features if feature is not draft.lead][:1]
+    if features and stream.below(8) == 0 and not draft.lacks:
+        draft.first = stream.choice(features)
     for feature in features:
         if feature is draft.first:
             continue
         if feature not in draft.titled:
-            (draft.told if stream.below(8) == 0 else draft.listed).append(feature)
+            (draft.told if stream.below(14) == 0 else draft.listed).append(feature)
         elif stream.below(2):
             draft.listed.append(feature)
 

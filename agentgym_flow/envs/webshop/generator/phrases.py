@@ -22,6 +22,11 @@ def _word(word: str) -> str:
     return _SPELLED.get(word) or word[:1].upper() + word[1:]
 
 
+def hyphenated(phrase: str) -> str:
+    """Return a phrase as one word: a search finds it all the same, but it no longer states the feature."""
+    return phrase.replace(" ", "-")
+
+
 def sentence(text: str) -> str:
     """Return `text` with a capital at the start and a full stop at the end."""
     return text[:1].upper() + text[1:] + "."

@@ -42,7 +42,7 @@ def _wanted(stream: Stream, draft: Draft) -> list[Feature]:
     """Draw two or three of the features; what the title names is among them."""
     features = [feature for feature in draft.features if feature not in draft.titled]
     stream.shuffle(features)
-    features = [*draft.titled, *features][: 3 if stream.below(3) else 2]
+    features = [*draft.titled, *features][: 3 if stream.below(4) else 2]
     stream.shuffle(features)
     return features
 
@@ -60,7 +60,7 @@ def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -
     """Return the request in running words."""
     number = family.kind.number
     they, are, them = ("they", "are", "them") if number == "many" else ("it", "is", "it")
-    thing = family.name if stream.below(5) == 0 else family.thing
+    thing = family.name if stream.below(10) == 0 else family.thing
     is_so = [_paraphrase(stream, phrase) for phrase in being(wanted)]
     plain = all(before == after for before, after in zip(is_so, being(wanted), strict=True))
     after = tail(wanted)

@@ -37,10 +37,11 @@ class GeneratedShop(NamedTuple):
 def shop() -> GeneratedShop:
     """Return the generated shop, the same on every machine; a fresh object of about 20 MB each time."""
     made = GeneratedShop([], {}, {}, [])
+    titles: set[str] = set()
     for department in DEPARTMENTS:
         for kind in department.kinds:
             for family in _families(department, kind):
-                made.families.append([_add(made, *made_of) for made_of in _products(family)])
+                made.families.append([_add(made, titles, *made_of) for made_of in _products(family)])
     Stream(_KEY, "order").shuffle(made.items)
     for place, item in enumerate(made.items):
         item["page"] = place // 50 + 1
@@ -59,10 +60,14 @@ def _products(family: Family) -> list[tuple[Stream, Family, Draft]]:
     return [(stream, family, draft) for draft in draw_family(stream, family)]
 
 
-def _add(made: GeneratedShop, stream: Stream, family: Family, draft: Draft) -> str:
+def _add(made: GeneratedShop, titles: set[str], stream: Stream, family: Family, draft: Draft) -> str:
     """Put a product and its requests into the files, and return its ASIN."""
     asin = "B0" + "".join(_LETTERS[stream.below(36)] for _ in range(8))
-    made.items.append({"asin": asin, **entry(stream, family, draft)})
+    item = entry(stream, family, draft)
+    while item["name"] in titles:
+        item = entry(stream, family, draft)
+    titles.add(item["name"])
+    made.items.append({"asin": asin, **item})
     made.attributes[asin] = {
         "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory.removesuffix(" for")]
     }

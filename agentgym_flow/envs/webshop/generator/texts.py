@@ -6,7 +6,7 @@ from typing import Any
 
 from agentgym_flow.envs.webshop.generator.family import Draft, Family
 from agentgym_flow.envs.webshop.generator.kinds import Feature
-from agentgym_flow.envs.webshop.generator.phrases import being, sentence, tail, titled
+from agentgym_flow.envs.webshop.generator.phrases import being, hyphenated, sentence, tail, titled
 from agentgym_flow.seeding import Stream
 
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
@@ -50,10 +50,18 @@ def bullets(stream: Stream, family: Family, draft: Draft) -> list[str]:
     notes.insert(0, stream.choice(family.kind.notes))
     loud = stream.below(3) == 0
     stated = [_bullet(feature, loud) for feature in draft.listed]
-    first = _bullet(draft.first, loud) if draft.first else notes.pop(0)
+    first = _bullet(draft.first, loud) if draft.first else _denial(draft) if draft.lacks else notes.pop(0)
     rest = [*stated, *notes]
     stream.shuffle(rest)
     return [first, *rest]
+
+
+_DENIALS = {"is": "not ", "has": "without ", "for": "not meant for "}
+
+
+def _denial(draft: Draft) -> str:
+    """Return a bullet that says what a product lacks: in a buyer's words, and with hyphens, so not as an attribute."""
+    return sentence("please note: " + ", ".join(_DENIALS[lack.role] + hyphenated(lack.phrase) for lack in draft.lacks))
 
 
 def _what(family: Family) -> str:
