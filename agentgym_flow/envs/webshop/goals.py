@@ -131,7 +131,8 @@ class Goals(Sequence[Goal]):
             options = _combination(product, place)
             chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
             sentence = f"{request.instruction} with {chosen}" if chosen else request.instruction
-        bound = _price_bound(product, self.kind, place)
+        # As upstream, all combinations of a product's options share one limit.
+        bound = _price_bound(product, self.kind, place if self.kind == "human" else 0)
         return Goal(
             number=number,
             product=product_number,
@@ -157,8 +158,8 @@ def _combination(product: Product, place: int) -> dict[str, str]:
     return {name: values[name] for name in sorted(values)}
 
 
-def _price_bound(product: Product, kind: str, place: int) -> float:
-    """Return a multiple of 10 above the price, or `NO_BOUND` for what costs too much.
+def _price_bound(product: Product, kind: str, request: int) -> float:
+    """Return a multiple of 10 above the price, or `NO_BOUND` for what costs too much; of the product's request so many.
 
     Of the four next multiples two are drawn and the larger taken, so it is never the next one.
     """
@@ -166,7 +167,7 @@ def _price_bound(product: Product, kind: str, place: int) -> float:
     candidates = [step for step in _STEPS if step > price][:4]
     if len(candidates) < 2:
         return NO_BOUND
-    return max(Stream("agentgym_flow/WebShop", "bound", product.asin, kind, place).sample(candidates, 2))
+    return max(Stream("agentgym_flow/WebShop", "bound", product.asin, kind, request).sample(candidates, 2))
 
 
 @lru_cache(maxsize=4)
