@@ -263,7 +263,7 @@ goals = [*Goals(catalogue, "synthetic"), *Goals(catalogue, "human")]
 rows = [[getattr(goal, name) for name in goal.__slots__] for goal in goals]
 print(len(rows), stable_hash(rows))
 """
-GOLDEN = "08c5"
+GOLDEN = "08c5eecf72cec213a2512a9321377b785e3cf950819e061b38723516cd60e6c2"
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "12345"])
@@ -313,5 +313,5 @@ def test_official_goals_are_those_of_the_files(catalogue: MemoryCatalogue, sampl
     assert stable_hash([goal.weight for goal in made]) == OFFICIAL_WEIGHTS
 
 
-OFFICIAL_SENTENCES = "d1b966e600b7"
+OFFICIAL_SENTENCES = "d1b966e600b7738e1c17c32dce6e29e69ea80761746631c80ae9689cf4f23bb5"
 OFFICIAL_WEIGHTS = "6024efda255e71cbc164340873e7a946dcd01f59560adeb1583ebdf85cc0f5c1"
