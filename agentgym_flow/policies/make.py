@@ -19,6 +19,7 @@ FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "module:callable")
 SCRIPTED: Mapping[str, str] = {
     "agentgym_flow/ALFWorld-v0": "agentgym_flow.envs.alfworld.scripted:Housekeeper",
     "agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher",
+    "agentgym_flow/WebShop-v0": "agentgym_flow.envs.webshop.scripted:KeywordShopper",
 }
 """The scripted policy of each environment, as `module:class`. Scripted policies are not privileged: they read text
 only."""

@@ -1,0 +1,61 @@
+"""A script that shops by keywords: what a hurried customer does, and a baseline between random play and the expert.
+
+It searches with the words of the instruction, opens the first product whose price fits, picks the options that the
+instruction names, and buys. It reads titles and prices but no texts of a product. `docs/policies.md` has its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_flow.envs.webshop.notes import Notes, Seen, choice_on, notes_of
+from agentgym_flow.envs.webshop.queries import proposals
+from agentgym_flow.envs.webshop.visit import Page
+from agentgym_flow.policies.base import Move, View
+
+BUY, NEXT, PREVIOUS = "click[buy now]", "click[next >]", "click[< prev]"
+
+_PAGES = 3  # of results that it looks through for a price that fits
+
+
+class KeywordShopper:
+    """Buys the first product of its search that it can pay. Reads observations, goal and actions only."""
+
+    name = "scripted"
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view, each a function of what its episode has shown."""
+        return [Move(_action(view)) for view in views]
+
+
+def _action(view: View) -> str:
+    notes = notes_of(view)
+    left = view.episode.max_steps - len(view.episode.turns)
+    if notes.page is Page.ITEM:
+        if notes.seen[notes.product].misfit and left > 5:  # back, open, pick, pick, buy
+            return PREVIOUS
+        wanted = choice_on(notes, view.observation, view.info["admissible_actions"]).left
+        return f"click[{wanted[0]}]" if wanted and left > 1 else BUY
+    if notes.page is Page.SUB_PAGE:
+        return PREVIOUS
+    return _look(notes, view)
+
+
+def _look(notes: Notes, view: View) -> str:
+    """Return the way to a product that can be paid: open it, turn the page, or search in other words."""
+    clicks: list[str] = view.info["admissible_actions"]
+    products = [product for product in notes.listed if f"click[{product}]" in clicks]
+    for product in products:
+        if _can_pay(notes.seen[product], notes.wish.limit) and not notes.seen[product].misfit:
+            return f"click[{product}]"
+    queries = proposals(notes.wish.instruction)
+    untried = [query for query in queries if query not in notes.tried]
+    if products and not untried:  # nothing fits, so the first will do
+        return f"click[{products[0]}]"
+    if products and notes.number < _PAGES:
+        return NEXT
+    return f"search[{untried[0] if untried else queries[0]}]"
+
+
+def _can_pay(seen: Seen, limit: float) -> bool:
+    return seen.high <= limit

@@ -1,0 +1,197 @@
+"""What an instruction asks for, read as a customer would read it: phrases, options, and a limit on the price.
+
+Instructions in WebShop's own form name their options (`with color: navy, and size: small`). In any other sentence the
+options are among the words, and only the page of a product tells which words are meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from agentgym_flow.retrieval.analyser import analyse
+
+MOST_PHRASES = 8
+"""Of a longer instruction only the first phrases count."""
+
+_PRICE = re.compile(r",? and price lower than (?P<limit>\d{1,9}(?:\.\d{1,9})?) dollars\.?$")
+_OPTIONS = re.compile(r" with (?=(?:(?! with )[^:,.]){1,40}: )")
+_NEXT_OPTION = re.compile(r", and (?=[^:]{1,40}: )")
+_WORD = re.compile(r"[\w'&.%/-]*\w")
+_BETWEEN = re.compile(
+    r"[,;:!?()]+|\.(?!\d)|\b(?:with|for|and|or|that|which|who|is|are|be|being|has|have|having|comes?)\b",
+    re.IGNORECASE,
+)
+_SMALL_WORDS = (
+    "a about also am an and any are as asked at be below buy can could dad daughter do does dollars find finds for "
+    "friend from get give great have having he hello help hi husband i i'd i'll i'm if in is it its just less like "
+    "look looking lower me mine mom my need needs neighbor of on one or pair please prefer price purchase searching "
+    "see she should show sister brother some somebody someone something son such take than that the their them there "
+    "these they this those to too under want wanted wants which wife will with would you your"
+)
+_POLITE = frozenset(_SMALL_WORDS.split())
+_SMALL_TERMS = frozenset(analyse(_SMALL_WORDS))
+_MARKS = re.compile(r"[,;:!?()|\n]+|\.(?!\d)| - ")
+_NAMES_OF_OPTIONS = frozenset(("color", "colour", "flavor", "flavour", "scent", "size", "style"))
+
+
+class Parts(NamedTuple):
+    """An instruction in its parts.
+
+    Attributes:
+        plain: what it says apart from options and price.
+        options: pairs of name and value in lower case, where it names them.
+        limit: the highest price in dollars; infinite when it names none.
+    """
+
+    plain: str
+    options: tuple[tuple[str, str], ...]
+    limit: float
+
+
+@lru_cache(maxsize=4096)
+def sentence_parts(instruction: str) -> Parts:
+    """Return an instruction in its parts. Never raises: what does not have the known form is all plain."""
+    found = _PRICE.search(instruction)
+    limit = float(found["limit"]) if found else float("inf")
+    plain, *rest = _OPTIONS.split(_PRICE.sub("", instruction), maxsplit=1)
+    pairs = []
+    for text in _NEXT_OPTION.split(rest[0]) if rest else ():
+        name, _, value = text.partition(": ")
+        pairs.append((name.strip().lower(), value.strip().lower()))
+    return Parts(plain, tuple(pairs), limit)
+
+
+def telling(text: str) -> list[str]:
+    """Return the words of a text, in lower case, that are not mere politeness, each once."""
+    words = (word.lower() for word in _WORD.findall(text))
+    return list(dict.fromkeys(word for word in words if word not in _POLITE))
+
+
+@lru_cache(maxsize=4096)
+def phrases_of(instruction: str) -> tuple[tuple[str, ...], ...]:
+    """Return the phrases that the purchase should have, as words: `leak proof`, `tea tree shampoo`, `dry hair`.
+
+    They stand between commas and words such as `with`, `for` and `that`. The one that names the thing also has what
+    stands before it without a comma, for nothing in the sentence tells the two apart.
+    """
+    parts = sentence_parts(instruction)
+    found = []
+    for piece in _BETWEEN.split(parts.plain):
+        words = telling(piece)
+        if not parts.options:
+            words = [word for word in words if word not in _NAMES_OF_OPTIONS]
+        if words:
+            found.append(tuple(words))
+    return tuple(dict.fromkeys(found))[:MOST_PHRASES]
+
+
+class Wish:
+    """An instruction, ready to be compared with what the shop shows. Made by `read_wish`; compared by identity.
+
+    Attributes:
+        instruction: the sentence.
+        phrases: how many phrases it asks for.
+        options: pairs of name and value in lower case, where it names them.
+        limit: the highest price in dollars; infinite when it names none.
+    """
+
+    __slots__ = (
+        "_anywhere",
+        "_bits",
+        "_last",
+        "_pairs",
+        "_said",
+        "_terms",
+        "instruction",
+        "limit",
+        "options",
+        "phrases",
+    )
+
+    def __init__(self, instruction: str) -> None:
+        self.instruction = instruction
+        parts = sentence_parts(instruction)
+        self.options, self.limit = parts.options, parts.limit
+        self._said = f" {' '.join(term for unit in units_of(parts.plain) for term in unit)} "
+        self._last: dict[str, int] = {}
+        self._anywhere: dict[str, int] = {}
+        self._pairs: dict[tuple[str, str], int] = {}
+        phrases = [[term for unit in units_of(" ".join(phrase)) for term in unit] for phrase in phrases_of(instruction)]
+        self._terms = tuple(tuple(terms) for terms in phrases if terms)
+        bits: list[int] = []
+        for terms in self._terms:
+            bits.append(self._enter(terms, sum(map(int.bit_count, bits))))
+        self._bits = tuple(bits)
+        self.phrases = len(bits)
+
+    def _enter(self, terms: Sequence[str], first: int) -> int:
+        """Number the terms of a phrase from `first` on, and return the bits of all."""
+        for place, (one, other) in enumerate(pairwise(terms), first):
+            for pair in ((one, other), (other, one)):  # `gluten free` is `free of gluten`
+                self._pairs[pair] = self._pairs.get(pair, 0) | 3 << place
+        for place, term in enumerate(terms, first):
+            self._anywhere[term] = self._anywhere.get(term, 0) | 1 << place
+        # The last term needs no neighbour: those before it do, so the phrase does too.
+        self._last[terms[-1]] = self._last.get(terms[-1], 0) | 1 << first + len(terms) - 1
+        return (1 << len(terms)) - 1 << first
+
+    def known_from(self, texts: Iterable[str]) -> int:
+        """Return which terms of the phrases the texts have next to one of their neighbours, or alone between commas.
+
+        The answer has a bit for each term.
+        """
+        known = 0
+        for text in texts:
+            for unit in units_of(text):
+                if len(unit) == 1:
+                    known |= self._anywhere.get(unit[0], 0)
+                    continue
+                before = ""
+                for term in unit:
+                    known |= self._last.get(term, 0) | self._pairs.get((before, term), 0)
+                    before = term
+        return known
+
+    def known_among(self, texts: Iterable[str]) -> int:
+        """Return the terms of the phrases that the texts have all terms of, wherever these are, as bits.
+
+        For the options of a product: `in the 3 piece set` is `3 piece` under the heading `set size`.
+        """
+        terms = {term for text in texts for unit in units_of(text) for term in unit}
+        return sum(bits for bits, phrase in zip(self._bits, self._terms, strict=True) if terms.issuperset(phrase))
+
+    def lacking(self, known: int) -> int:
+        """Return how many phrases have a term that is not among the known ones."""
+        return sum(known & bits != bits for bits in self._bits)
+
+    def wants(self, name: str, value: str) -> bool:
+        """Return whether an option, in lower case, is asked for: by name, or by words somewhere in the sentence.
+
+        A value that stands for its own name is asked for under any name.
+        """
+        if self.options:
+            return any(wanted == value and name in (asked, value) for asked, wanted in self.options)
+        terms = [term for unit in units_of(value) for term in unit]
+        return bool(terms) and f" {' '.join(terms)} " in self._said
+
+    def lacks_option(self, shown: Iterable[str]) -> bool:
+        """Return whether a value that is asked for by name is not among the texts, in lower case."""
+        values = set(shown)
+        return any(value not in values for _, value in self.options)
+
+
+@lru_cache(maxsize=1 << 14)
+def units_of(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return what stands between the commas, full stops and the like of a text, as terms without small words."""
+    units = (tuple(term for term in analyse(unit) if term not in _SMALL_TERMS) for unit in _MARKS.split(text))
+    return tuple(unit for unit in units if unit)
+
+
+@lru_cache(maxsize=1024)
+def read_wish(instruction: str) -> Wish:
+    """Return what an instruction asks for; every instruction can be read."""
+    return Wish(instruction)
