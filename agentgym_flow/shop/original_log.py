@@ -99,7 +99,7 @@ class PageView:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise BadLog(f"{where}: not JSON ({error})") from None
-        if not isinstance(row, dict) or row.get("page") not in _CONTENT:
+        if not isinstance(row, dict) or row.get("page") not in list(_CONTENT):
             raise BadLog(f"{where}: not a page of a shop; `page` must be one of {', '.join(_CONTENT)}")
         page = row["page"]
         content: _Kinds = {"content": dict} if _CONTENT[page] else {}
@@ -125,13 +125,15 @@ def write_session(path: str | os.PathLike[str], views: Iterable[PageView]) -> No
 
 
 def read_session(path: str | os.PathLike[str]) -> list[PageView]:
-    """Return the pages of one session. Raises `BadLog` naming the line that is none, and `OSError`."""
+    """Return the pages of one session, at least one. Raises `BadLog` naming the line that is none, and `OSError`."""
     path = Path(path)
     with path.open(encoding="utf-8") as file:
         try:
-            lines = file.read().splitlines()
+            lines = file.read().removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise BadLog(f"{path.name}: byte {error.start} is not UTF-8") from None
+    if lines == [""]:
+        raise BadLog(f"{path.name} is empty")
     return [PageView.parse(line, f"{path.name} line {number}") for number, line in enumerate(lines, 1)]
 
 

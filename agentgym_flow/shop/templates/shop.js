@@ -28,6 +28,9 @@ document.addEventListener("change", (event) => {
   if (pointed && event.target.matches("form.option input[type=radio]")) event.target.form.requestSubmit();
 });
 
+/* The keys work, so the page may tell them. */
+for (const hint of document.querySelectorAll(".keys")) hint.hidden = false;
+
 /* A page is answered once, however often its buttons are pressed. */
 let sent = false;
 document.addEventListener("submit", (event) => {

@@ -1,0 +1,464 @@
+"""The shop's server in one process: it is the environment, old pages change nothing, and strangers are refused."""
+
+from __future__ import annotations
+
+import gc
+import re
+import subprocess
+import sys
+import weakref
+
+import pytest
+from hostile_products import EVIL
+from shopper import PageReader, Shopper
+from starlette.testclient import TestClient
+
+from agentgym_flow.envs.webshop.env import WebShopEnv
+from agentgym_flow.envs.webshop.observe import text
+from agentgym_flow.errors import BadSetting, MissingExtra, UnknownSplit, UnknownTask
+from agentgym_flow.replay import verify_log
+from agentgym_flow.seeding import Stream
+from agentgym_flow.shop.app import STATIC, create_app
+from agentgym_flow.shop.guard import FORM_KEY, HEADERS, MAX_BODY, MAX_FIELDS
+from agentgym_flow.shop.sessions import EPISODE, PAGES, State
+
+PAST = "That page was from before."
+
+
+def buy(shopper: Shopper, shop) -> None:
+    """Do what the expert does until the visit is over."""
+    session = shop.session(shopper.id)
+    while not session.over:
+        action = session.env.expert_action()
+        assert action is not None
+        if action.startswith("search[") and not any(form.kind == "search" for form in shopper.page.forms):
+            shopper.click("back to search")
+        shopper.act(action)
+
+
+# ---------------------------------------------------------------- shopping
+def test_the_start_page_tells_the_splits_and_proposes_what_was_asked_for(make_shop, enter) -> None:
+    shopper = enter(make_shop(split="dev", task=7, max_steps=33))
+    assert shopper.status == 200
+    assert "There are 33 steps" in shopper.text
+    for split in ("train", "valid", "test"):
+        assert f"{WebShopEnv(split=split).num_tasks:,} tasks" in shopper.text
+    (form,) = shopper.page.forms
+    assert form.checked == ["valid"]
+    assert 'value="7"' in shopper.source
+
+
+@pytest.mark.parametrize("walk", range(6))
+def test_pages_and_environment_agree_along_random_walks(make_shop, enter, walk) -> None:
+    shop = make_shop(max_steps=40, show_attributes=walk % 2 == 1)
+    shopper = enter(shop)
+    shopper.start("valid", 40 + walk)
+    env = WebShopEnv(split="valid", max_steps=40, show_attributes=walk % 2 == 1)
+    env.reset(seed=0, options={"task": 40 + walk})
+    rng = Stream("test", "shop", walk)
+    reward, over, steps = 0.0, False, 0
+    while not over:
+        assert shopper.page.clickables() == env.visit.clickables()
+        expected = [node for node in text(env.visit).split(" [SEP] ") if node.strip()]
+        assert [node for node in shopper.page.texts if node in expected] == expected
+        clicks = env.admissible_actions()
+        buys = "click[buy now]" in clicks
+        if env.visit.page == "index":
+            action = f"search[{rng.choice(['steel bottle', 'power bank', 'shirt'])}]"
+        elif buys and steps > 12 and rng.below(4) == 0:
+            action = "click[buy now]"
+        else:
+            action = rng.choice([click for click in clicks if click != "click[buy now]"])
+        _, reward, terminated, truncated, _ = env.step(action)
+        shopper.act(action)
+        over, steps = terminated or truncated, steps + 1
+        assert shopper.address.endswith(f"/{steps}")
+        assert f"Step {steps} of 40" in shopper.source
+    assert shop.record(shopper.id).score == (reward if env.last_score else None)
+    if env.last_score:
+        assert str(reward) in shopper.page.texts
+    assert all(form.inert for form in shopper.page.forms if form.kind != "again")
+    (logged,) = (path for path in shop.out.iterdir() if path.name.endswith(EPISODE))
+    assert verify_log(logged).ok
+
+
+def test_a_perfect_purchase_shows_all_parts_hit(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("test", 3)
+    buy(shopper, shop)
+    assert shop.record(shopper.id).state is State.BOUGHT
+    assert shop.record(shopper.id).score == 1.0
+    goal = shop.session(shopper.id).env.visit.goal
+    assert "1.0" in shopper.page.texts
+    assert "✗" not in shopper.text
+    for wanted in goal.attributes:
+        assert wanted in shopper.page.texts
+    assert "Which is what the instruction was made from" in shopper.page.texts
+    (again,) = (form for form in shopper.page.forms if form.kind == "again")
+    shopper.post(again.action, **again.hidden, task="3")
+    assert shopper.address.endswith("/0")
+    assert goal.instruction in shopper.page.texts
+
+
+def test_the_score_card_counts_what_the_score_counts(make_shop, enter) -> None:
+    from agentgym_flow.shop.score_card import score_card
+
+    shop, seen = make_shop(), set()
+    shopper = enter(shop)
+    for task in range(30):
+        shopper.start("valid", task)
+        shopper.search(shop.session(shopper.id).env.goal[:60])
+        shopper.click(shopper.page.clickables()[2 + task % 5])
+        for form in [form for form in shopper.page.forms if form.kind == "option"][: task % 3]:
+            shopper.click(form.presses[0][1])
+        shopper.click("buy now")
+        env = shop.session(shopper.id).env
+        card, score, goal = score_card(env.visit, env.last_score), env.last_score, env.visit.goal
+        hits = {kind: sum(p.hit for p in card.parts if p.kind == kind) for kind in ("attribute", "option", "price")}
+        assert hits["attribute"] == round(score.r_att * len(goal.attributes))
+        assert hits["option"] == round((score.r_option or 0) * len(goal.options))
+        assert hits["price"] == score.r_price
+        assert score.total == pytest.approx(score.r_type * card.hits / len(card.parts))
+        assert f"{card.hits} of {len(card.parts)}" in shopper.page.texts
+        assert ("✗ no" in shopper.text) == (card.hits < len(card.parts))
+        seen.add(score.total)
+    assert len(seen) > 4
+
+
+def test_running_out_of_steps_ends_the_visit_and_says_so(make_shop, enter) -> None:
+    shop = make_shop(max_steps=2)
+    shopper = enter(shop)
+    shopper.start("train", 0)
+    shopper.search("shirt")
+    shopper.click("next >")
+    assert "The 2 steps are used up" in shopper.source
+    assert all(form.inert for form in shopper.page.forms if form.kind != "again")
+    assert shop.record(shopper.id).state is State.OUT_OF_STEPS
+    address = shopper.address
+    shopper.click("next >")
+    assert shopper.address == address
+    (logged,) = shop.out.glob(f"*{EPISODE}")
+    assert verify_log(logged).unfinished == 0
+    assert '"truncated":true' in logged.read_text()
+
+
+# ---------------------------------------------------------------- old pages and odd requests
+def test_an_old_page_changes_nothing_and_shows_the_present_one(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", 1)
+    shopper.search("shirt")
+    results = shopper.page
+    shopper.click(results.clickables()[2])
+    present = shop.session(shopper.id).env.visit.product.asin
+    old = next(form for form in results.forms if form.kind == "products")
+    for name in (results.clickables()[3], results.clickables()[2], "buy now"):  # another, the same again, not there
+        shopper.post(old.action, **old.hidden, click=name)
+        assert shopper.status == 200
+        assert PAST in shopper.source
+        assert shop.session(shopper.id).env.visit.product.asin == present
+        assert len(shop.session(shopper.id).episode.turns) == 2
+    shopper.get(f"/visits/{shopper.id}/0")
+    assert PAST in shopper.source
+    assert "Step 2 of 100" in shopper.source
+    shopper.get(f"/visits/{shopper.id}/2")
+    assert PAST not in shopper.source
+
+
+def test_what_is_not_on_the_page_is_no_step(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", 1)
+    form = shopper.page.forms[0]
+    for fields in ({"click": "buy now"}, {"click": "search"}, {"click": ""}, {}, {"search": " [ ] "}, {"search": ""}):
+        shopper.post(form.action, **form.hidden, **fields)
+        assert shopper.status == 200
+        assert 'role="status"' in shopper.source
+        assert shop.session(shopper.id).episode.turns == []
+    shopper.search("lamp] [set of 2] click[buy now]")
+    assert [turn.action for turn in shop.session(shopper.id).episode.turns] == ["search[lamp set of 2 click buy now]"]
+    assert shop.session(shopper.id).episode.turns[0].action_valid
+
+
+@pytest.mark.parametrize(("task", "reason"), [("x", "A task is a number."), ("²", "number"), ("99999999", "not exist")])
+def test_a_task_that_is_none_is_explained(make_shop, enter, task, reason) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", task)
+    assert shopper.status == 400
+    assert reason in shopper.text
+    shopper.start("weekend", 0)
+    assert shopper.status == 400
+    assert "weekend" in shopper.text
+    assert shop.records() == []
+
+
+def test_addresses_that_lead_nowhere_are_explained(make_shop, enter) -> None:
+    shopper = enter(make_shop())
+    for address in (
+        "/nothing",
+        "/visits/00000-0/0",
+        "/visits/x/y",
+        "/static/app.py",
+        "/static/..%2fapp.py",
+        "/admin/x",
+    ):
+        shopper.get(address)
+        assert shopper.status == 404, address
+        assert "That did not work" in shopper.source
+
+
+# ---------------------------------------------------------------- guards
+def test_forms_are_taken_from_our_pages_in_the_same_browser_only(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper, other = enter(shop), enter(shop)
+    shopper.start("train", 1)
+    form = shopper.page.forms[0]
+    for key in ({}, {FORM_KEY: "0" * 64}, {FORM_KEY: "ü"}, other.page.forms[0].hidden):
+        shopper.post(form.action, **key, search="shirt")
+        assert shopper.status == 403
+    shopper.post("/visits", split="train")
+    assert shopper.status == 403
+    for headers in (
+        {"Origin": "http://evil.invalid"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        answer = shopper.client.post(form.action, data={**form.hidden, "search": "shirt"}, headers=headers)
+        assert answer.status_code == 403, headers
+    assert shop.records()[0].steps == 0
+    good = {"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
+    assert shopper.client.post(form.action, data={**form.hidden, "search": "shirt"}, headers=good).status_code == 200
+    assert shop.records()[0].steps == 1
+
+
+@pytest.mark.parametrize("host", ["evil.invalid", "127.0.0.1.evil.invalid", "evil.invalid:8000", "0.0.0.0", "", "[::1"])
+def test_other_names_for_this_machine_are_refused(make_shop, host) -> None:
+    with TestClient(create_app(make_shop()), base_url="http://127.0.0.1:8000") as client:
+        assert client.get("/", headers={"Host": host}).status_code == 421
+        for own in ("127.0.0.1", "localhost:1234", "[::1]:8000", "LOCALHOST"):
+            assert client.get("/", headers={"Host": own}).status_code == 200
+
+
+def test_bodies_are_small_forms(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", 1)
+    form = shopper.page.forms[0]
+    shopper.post(form.action, **form.hidden, search="a" * MAX_BODY)
+    assert shopper.status == 413
+    shopper.post(form.action, **form.hidden, **{f"f{n}": "" for n in range(MAX_FIELDS)})
+    assert shopper.status == 400
+    client = shopper.client
+    assert client.post(form.action, json={}).status_code == 415
+    assert client.post(form.action, data=form.hidden, files={"file": b"x"}).status_code == 415
+    urlencoded = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert client.post(form.action, content=b"search=\xff", headers=urlencoded).status_code == 400
+    assert client.put(form.action, data=form.hidden).status_code == 405
+    assert client.delete(form.action).status_code == 405
+    assert shop.records()[0].steps == 0
+
+
+def test_every_answer_has_the_headers_and_nothing_is_loaded_from_elsewhere(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", 1)
+    visit = shopper.id
+    shopper.search("shirt")
+    shopper.click(shopper.page.clickables()[2])
+    shopper.click("buy now")
+    addresses = ["/", "/admin", "/nothing", f"/visits/{visit}/3", f"/admin/visits/{visit}", f"/admin/visits/{visit}/2"]
+    addresses += [f"/static/{name}" for name in STATIC] + [f"/admin/visits/{visit}/episode.jsonl"]
+    for address in addresses:
+        answer = shopper.client.get(address)
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS, address
+        if answer.headers["content-type"].startswith("text/html"):
+            page = PageReader(answer.text)
+            assert all(re.fullmatch(r"/[\w/.-]*|#page", one) for one in page.addresses), page.addresses
+            assert page.tags.count("script") == 1
+            assert "style" not in page.attributes | set(page.tags)
+            assert not [name for name in page.attributes if name.startswith("on")]
+    assert shopper.client.get("http://evil.invalid/").headers["x-frame-options"] == "DENY"
+    style = shopper.client.get("/static/shop.css").text
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_the_cookie_is_for_this_site_and_not_for_scripts(make_shop) -> None:
+    with TestClient(create_app(make_shop()), base_url="http://127.0.0.1:8000") as client:
+        cookie = client.get("/").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+
+
+# ---------------------------------------------------------------- memory
+def test_idle_visits_make_room_and_are_kept_in_the_log(make_shop, enter) -> None:
+    shop = make_shop(max_open=3)
+    people = [enter(shop) for _ in range(7)]
+    gone = []
+    for number, shopper in enumerate(people):
+        shopper.start("train", number)
+        if number != 1:
+            shopper.search("shirt")
+        if number < 4:
+            gone.append(weakref.ref(shop.session(shopper.id).env))
+        people[0].get(people[0].address)  # this one is never idle
+    assert shop.count_open == 3
+    gc.collect()
+    assert [env() is None for env in gone] == [False, True, True, True]
+    for number, shopper in enumerate(people):
+        shopper.get(shopper.address)
+        assert shopper.status == (200 if number in (0, 5, 6) else 410)
+    states = [record.state for record in reversed(shop.records())]
+    assert states == [State.SHOPPING, *[State.PUT_AWAY] * 4, *[State.SHOPPING] * 2]
+    logs = sorted(shop.out.glob(f"*{EPISODE}"))
+    assert [log.name[:5] for log in logs] == ["00002", "00003", "00004"]  # in number 1 nothing had happened
+    for log in logs:
+        assert verify_log(log).unfinished == 1
+        assert '"left":"made room for a later visit"' in log.read_text()
+
+
+def test_a_closed_shop_has_written_what_was_under_way(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop)
+    shopper.start("train", 0)
+    shopper.search("shirt")
+    shop.close()
+    assert shop.count_open == 0
+    (log,) = shop.out.glob(f"*{EPISODE}")
+    assert '"left":"the shop was closed"' in log.read_text()
+    assert verify_log(log).ok
+    shop.close()
+    assert shop.written == 1
+
+
+# ---------------------------------------------------------------- looking back
+def test_the_list_of_visits_and_their_pages_as_they_were_seen(make_shop, enter) -> None:
+    shop = make_shop(max_open=1)
+    shopper, admin = enter(shop), enter(shop)
+    shopper.start("valid", 5)
+    seen = [shopper.page.texts]
+    shopper.search("steel")
+    seen.append(shopper.page.texts)
+    shopper.click(shopper.page.clickables()[2])
+    for form in [form for form in shopper.page.forms if form.kind == "option"]:
+        seen.append(shopper.page.texts)
+        shopper.click(form.presses[-1][1])
+    seen.append(shopper.page.texts)
+    shopper.click("buy now")
+    visit, score = shopper.id, shop.record(shopper.id).score
+    for gone in (False, True):
+        if gone:
+            shopper.start("valid", 6)
+            assert shop.session(visit) is None
+        admin.get("/admin")
+        assert visit[:5] in admin.page.texts
+        assert f"{score:.3f}" in admin.page.texts
+        admin.get(f"/admin/visits/{visit}")
+        assert "click[buy now]" in admin.page.texts
+        for step, texts in enumerate(seen):
+            admin.get(f"/admin/visits/{visit}/{step}")
+            assert admin.page.texts == texts
+            assert all(form.inert for form in admin.page.forms)
+        admin.get(f"/admin/visits/{visit}/{len(seen)}")
+        assert "How the score came about" in admin.page.texts
+        admin.get(f"/admin/visits/{visit}/{len(seen) + 1}")
+        assert admin.status == 404
+        for ending in (EPISODE, PAGES):
+            answer = admin.client.get(f"/admin/visits/{visit}/{ending[1:]}")
+            assert answer.content == shop.file(shop.record(visit), ending).read_bytes()
+    assert admin.client.get("/admin/episode.jsonl").text.count("\n") == 1
+    assert admin.client.get("/admin/pages.jsonl").text.count("\n") == len(seen) + 1
+
+
+def test_the_token_guards_what_others_did(make_shop, enter) -> None:
+    shop = make_shop()
+    shopper = enter(shop, token="swordfish")
+    shopper.start("train", 0)
+    shopper.search("shirt")
+    guarded = [
+        "/admin",
+        "/admin/episode.jsonl",
+        *(f"/admin/visits/{shopper.id}{rest}" for rest in ("", "/0", "/pages.jsonl")),
+    ]
+    for address in guarded:
+        assert shopper.client.get(address).status_code == 401, address
+    shopper.get("/admin")
+    (form,) = shopper.page.forms
+    for wrong in ("", "swordfis", "swordfish ", "ü"):
+        shopper.post("/admin", **form.hidden, token=wrong)
+        assert shopper.status == 403
+        assert "That is not the token." in shopper.text
+    shopper.post("/admin", token="swordfish")
+    assert shopper.status == 403  # without the key of a form of ours
+    shopper.post("/admin", **form.hidden, token="swordfish")
+    assert shopper.status == 200
+    for address in guarded:
+        assert shopper.client.get(address).status_code == 200, address
+    assert "swordfish" not in str(shopper.client.cookies)
+    open_shop = enter(shop)
+    open_shop.post("/admin", **open_shop.page.forms[0].hidden, token="None")
+    assert open_shop.status == 403
+
+
+# ---------------------------------------------------------------- hostile data
+def test_hostile_products_are_text_on_every_page(make_shop, enter, hostile_data) -> None:
+    shop = make_shop(data=str(hostile_data), show_attributes=True)
+    shopper = enter(shop)
+    shopper.start("train")
+    env = shop.session(shopper.id).env
+    shopper.search("lamp bright")
+    assert len(env.visit.found) == 5
+    for asin in sorted(name for name in shopper.page.clickables() if name.startswith("b0")):
+        shopper.click(asin)
+        sources = [shopper.source]
+        for name in ("description", "features", "attributes"):
+            shopper.click(name)
+            sources.append(shopper.source)
+            shopper.click("< prev")
+        odd = next(form for form in shopper.page.forms if form.kind == "option").presses[0][1]
+        shopper.click(odd)
+        assert len(env.visit.options) == 1, asin
+        sources.append(shopper.source)
+        shopper.click("< prev")
+        for source in sources:
+            page = PageReader(source)
+            assert page.tags.count("script") == 1
+            assert "img" not in page.tags
+            assert not [name for name in page.attributes if name.startswith("on")]
+            assert "1337" not in source
+    shopper.click("b0evil0001")
+    shopper.click("buy now")
+    shop.record(shopper.id)
+    for address in ("/admin", f"/admin/visits/{shopper.id}", shopper.address):
+        shopper.get(address)
+        assert PageReader(shopper.source).tags.count("script") == 1
+    shopper.get(f"/admin/visits/{shopper.id}")
+    assert EVIL.lower() in " ".join(PageReader(shopper.source).texts)
+
+
+def test_settings_that_cannot_work_are_told_at_once(make_shop, tmp_path) -> None:
+    for error, settings in (
+        (UnknownSplit, {"split": "weekend"}),
+        (UnknownTask, {"task": 10**9}),
+        (BadSetting, {"max_steps": 0}),
+        (BadSetting, {"seed": -1}),
+        (BadSetting, {"max_open": 0}),
+    ):
+        with pytest.raises(error):
+            make_shop(**settings)
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_a_missing_extra_is_named(package) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nimport agentgym_flow.shop.serve"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert MissingExtra.__name__ in finished.stderr
+    assert "agentgym_flow[serve]" in finished.stderr
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom agentgym_flow.shop import original_log, sessions"
+    subprocess.run([sys.executable, "-c", code], check=True)
