@@ -11,7 +11,7 @@ _GADGETS = "black|white|red|silver|green|pink|purple|orange|teal|yellow"
 
 def color(values: str = _GADGETS) -> Option:
     """Return a choice of colors, written as `black|white`."""
-    return Option("color", words(values), ("in {}", "in the color {}", "{} in color"), True)
+    return Option("color", words(values), ("in {}", "in the color {}", "in {} color"), True)
 
 
 def clothes_color() -> Option:
@@ -26,22 +26,22 @@ def household_color() -> Option:
 
 def flavor(values: str) -> Option:
     """Return a choice of flavors, written as `peach|vanilla`."""
-    return Option("flavor", words(values), ("{} flavor", "in the {} flavor", "{} flavored"), True)
+    return Option("flavor", words(values), ("in the {} flavor", "with {} flavor"), True)
 
 
 def scent(values: str) -> Option:
     """Return a choice of scents, written as `lavender|unscented`."""
-    return Option("scent", words(values), ("{} scent", "with the {} scent", "in the scent {}"), True)
+    return Option("scent", words(values), ("with {} scent", "in the {} scent"), True)
 
 
 def style(values: str, name: str = "style") -> Option:
     """Return a choice of designs whose values do not pass for one another."""
-    return Option(name, words(values), ("in the {} " + name, "{} " + name), True)
+    return Option(name, words(values), ("in the {} " + name, "in {} " + name), True)
 
 
 def size(values: str, name: str = "size") -> Option:
     """Return a choice of sizes, from small to large."""
-    return Option(name, words(values), (name + " {}", "in " + name + " {}", "in the {} " + name), False)
+    return Option(name, words(values), ("in " + name + " {}", "in the {} " + name), False)
 
 
 def clothes_size() -> Option:

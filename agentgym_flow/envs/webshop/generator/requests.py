@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.webshop.generator.family import Draft, Family
+from agentgym_flow.envs.webshop.generator.draft import Draft, Family
 from agentgym_flow.envs.webshop.generator.kinds import Feature, words
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, listed, tail
 from agentgym_flow.seeding import Stream
@@ -28,7 +28,7 @@ def human(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
     wanted = _wanted(stream, draft)
     chosen = _chosen(stream, draft)
     said = {option.name: option.said for option in family.kind.options}
-    choices = listed([stream.choice(said[name]).format(value) for name, value in chosen.items()])
+    choices = listed([_said(stream.choice(said[name]), value) for name, value in chosen.items()])
     return {
         "instruction": _told(stream, family, wanted, choices),
         "attributes": [feature.phrase for feature in draft.features],
@@ -40,9 +40,10 @@ def human(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
 
 def _wanted(stream: Stream, draft: Draft) -> list[Feature]:
     """Draw two or three of the features; what the title names is among them."""
-    features = [feature for feature in draft.features if feature not in draft.titled]
+    features = list(draft.quiet if len(draft.quiet) > 1 and stream.below(4) else draft.features)
     stream.shuffle(features)
-    features = [*draft.titled, *features][: 3 if stream.below(4) else 2]
+    features.sort(key=lambda feature: feature not in draft.titled)
+    features = features[: 3 if stream.below(5) else 2]
     stream.shuffle(features)
     return features
 
@@ -56,11 +57,15 @@ def _chosen(stream: Stream, draft: Draft) -> dict[str, str]:
     }
 
 
+def _said(form: str, value: str) -> str:
+    return value if value.startswith("with ") else form.format(value)
+
+
 def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -> str:
     """Return the request in running words."""
-    number = family.kind.number
+    number = family.number
     they, are, them = ("they", "are", "them") if number == "many" else ("it", "is", "it")
-    thing = family.name if stream.below(10) == 0 else family.thing
+    thing = family.name if stream.below(16) == 0 else family.thing
     is_so = [_paraphrase(stream, phrase) for phrase in being(wanted)]
     plain = all(before == after for before, after in zip(is_so, being(wanted), strict=True))
     after = tail(wanted)

@@ -6,7 +6,8 @@ import math
 from typing import Any, NamedTuple
 
 from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
-from agentgym_flow.envs.webshop.generator.family import Draft, Family, draw_family
+from agentgym_flow.envs.webshop.generator.draft import Draft, Family
+from agentgym_flow.envs.webshop.generator.family import draw_family
 from agentgym_flow.envs.webshop.generator.kinds import Department, Kind
 from agentgym_flow.envs.webshop.generator.requests import human, synthetic
 from agentgym_flow.envs.webshop.generator.texts import entry

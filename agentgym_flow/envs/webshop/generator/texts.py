@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.webshop.generator.family import Draft, Family
+from agentgym_flow.envs.webshop.generator.draft import Draft, Family
 from agentgym_flow.envs.webshop.generator.kinds import Feature
-from agentgym_flow.envs.webshop.generator.phrases import being, hyphenated, sentence, tail, titled
+from agentgym_flow.envs.webshop.generator.phrases import being, counted, hyphenated, sentence, tail, titled
 from agentgym_flow.seeding import Stream
 
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
@@ -80,14 +80,14 @@ def description(stream: Stream, family: Family, draft: Draft) -> str:
         return ""
     if draft.part == "accessory":
         return sentence(f"a {_what(family)} from {draft.brand} that fits {family.thing} of nearly every maker")
-    many = family.kind.number == "many"
+    many = family.number == "many"
     this, they, was, goes = ("these", "they", "were", "go") if many else ("this", "it", "was", "goes")
     opening = stream.choice(
         (
             f"{this} {family.thing} {was} designed by {draft.brand} for people who look twice before they buy",
-            f"{draft.brand} has made {family.name} for years, and this is the {family.line} version that we kept",
+            f"{draft.brand} offers the {family.name} in many versions, and this is the {family.line} one",
             f"meet the {family.thing} from {draft.brand}, tested by our own families first",
-            f"we at {draft.brand} think that {family.name} should be simple, and {this} {was} made that way",
+            f"we at {draft.brand} wanted {counted(family.name, family.number)} without fuss, and this is the result",
             f"after many letters from our customers, {draft.brand} made the {family.thing} that they described",
             f"{this} {family.thing} by {draft.brand} {goes} back to a drawing of our founder",
             f"{draft.brand} sells few things, and {this} {family.thing} {was} three years in the making",

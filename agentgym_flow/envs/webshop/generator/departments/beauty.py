@@ -76,8 +76,8 @@ BEAUTY = Department(
     category="beauty",
     path="Beauty & Personal Care",
     brands=words(
-        "Lunessa Vale|Mirabrook|Ardenelle|Softwillow|Petra & Moss|Verabelle|Calyndra|"
-        "Nordglimt|Rosehaven Lab|Ellowyn|Tidebloom|Saffrielle"
+        "Lunessa Vale|Mirabrook|Ardenelle|Softwillen|Petramoss|Verrabelyn|Calyndra|"
+        "Nordglimt|Rosehaven Lab|Ellowyn|Tideblossen|Saffrielle"
     ),
     features=_FEATURES,
     notes=(
@@ -100,7 +100,7 @@ BEAUTY = Department(
                 "vitamin c|shea butter|sensitive skin|dry skin|fine lines"
             ),
             options=(
-                style("day care|night care|refill jar", "style"),
+                style("day care|night care|refill jar|gift tin", "style"),
                 size("0.5 ounce|1 ounce|1.7 ounce|3.4 ounce"),
             ),
             price=(11, 42),
@@ -174,7 +174,7 @@ BEAUTY = Department(
             lines="ionic|cordless|titan",
             features=(
                 "heat activated|travel sized|ceramic plates|keratin complex|argan oil|damaged hair|curly hair|"
-                "thinning hair|easy to clean|long lasting"
+                "thinning hair|easy to clean"
             ),
             options=(
                 color("black|white|pink|purple|red|teal|gold"),
@@ -236,7 +236,7 @@ BEAUTY = Department(
                 "fine mist sprayer|oily skin|dark circles|fine lines"
             ),
             options=(
-                style("glass dropper|airless pump|roller ball", "applicator"),
+                style("glass dropper|airless pump|roller ball|spray top", "applicator"),
                 size("0.5 fl oz|1 fl oz|2 fl oz|4 fl oz"),
             ),
             price=(10, 38),

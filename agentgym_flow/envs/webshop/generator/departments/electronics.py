@@ -53,7 +53,7 @@ _FEATURES = features(
     near={
         "noise cancelling": "noise muffling pads",
         "fast charging": "overnight charging",
-        "water resistant": "water level sensor",
+        "water resistant": "water drop design",
         "wall mountable": "desk stand only",
         "long battery life": "battery not included",
         "built-in microphone": "microphone sold separately",
@@ -62,7 +62,7 @@ _FEATURES = features(
         "touch controls": "button panel",
         "stereo sound": "mono sound",
         "remote control": "remote not included",
-        "shock resistant": "shock warning sticker",
+        "shock resistant": "shock sensor alarm",
     },
 )
 
@@ -70,7 +70,7 @@ ELECTRONICS = Department(
     category="electronics",
     path="Electronics",
     brands=words(
-        "Voltarrow|Pixelmere|Zentrovox|Kaldera Tech|Orbinaut|Northpulse|Quantello|"
+        "Voltarrow|Pixelmere|Zentrovox|Kaldera Tech|Orbinelle Tech|Norrpulse|Quantello|"
         "Brightfjord|Auralinx|Tekmoro|Skyhollow|Wattsworth Lane"
     ),
     features=_FEATURES,

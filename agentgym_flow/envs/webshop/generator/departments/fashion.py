@@ -53,7 +53,7 @@ _FEATURES = features(
     near={
         "machine washable": "hand wash only",
         "moisture wicking": "moisture barrier",
-        "water resistant": "water safe color",
+        "water resistant": "water color print",
         "fleece lined": "fleece look",
         "slip resistant": "easy slip on",
         "slim fit": "relaxed fit",

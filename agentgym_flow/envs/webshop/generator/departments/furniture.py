@@ -69,8 +69,8 @@ FURNITURE = Department(
     category="garden",
     path="Home & Kitchen",
     brands=words(
-        "Haldenwood|Birch & Bramble|Stillwater Loft|Norrvik Home|Oakenfell|Casa Merrin|"
-        "Tillandale|Fernhearth|Plainfield Joinery|Lowlander Living|Grayfinch|Timberlane Row"
+        "Haldenwood|Birchbramble Row|Stillwend Loft|Norrvik Home|Oakenfell|Casa Merrin|"
+        "Tillandale|Fernhearth|Plainfell Joinery|Lowlander Living|Grayfinch|Timberlane Row"
     ),
     features=_FEATURES,
     notes=(

@@ -24,7 +24,6 @@ _FEATURES = features(
         "freeze dried": "the water is gone and the taste stays",
         "stone ground": "milled slowly, so it never gets hot",
         "slow roasted": "small drums, low flame, a patient roaster",
-        "ready to eat": "open it and pick up a fork",
     },
     having={
         "high protein": "twelve grams in every serving",
@@ -69,8 +68,8 @@ GROCERY = Department(
     category="grocery",
     path="Grocery & Gourmet Food",
     brands=words(
-        "Harvest Lantern|Old Mill Pantry|Copperpot Farm|Juniper & Oats|Meadowbarrel|Goldenspoon Hill|"
-        "Riverbend Larder|Tuckwell Foods|Mapleknoll|Saltbarn|Wild Thistle Kitchen|Pantrywise"
+        "Harvest Lanthorn|Old Quern Pantry|Copperquill Farm|Juniperoat Mill|Meadowbarrel|Goldenspoon Hill|"
+        "Riverbend Larder|Tuckwell Foods|Mapleknoll|Saltbarn|Wild Thistle Kitchen|Pantrimere"
     ),
     features=_FEATURES,
     notes=(
@@ -166,7 +165,7 @@ GROCERY = Department(
             lines="chickpea|brown rice|lentil",
             features=(
                 "gluten free|low sodium|usda organic|plant based|kosher certified|stone ground|shelf stable|"
-                "high protein|dietary fiber|busy mornings|ready to eat"
+                "high protein|dietary fiber|school lunches"
             ),
             options=(
                 style("spinach|tomato|plain|beet|squid ink", "variety"),
@@ -226,7 +225,7 @@ GROCERY = Department(
                 "whole grains|resealable pouch|baking projects|busy mornings"
             ),
             options=(
-                style("fine|coarse|toasted", "grind"),
+                style("fine|coarse|toasted|sprouted", "grind"),
                 size("1 pound|2 pound|4 pound|10 pound"),
             ),
             price=(7, 25),

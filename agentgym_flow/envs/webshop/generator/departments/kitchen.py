@@ -69,8 +69,8 @@ KITCHEN = Department(
     category="kitchen",
     path="Kitchen & Dining",
     brands=words(
-        "Ladlewick|Copper & Crumb|Emberpan|Whiskerton|Hearthling|Morsel & Co|Bellpot|"
-        "Tavolina Grande|Skillette|Cinderbrook|Platterly|Brassfork"
+        "Ladlewick|Coppercrumb|Emberskell|Whiskerton|Hearthlune|Morselby|Bellpot|"
+        "Tavolina Grande|Skillowen|Cinderbrook|Plattermoor|Brassforkley"
     ),
     features=_FEATURES,
     notes=(
@@ -185,7 +185,7 @@ KITCHEN = Department(
             names="baking dish|loaf pan|muffin tin",
             lines="stoneware|carbon steel|enameled",
             features=(
-                "dishwasher safe|oven safe|microwave safe|freezer safe|stackable|lead free|rust resistant|"
+                "dishwasher safe|oven safe|freezer safe|stackable|lead free|rust resistant|"
                 "non stick coating|silicone grip|glass lid|large families|sourdough bread"
             ),
             options=(

@@ -69,8 +69,8 @@ OFFICE = Department(
     category="office",
     path="Office Products",
     brands=words(
-        "Inkmarsh|Folio & Fern|Deskmoor|Clerkenby|Margin Street|Quillhaven Paper|Tidymark|"
-        "Paperlark|Stapleford House|Bindwell|Ledgerly|Graphite Lane"
+        "Inkmarsh|Foliofern|Deskmoor|Clerkenby|Margin Street|Quillhaven Paper|Tidymark|"
+        "Pagelarrow|Stapleford House|Bindlemoor|Ledgerly|Graphite Lane"
     ),
     features=_FEATURES,
     notes=(

@@ -77,7 +77,7 @@ PETS = Department(
     category="pets",
     path="Pet Supplies",
     brands=words(
-        "Waggleford|Purrington Lane|Barkhollow|Muddy Biscuit|Tailwhistle|Fetch & Fern|"
+        "Waggleford|Purrington Lane|Barkhollow|Muddlebiscuit|Tailwhistle|Fetchfern|"
         "Whiskermoor|Old Hound Supply|Nibblewood|Pawdale|Snoutley|Kindred Paws Farm"
     ),
     features=_FEATURES,
@@ -206,10 +206,10 @@ PETS = Department(
             lines="tofu|walnut shell|pine",
             features=(
                 "low dust|odor control|non toxic|single ingredient|veterinarian recommended|indoor cats|multiple cats|"
-                "grain free|anxious pets|hand made"
+                "grain free"
             ),
             options=(
-                style("unscented|lavender scented|green tea scented", "variety"),
+                style("unscented|lavender|green tea|baby powder", "variety"),
                 size("6 pounds|14 pounds|20 pounds|40 pounds"),
             ),
             price=(11, 42),

@@ -59,7 +59,7 @@ _FEATURES = features(
         "quick drying": "quick fold",
         "height adjustable": "one height",
         "machine washable": "wipe clean only",
-        "easy to set up": "easy to see",
+        "easy to set up": "easy to spot",
     },
 )
 
@@ -67,8 +67,8 @@ SPORTS = Department(
     category="sports",
     path="Sports & Outdoors",
     brands=words(
-        "Ridgeback Trail|Apexwillow|Fjellstone|Summit & Sons|Velorani|Strideworth|"
-        "Wildpace|Tarnhollow|Kestrel Peak Gear|Boulderby|Pacewell|Longmere Outdoor"
+        "Ridgewend Trail|Apexwillow|Fjellstone|Summerlund & Sons|Velorani|Strideworth|"
+        "Wildpace|Tarnhollow|Kestrel Peak Gear|Boulderby|Pacewold|Longmere Outdoor"
     ),
     features=_FEATURES,
     notes=(

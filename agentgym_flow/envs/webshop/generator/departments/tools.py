@@ -71,8 +71,8 @@ TOOLS = Department(
     category="tools",
     path="Patio, Lawn, Garage & Tools",
     brands=words(
-        "Hobthorn|Greenwarden|Ironmarsh|Spade & Sparrow|Gardenbrook|Boltwick|Mossgate|"
-        "Rivetdale|Thornfield Tool Co|Sunterrace|Wrenchford|Loam & Leaf"
+        "Hobthorn|Greenwardle|Ironmarsh|Spadesparrow Yard|Gardenbrough|Boltwick|Mossgate|"
+        "Rivetdale|Thornfield Tool Co|Sunterrace|Wrenchford|Loamleaf Yard"
     ),
     features=_FEATURES,
     notes=(
@@ -153,7 +153,7 @@ TOOLS = Department(
                 "heavy rain|balcony gardens|uv stable|cordless"
             ),
             options=(
-                style("amber|icy|multicolor", "glow"),
+                style("amber|icy|multicolor|pastel", "glow"),
                 pack("pack of 2|pack of 4|pack of 6|pack of 8"),
             ),
             price=(16, 66),

@@ -64,7 +64,7 @@ TOYS = Department(
     category="toys",
     path="Toys & Games",
     brands=words(
-        "Pippinbarrow|Merry Otter|Tumblewick|Bright Acorn|Noodlebeam|Hopscotch Hollow|Kiddlestone|"
+        "Pippinbarrow|Merrowotter|Tumblewick|Acornshaw|Noodlebeam|Hopscotch Hollow|Kiddlestone|"
         "Wobblewood|Little Foxmoor|Jollypine|Puddle & Kite|Dandelane"
     ),
     features=_FEATURES,
@@ -146,7 +146,7 @@ TOYS = Department(
             ),
             options=(
                 style("pirate theme|farm theme|robot theme|garden theme", "theme"),
-                size("2 players|4 players|6 players|8 players", "players"),
+                size("2 players|4 players|6 players|8 players", "game size"),
             ),
             price=(12, 46),
             details="for Adults and Teens|Ages 8 and Up|30 Minute Play|Fun for Everyone|Easy to Learn|Party Pick",
