@@ -24,6 +24,7 @@ import numpy as np
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
+from agentgym_flow.retrieval.ranking import Postings, Ranker
 from agentgym_flow.retrieval.runs import Merged, RunBuilder
 from agentgym_flow.retrieval.similarity import check_settings
 
@@ -52,9 +53,11 @@ class BM25:
         self._settings = settings
         self._folder = folder
         self.digest = digest_of(arrays, settings) if folder is None else settings["digest"]
-        self._terms = arrays["terms"]
-        self._term_ends = arrays["term_ends"]
         self._starts = arrays["starts"]
+        # As plain buffers, from which Python takes single values faster.
+        self._terms = np.ascontiguousarray(arrays["terms"]).data
+        self._ends = np.ascontiguousarray(arrays["term_ends"], np.int64).data
+        self._ranker = Ranker(len(self))
 
     @classmethod
     def build(
@@ -143,26 +146,18 @@ class BM25:
         return [self._best(Counter(analyse(query)), k) for query in queries]
 
     def _best(self, query: Counter[str], k: int) -> list[Hit]:
-        totals = np.zeros(len(self), np.float64)
-        met = np.zeros(len(self), np.bool_)
         # In the order of term numbers: the order of the words cannot change a sum.
-        for number, times in sorted((self._number(term.encode()), times) for term, times in query.items()):
-            if number < 0:
-                continue
-            span = slice(self._starts[number], self._starts[number + 1])
-            documents = self._arrays["documents"][span]
-            weight = np.float32(times) * self._arrays["idf"][number]
-            totals[documents] += weight - weight / self._arrays["saturations"][span]
-            met[documents] = True
-        found = np.flatnonzero(met)
-        scores = totals[found].astype(np.float32)
-        if len(found) > k:
-            candidates = scores >= np.partition(scores, len(scores) - k)[-k]
-            found, scores = found[candidates], scores[candidates]
-        order = np.argsort(-scores, kind="stable")[:k]
-        return [
-            Hit(document, score) for document, score in zip(found[order].tolist(), scores[order].tolist(), strict=True)
-        ]
+        numbered = sorted((self._number(term.encode()), times) for term, times in query.items())
+        terms = [self._postings(number, times) for number, times in numbered if number >= 0]
+        if not terms:
+            return []
+        documents, scores = self._ranker.best(terms, k)
+        return [Hit(document, score) for document, score in zip(documents.tolist(), scores.tolist(), strict=True)]
+
+    def _postings(self, number: int, times: int) -> Postings:
+        span = slice(self._starts[number], self._starts[number + 1])
+        weight = np.float32(times) * self._arrays["idf"][number]
+        return Postings(self._arrays["documents"][span], self._arrays["saturations"][span], weight)
 
     def _number(self, term: bytes) -> int:
         """Return the number of `term` in the sorted table of terms, or -1."""
@@ -170,7 +165,7 @@ class BM25:
         return number if number < len(self._starts) - 1 and self._term(number) == term else -1
 
     def _term(self, number: int) -> bytes:
-        return self._terms[self._term_ends[number] : self._term_ends[number + 1]].tobytes()
+        return self._terms[self._ends[number] : self._ends[number + 1]].tobytes()
 
 
 def _reopened(kind: type[BM25], folder: str, digest: str) -> BM25:
