@@ -1,8 +1,8 @@
 """The embedded goals: one generated shop for all, and three splits of its goals that share no family of products.
 
-A family is ten products that look alike (`generator/family.py`). The hash of its titles puts it, and so every goal of
-its products, into one split. Of the goals in families of `valid` and of `test` 500 are kept: one of each product in an
-order by hash, then a second one of each, and so on, so that as many products as possible are asked for.
+A family is twelve products that look alike (`generator/family.py`). The hash of its titles puts it, and so every goal
+of its products, into one split. Of the goals in families of `valid` and of `test` 500 are kept: one of each product in
+an order drawn by lot, then a second one of each, and so on, so that as many products as possible are asked for.
 """
 
 from __future__ import annotations
@@ -27,30 +27,35 @@ _PARTS = 13  # two families in so many are kept for valid, two for test
 
 class _Embedded(NamedTuple):
     catalogue: MemoryCatalogue
-    families: dict[str, list[list[int]]]  # split -> the product numbers of its families
+    families: dict[str, tuple[tuple[int, ...], ...]]
 
 
 @lru_cache(maxsize=1)
 def _embedded() -> _Embedded:
     made = shop()
-    families: dict[str, list[list[int]]] = {split: [] for split in SPLITS}
     numbers = {item["asin"]: number for number, item in enumerate(made.items)}
+    families: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
     for family in made.families:
-        places = [numbers[asin] for asin in family]
-        families[split_of([made.items[place]["name"] for place in places])].append(places)
-    listings = listings_of(made.items, made.attributes, made.human)
-    return _Embedded(MemoryCatalogue(listings, made_by=(catalogue, ())), families)
+        products = tuple(numbers[asin] for asin in family)
+        families[split_of([made.items[product]["name"] for product in products])].append(products)
+    listings = listings_of(made.items, made.attributes, made.human, where="the embedded shop")
+    return _Embedded(MemoryCatalogue(listings), {split: tuple(own) for split, own in families.items()})
 
 
 def split_of(titles: list[str]) -> str:
     """Return the split of a family with these titles, by their hash."""
-    part = int(sha256("\n".join(titles).encode()).hexdigest()[:8], 16) % _PARTS
+    part = int(sha256("\n".join(titles).encode("ascii")).hexdigest()[:8], 16) % _PARTS
     return "valid" if part < 2 else "test" if part < 4 else "train"
 
 
 def catalogue() -> MemoryCatalogue:
     """Return the generated shop, made once a process."""
     return _embedded().catalogue
+
+
+def families(split: str) -> tuple[tuple[int, ...], ...]:
+    """Return the families of a split: for each the numbers of its products. Raises `UnknownSplit`."""
+    return _embedded().families[check_split(split, {})]
 
 
 @lru_cache(maxsize=8)
@@ -67,8 +72,7 @@ def tasks(split: str, kind: str) -> tuple[int, ...]:
     stream.shuffle(goals)
     for own in goals:
         stream.shuffle(own)
-    most = max(map(len, goals))
-    order = [own[turn] for turn in range(most) for own in goals if turn < len(own)]
+    order = [own[turn] for turn in range(max(map(len, goals))) for own in goals if turn < len(own)]
     if split != "train":
         return tuple(order[:_KEPT])
     stream.shuffle(order)
@@ -80,7 +84,7 @@ def _goals_by_product(split: str, kind: str) -> list[list[int]]:
     table = _embedded().catalogue.goal_table(kind)
     ends = table.ends.tolist()
     spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
-    products = [product for family in _embedded().families[split] for product in family]
+    products = [product for family in families(split) for product in family]
     return [list(range(*spans[product])) for product in products if product in spans]
 
 
@@ -109,5 +113,20 @@ def _check(split: str, kind: str) -> None:
         raise UnknownOption.among(kind, KINDS)
 
 
-DIGEST = ""
+DIGEST = "a14bebb97ea49f5feaab8676f89d4e6d7f75408207ece8bfe16f0b406925e145"
 """The recorded digest of the catalogue: of all products and requests, in order."""
+
+MANIFEST: dict[str, dict[str, str]] = {
+    "synthetic": {
+        "train": "cf728aa1d83ef6e6525ab7ea52167ae3dba4aa7288bd883ee6fd0f332daab3af",
+        "valid": "262590bf7ee85a0599417cec2624eadb66217bd4eae057fdb2a886e90e0a2ed0",
+        "test": "976e31a01ba866cf3942bfc15ae01fd9e379ae7c6486be1bd23df82c1e83fd24",
+    },
+    "human": {
+        "train": "3191b557a7665e1284b0e6d3cbfd1ebf2d2c356e11e8dc5b6e936ca8c70f637e",
+        "valid": "b4a28533fb527f853c98265e8b1dae8ca9a018fa42c158d179b7ee41bfd3a819",
+        "test": "35869e2c75efb72f8ec08f4f273975497d890a3a96d3524ff5a421726a53e384",
+    },
+}
+"""Kind -> split -> recorded digest. Should one change, published results would be about other goals: the id needs a new
+version."""

@@ -34,6 +34,8 @@ def draw_options(stream: Stream, options: tuple[Option, ...]) -> Choices:
             drawn[option.name] = _draw_values(stream, option, 2 + stream.below(3))
         elif not option.distinct:
             fixed = stream.choice(option.values)
+            if not any(map(str.isalpha, fixed)):
+                fixed = f"{option.name} {fixed}"
     return Choices(drawn, fixed)
 
 

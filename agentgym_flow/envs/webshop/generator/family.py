@@ -90,7 +90,7 @@ def _place(stream: Stream, draft: Draft) -> None:
     chance = stream.below(40)
     if draft.lead and chance > 0:
         draft.titled = [draft.lead]
-    if chance > 30:
+    if chance > 33:
         draft.titled += [feature for feature in features if feature is not draft.lead][:1]
     if features and stream.below(8) == 0 and not draft.lacks:
         draft.first = stream.choice(features)

@@ -9,7 +9,13 @@ from agentgym_flow.envs.webshop.generator.kinds import Feature, Number, words
 
 _SMALL = frozenset(words("a|an|and|at|by|for|from|in|of|on|or|per|the|to|with"))
 _CAPITALS = "usb|hdmi|led|rfid|bpa|uv|gmo|tv|pc|abs|hd|diy|usda|dvd|gps"
-_SPELLED = {word: word.upper() for word in words(_CAPITALS)} | {"usb-c": "USB-C", "mm": "mm", "2k": "2K", "3d": "3D"}
+_SPELLED = {word: word.upper() for word in words(_CAPITALS)} | {
+    "usb-c": "USB-C",
+    "mm": "mm",
+    "2k": "2K",
+    "3d": "3D",
+    "3x": "3X",
+}
 
 
 @cache
@@ -20,6 +26,11 @@ def titled(phrase: str) -> str:
 
 def _word(word: str) -> str:
     return _SPELLED.get(word) or word[:1].upper() + word[1:]
+
+
+def spelled(phrase: str) -> str:
+    """Return a phrase as sentences write it: `vitamin c` stays, `usb-c port` becomes `USB-C port`."""
+    return " ".join(_SPELLED.get(word, word) for word in phrase.split(" "))
 
 
 def hyphenated(phrase: str) -> str:

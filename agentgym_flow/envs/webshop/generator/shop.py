@@ -36,7 +36,7 @@ class GeneratedShop(NamedTuple):
 
 
 def shop() -> GeneratedShop:
-    """Return the generated shop, the same on every machine; a fresh object of about 20 MB each time."""
+    """Return the generated shop, the same on every machine; a fresh object each time."""
     made = GeneratedShop([], {}, {}, [])
     titles: set[str] = set()
     for department in DEPARTMENTS:

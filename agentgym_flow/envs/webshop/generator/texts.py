@@ -6,7 +6,7 @@ from typing import Any
 
 from agentgym_flow.envs.webshop.generator.draft import Draft, Family
 from agentgym_flow.envs.webshop.generator.kinds import Feature
-from agentgym_flow.envs.webshop.generator.phrases import being, counted, hyphenated, sentence, tail, titled
+from agentgym_flow.envs.webshop.generator.phrases import being, counted, hyphenated, sentence, spelled, tail, titled
 from agentgym_flow.seeding import Stream
 
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
@@ -44,7 +44,7 @@ def bullets(stream: Stream, family: Family, draft: Draft) -> list[str]:
     notes = list(stream.sample(family.department.notes, 1 + stream.below(2)))
     if draft.part == "accessory":
         return [
-            sentence(f"this is the {_what(family)} only: the {family.name} on the picture must be bought apart"),
+            sentence(f"{_what(family)} only: the {family.name} on the picture must be bought apart"),
             *notes,
         ]
     notes.insert(0, stream.choice(family.kind.notes))
@@ -71,7 +71,7 @@ def _what(family: Family) -> str:
 
 def _bullet(feature: Feature, loud: bool) -> str:
     head = _headline(feature)
-    return f"{head.upper()} - {sentence(feature.reason)}" if loud else sentence(f"{head}: {feature.reason}")
+    return f"{head.upper()} - {sentence(feature.reason)}" if loud else f"{titled(head)}: {feature.reason}."
 
 
 def description(stream: Stream, family: Family, draft: Draft) -> str:
@@ -79,7 +79,7 @@ def description(stream: Stream, family: Family, draft: Draft) -> str:
     if not draft.told and stream.below(3) == 0:
         return ""
     if draft.part == "accessory":
-        return sentence(f"a {_what(family)} from {draft.brand} that fits {family.thing} of nearly every maker")
+        return sentence(f"{_what(family)} by {draft.brand}, made to fit {family.thing} of nearly every maker")
     many = family.number == "many"
     this, they, was, goes = ("these", "they", "were", "go") if many else ("this", "it", "was", "goes")
     opening = stream.choice(
@@ -95,7 +95,9 @@ def description(stream: Stream, family: Family, draft: Draft) -> str:
     )
     verb = {"is": "are" if many else "is", "has": "come with" if many else "comes with"}
     verb["for"] = "are right for" if many else "is right for"
-    told = [sentence(f"{they} {verb[feature.role]} {feature.phrase}: {feature.reason}") for feature in draft.told]
+    told = [
+        sentence(f"{they} {verb[feature.role]} {spelled(feature.phrase)}: {feature.reason}") for feature in draft.told
+    ]
     closing = stream.choice(("", "", "Thank you for supporting a small workshop.", "A good present, too."))
     return " ".join(filter(None, [sentence(opening), *told, closing]))
 

@@ -68,7 +68,7 @@ _FEATURES = features(
         "damaged hair": "healthy hair",
         "curly hair": "straight hair",
         "fluoride free": "extra fluoride",
-        "travel sized": "family sized",
+        "travel sized": "full sized",
     },
 )
 

@@ -62,7 +62,6 @@ _FEATURES = features(
         "touch controls": "button panel",
         "stereo sound": "mono sound",
         "remote control": "remote not included",
-        "shock resistant": "shock sensor alarm",
     },
 )
 
@@ -81,13 +80,13 @@ ELECTRONICS = Department(
         "Please keep the box for returns within thirty days.",
         "Recycle old devices at your local collection point.",
     ),
-    costly=("Studio Master Edition", "Premium Bundle", "Pro Installer Kit"),
+    costly=("Studio Master Edition", "Premium Bundle", "Anniversary Bundle"),
     kinds=(
         kind(
             "headphones",
             path="Headphones > Over-Ear Headphones",
             number="many",
-            names="over ear headphones|on ear headphones|neckband headphones",
+            names="over-ear headphones|on-ear headphones|neckband headphones",
             lines="wireless|studio|retro",
             features=(
                 "noise cancelling|fast charging|hands free|tangle free|long battery life|built-in microphone|"
@@ -189,7 +188,7 @@ ELECTRONICS = Department(
             names="hdmi cable|audio cable|extension cable",
             lines="high speed|slim|right angle",
             features=(
-                "tangle free|heavy duty|plug and play|shock resistant|gold plated connectors|braided cable|"
+                "tangle free|heavy duty|plug and play|gold plated connectors|braided cable|"
                 "aluminum housing|home theater|gaming sessions|outdoor use"
             ),
             options=(color("black|white|red|purple|green"), size("3 feet|6 feet|10 feet|15 feet|25 feet", "length")),

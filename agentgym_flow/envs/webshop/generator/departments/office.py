@@ -61,7 +61,7 @@ _FEATURES = features(
         "tear resistant": "easy tear",
         "combination lock": "key hook",
         "adhesive back": "pin back",
-        "easy to assemble": "some assembly by expert",
+        "easy to assemble": "expert assembly advised",
     },
 )
 

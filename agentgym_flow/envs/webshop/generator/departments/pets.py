@@ -58,7 +58,6 @@ _FEATURES = features(
     },
     near={
         "grain free": "golden grain",
-        "chew resistant": "chewy texture",
         "machine washable": "wipe down only",
         "memory foam": "foam crumbs",
         "real chicken": "chicken shaped",

@@ -82,7 +82,7 @@ TOOLS = Department(
         "Spare parts can be ordered one by one.",
         "Clean and dry after use and it will last for years.",
     ),
-    costly=("Contractor Grade Kit", "Landscaper Bundle", "Workshop Complete Set"),
+    costly=("Contractor Grade Kit", "Professional Bundle", "Workshop Complete Set"),
     kinds=(
         kind(
             "garden hoses",

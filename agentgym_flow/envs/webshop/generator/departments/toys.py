@@ -117,7 +117,7 @@ TOYS = Department(
         ),
         kind(
             "stuffed animals",
-            path="Stuffed Animals & Plush Toys",
+            path="Stuffed Animals & Plush Toys > Plush Figures",
             number="one",
             names="plush toy|weighted plush|hand puppet",
             lines="sloth|bunny|dinosaur",
@@ -193,7 +193,7 @@ TOYS = Department(
         ),
         kind(
             "baby toys",
-            path="Baby & Toddler Toys",
+            path="Baby & Toddler Toys > Early Development Toys",
             number="one",
             names="shape sorter|stacking cups set|activity cube",
             lines="silicone|maple|farm friends",
