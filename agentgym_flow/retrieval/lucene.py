@@ -1,0 +1,127 @@
+"""Lucene itself as the search engine, through pyserini: for those who want the original's own program.
+
+`BM25` has the same rankings without Java. What is used here of pyserini needs neither its models nor torch: its way to
+the classes of Anserini, which index and search. One Java machine runs in a process and does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
+from agentgym_flow.files import whole_folder
+
+EXTRA = "pyserini"
+
+_DIGITS = 10  # Anserini orders equal scores by the text of the documents' names
+_started: list[int] = []  # the process in which Java was started
+
+
+class LuceneIndex:
+    """A Lucene index on disk, searched with BM25 as pyserini does it by default. A pickle holds the folder's name.
+
+    Args:
+        folder: where the index is.
+        k1: how slowly repeats of a term saturate.
+        b: how much a document's length counts.
+
+    Attributes:
+        name: what this engine is called in results.
+
+    Raises:
+        MissingExtra: pyserini is not installed, or it cannot start Java.
+        BadIndex: there is no Lucene index at `folder`, or it is of another version.
+        BadSetting: Java was started before this process was forked.
+    """
+
+    name = "pyserini"
+
+    def __init__(self, folder: str | os.PathLike[str], *, k1: float = 0.9, b: float = 0.4) -> None:
+        self._settings = (os.path.abspath(folder), k1, b)
+        try:
+            self._searcher = _java_class("io.anserini.search.SimpleSearcher")(self._settings[0])
+        except MissingExtra:
+            raise
+        except Exception as error:  # Java's own, whose class is known only when Java runs
+            raise BadIndex(f"Lucene finds no index at {folder} ({_first_line(error)}); build it again") from None
+        self._searcher.set_bm25(k1, b)
+
+    @classmethod
+    def build(cls, texts: Iterable[str], folder: str | os.PathLike[str], *, k1: float = 0.9, b: float = 0.4) -> Self:
+        """Index texts, which are read once, in order, into a new folder, and open it.
+
+        Raises `BadData` when there is no text with a letter in it, and `OSError` naming the folder when something is
+        there already or it cannot be written; otherwise as the class does.
+        """
+        indexer_class = _java_class("io.anserini.index.SimpleIndexer")
+        with whole_folder(Path(folder)) as partial:
+            indexer = indexer_class(str(partial), False, 1)  # one thread: documents keep their order
+            added = False
+            for number, text in enumerate(texts):
+                if text.strip():  # Lucene has no empty documents
+                    added |= indexer.addRawDocument(json.dumps({"id": f"{number:0{_DIGITS}d}", "contents": text}))
+            indexer.close()
+            if not added:
+                raise BadData("there is no document to index: the texts are empty")
+        return cls(folder, k1=k1, b=b)
+
+    def find(self, query: str, hits: int = 50) -> list[int]:
+        """Return the numbers of the best documents for a query, best first; empty when no word of it is known."""
+        _check_process()
+        return [int(hit.docid) for hit in self._searcher.search(query, hits)]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (type(self), *self._settings)
+
+
+def _opened(kind: type[LuceneIndex], folder: str, k1: float, b: float) -> LuceneIndex:
+    return kind(folder, k1=k1, b=b)
+
+
+def _java_class(name: str) -> Any:
+    """Return a class of Anserini; starts Java when it does not run yet."""
+    try:
+        pyclass = importlib.import_module("pyserini.pyclass")
+    except ModuleNotFoundError as error:
+        raise MissingExtra.of(error.name or "pyserini", EXTRA) from None
+    except Exception as error:  # pyjnius raises several kinds when it finds no Java
+        raise _no_java(error) from None
+    if not _started:
+        _started.append(os.getpid())
+        system = pyclass.autoclass("java.lang.System")
+        system.setOut(system.err)  # Anserini tells of its settings on standard output
+    _check_process()
+    try:
+        return pyclass.autoclass(name)
+    except Exception as error:
+        raise _no_java(error) from None
+
+
+def _no_java(error: Exception) -> MissingExtra:
+    return MissingExtra(
+        f"pyserini cannot start Java ({_first_line(error)}). It needs a Java development kit, version 11 to 17 up to "
+        "pyserini 0.25 and 21 from pyserini 0.35 on, and JAVA_HOME must name it"
+    )
+
+
+def _check_process() -> None:
+    if _started[0] != os.getpid():
+        raise BadSetting(
+            "Java was started before this process was forked and does not run in it; start processes with "
+            "multiprocessing's 'spawn', or search with the built-in BM25"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0]
