@@ -27,7 +27,7 @@ from starlette.routing import Route
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.html import environment, page_context
-from agentgym_flow.errors import AgentGymFlowError, BadLog
+from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
 from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused, same
 from agentgym_flow.shop.score_card import score_card
 from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, Session, Shop, State
@@ -37,6 +37,9 @@ ADMIN = "agentgym_flow_admin"
 
 STATIC = {"shop.css": "text/css", "shop.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files that pages load, and their types."""
+
+MOST_DIGITS = 9
+"""Numbers of steps and tasks have at most so many digits."""
 
 _NOTES = {
     "past": "That page was from before. This is where your visit is now.",
@@ -58,7 +61,12 @@ def create_app(shop: Shop, token: str | None = None) -> Starlette:
     Args:
         shop: keeps the visits.
         token: what a person has to know to see all visits; None: whoever reaches the server may.
+
+    Raises:
+        BadSetting: the token is empty.
     """
+    if token == "":
+        raise BadSetting("the token is empty; leave it out, or take some words that nobody guesses")
     site = _Site(shop, token)
 
     @asynccontextmanager
@@ -71,12 +79,12 @@ def create_app(shop: Shop, token: str | None = None) -> Starlette:
             Route("/", site.start_page),
             Route("/static/{name}", site.static),
             Route("/visits", site.start, methods=["POST"]),
-            Route("/visits/{id}/{step:int}", site.page),
-            Route("/visits/{id}/{step:int}", site.act, methods=["POST"]),
+            Route("/visits/{id}/{step}", site.page),
+            Route("/visits/{id}/{step}", site.act, methods=["POST"]),
             Route("/admin", site.admin),
             Route("/admin", site.log_in, methods=["POST"]),
             Route("/admin/visits/{id}", site.visit),
-            Route("/admin/visits/{id}/{step:int}", site.page_again),
+            Route("/admin/visits/{id}/page/{step}", site.page_again),
             Route("/admin/visits/{id}/{file}", site.file),
             Route("/admin/{file}", site.all_files),
         ],
@@ -117,7 +125,7 @@ class _Site:
         fields = await self._forms.read(request)
         number = fields.get("task", "").strip()
         try:
-            if number and not (number.isascii() and number.isdigit()):
+            if number and not _is_number(number):
                 raise Refused(400, "A task is a number.")
             session = self._shop.start(fields.get("split", ""), int(number) if number else None)
         except (AgentGymFlowError, Refused) as error:
@@ -128,7 +136,7 @@ class _Site:
         """Show the present page of a visit, whichever page was asked for."""
         session = self._session(request)
         step = len(session.episode.turns)
-        past = "" if request.path_params["step"] == step else "past"
+        past = "" if _step(request) == step else "past"
         note = _NOTES.get(past or request.query_params.get("note", ""), "")
         if session.record.trouble:
             note = f"This visit could not be written down: {session.record.trouble}. {note}"
@@ -147,9 +155,8 @@ class _Site:
 
     async def act(self, request: Request) -> Response:
         """Do what was pressed, if the page is the present one, and go to the page that comes of it."""
-        session = self._session(request)
         fields = await self._forms.read(request)
-        step = request.path_params["step"]
+        session, step = self._session(request), _step(request)  # nothing else gets its turn from here on
         if session.over or step != len(session.episode.turns):
             return _to(session, step)
         if "search" in fields:
@@ -201,7 +208,7 @@ class _Site:
 
     async def page_again(self, request: Request) -> Response:
         """Show a page of a visit as the person saw it; the environment makes it again."""
-        record, step = self._record(request), request.path_params["step"]
+        record, step = self._record(request), _step(request)
         actions = self._actions(record)
         if step > len(actions):
             raise Refused(404, "The visit has not so many pages.")
@@ -284,6 +291,18 @@ def _to(session: Session, step: int | None = None, note: str = "") -> Response:
     return RedirectResponse(f"/visits/{session.record.id}/{place}{f'?note={note}' if note else ''}", 303)
 
 
+def _step(request: Request) -> int:
+    """Return the number at the end of an address. Raises `Refused` when it is none that a visit can have."""
+    text: str = request.path_params["step"]
+    if not _is_number(text):
+        raise Refused(404, "There is no such page.")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+
+
 def _as_sent(name: str) -> str:
     """Return what a browser makes of a name between a page and a form: line breaks become one kind, NUL is replaced."""
     return name.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
@@ -302,8 +321,7 @@ def _lines(text: str) -> Response:
 
 def _render(template: str, status: int = 200, **context: Any) -> Response:
     page = _templates().get_template(template).render(key_name=FORM_KEY, **context)
-    # Text of products may hold halves of surrogate pairs, which have no UTF-8 form.
-    return Response(page.encode("utf-8", "xmlcharrefreplace"), status, media_type="text/html; charset=utf-8")
+    return Response(page, status, media_type="text/html")
 
 
 @cache

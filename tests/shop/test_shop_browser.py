@@ -405,7 +405,7 @@ def test_hostile_products_run_nothing(serve, visit, hostile_data) -> None:
     page.wait_for_selector("main.item_page")
     page.click("text=Buy Now")
     page.wait_for_selector(".card")
-    for address in ("/admin", f"/admin/visits/{session.record.id}", f"/admin/visits/{session.record.id}/2"):
+    for address in ("/admin", f"/admin/visits/{session.record.id}", f"/admin/visits/{session.record.id}/page/2"):
         page.goto(server.address + address)
         assert "owned" not in page.title()
     assert server.shop.records()[0].state is State.BOUGHT

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 from agentgym_flow.replay import verify_log
 from agentgym_flow.shop.original_log import read_session
+from agentgym_flow.shop.serve import serve
 from agentgym_flow.shop.sessions import EPISODE, PAGES
 
 httpx = pytest.importorskip("httpx2")
@@ -101,6 +102,19 @@ def test_only_the_loopback_interface_is_listened_on(opened) -> None:
     if not Path("/proc/net/tcp").exists():
         pytest.skip("needs /proc/net/tcp")
     assert listening == {"0100007F"}
+
+
+def test_an_interrupt_before_the_first_request_closes_the_shop_too(make_shop) -> None:
+    shop = make_shop()
+    shop.step(shop.start("train", 0), "search[shirt]")
+
+    def interrupt(address: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(shop, port=0, on_ready=interrupt)
+    assert shop.count_open == 0
+    assert shop.written == 1
 
 
 @pytest.mark.heavy

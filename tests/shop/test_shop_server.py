@@ -181,7 +181,10 @@ def test_what_is_not_on_the_page_is_no_step(make_shop, enter) -> None:
     assert shop.session(shopper.id).episode.turns[0].action_valid
 
 
-@pytest.mark.parametrize(("task", "reason"), [("x", "A task is a number."), ("²", "number"), ("99999999", "not exist")])
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [("x", "A task is a number."), ("²", "number"), ("9" * 5000, "number"), ("99999999", "not exist")],
+)
 def test_a_task_that_is_none_is_explained(make_shop, enter, task, reason) -> None:
     shop = make_shop()
     shopper = enter(shop)
@@ -207,6 +210,11 @@ def test_addresses_that_lead_nowhere_are_explained(make_shop, enter) -> None:
         shopper.get(address)
         assert shopper.status == 404, address
         assert "That did not work" in shopper.source
+    shopper.start("train", 0)
+    for odd in ("9" * 5000, "-1", "1e3", "²", "1/2", "+0"):
+        for address in (f"/visits/{shopper.id}/", f"/admin/visits/{shopper.id}/page/"):
+            assert shopper.client.get(address + odd).status_code == 404
+        assert shopper.client.post(f"/visits/{shopper.id}/{odd}", data=shopper.page.forms[0].hidden).status_code == 404
 
 
 # ---------------------------------------------------------------- guards
@@ -271,7 +279,14 @@ def test_every_answer_has_the_headers_and_nothing_is_loaded_from_elsewhere(make_
     shopper.search("shirt")
     shopper.click(shopper.page.clickables()[2])
     shopper.click("buy now")
-    addresses = ["/", "/admin", "/nothing", f"/visits/{visit}/3", f"/admin/visits/{visit}", f"/admin/visits/{visit}/2"]
+    addresses = [
+        "/",
+        "/admin",
+        "/nothing",
+        f"/visits/{visit}/3",
+        f"/admin/visits/{visit}",
+        f"/admin/visits/{visit}/page/2",
+    ]
     addresses += [f"/static/{name}" for name in STATIC] + [f"/admin/visits/{visit}/episode.jsonl"]
     for address in addresses:
         answer = shopper.client.get(address)
@@ -361,12 +376,12 @@ def test_the_list_of_visits_and_their_pages_as_they_were_seen(make_shop, enter) 
         admin.get(f"/admin/visits/{visit}")
         assert "click[buy now]" in admin.page.texts
         for step, texts in enumerate(seen):
-            admin.get(f"/admin/visits/{visit}/{step}")
+            admin.get(f"/admin/visits/{visit}/page/{step}")
             assert admin.page.texts == texts
             assert all(form.inert for form in admin.page.forms)
-        admin.get(f"/admin/visits/{visit}/{len(seen)}")
+        admin.get(f"/admin/visits/{visit}/page/{len(seen)}")
         assert "How the score came about" in admin.page.texts
-        admin.get(f"/admin/visits/{visit}/{len(seen) + 1}")
+        admin.get(f"/admin/visits/{visit}/page/{len(seen) + 1}")
         assert admin.status == 404
         for ending in (EPISODE, PAGES):
             answer = admin.client.get(f"/admin/visits/{visit}/{ending[1:]}")
@@ -383,7 +398,7 @@ def test_the_token_guards_what_others_did(make_shop, enter) -> None:
     guarded = [
         "/admin",
         "/admin/episode.jsonl",
-        *(f"/admin/visits/{shopper.id}{rest}" for rest in ("", "/0", "/pages.jsonl")),
+        *(f"/admin/visits/{shopper.id}{rest}" for rest in ("", "/page/0", "/pages.jsonl")),
     ]
     for address in guarded:
         assert shopper.client.get(address).status_code == 401, address
@@ -452,6 +467,8 @@ def test_settings_that_cannot_work_are_told_at_once(make_shop, tmp_path) -> None
         with pytest.raises(error):
             make_shop(**settings)
     assert not (tmp_path / "logs").exists()
+    with pytest.raises(BadSetting, match="token"):
+        create_app(make_shop(), token="")
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])
