@@ -224,6 +224,7 @@ class WebShopEnv(TextEnv):
         self._goal = goal
         self._visit = Visit(self._source.catalogue, goal, show_attributes=self._show_attributes)
         self._expert = Expert(self._source.catalogue, goal, self._tagger)
+        self._read: set[tuple[str, str]] = set()
         self.last_score = None
         return self._page()
 
@@ -233,6 +234,8 @@ class WebShopEnv(TextEnv):
     def _apply(self, action: str) -> Transition:
         visit = self._visit
         valid = visit.act(action)
+        if visit.page is Page.SUB_PAGE and visit.product is not None:
+            self._read.add((visit.product.asin, visit.sub_page.lower()))
         if visit.page is not Page.DONE:
             return Transition(self._page(), 0.0, False, valid)
         assert visit.product is not None  # something was bought
@@ -284,8 +287,11 @@ class WebShopEnv(TextEnv):
         return clicks[number] if number < len(clicks) else f"search[{random_query(self.goal, rng)}]"
 
     def expert_action(self) -> str | None:
-        """Return the next action on a short way to the wanted product; None when buying it cannot score 1."""
-        return self._expert.next(self._visit)
+        """Return the next action on a short way to the wanted product; None when buying it cannot score 1.
+
+        The way leads over the texts that tell what the title leaves open, unless the steps are too few for that.
+        """
+        return self._expert.next(self._visit, self._read, self.max_steps - self.steps)
 
     def _extra_info(self) -> dict[str, Any]:
         return {

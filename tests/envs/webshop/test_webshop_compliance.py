@@ -37,8 +37,22 @@ def can_be_won(env: TextEnv, task: int) -> bool:
 
 class TestWebShop(WebShopCompliance):
     variants: ClassVar[Any] = ({}, {"goals": "human"})
-    golden: ClassVar[Any] = {}
-    manifests: ClassVar[Any] = {}
+    golden: ClassVar[Any] = {
+        "default/expert/0": "212a79e784db1e66",
+        "default/expert/1": "222f23ef1b3d4c01",
+        "default/mixed/0": "3c3d431c0e6e0792",
+        "default/mixed/1": "11a98cb270583d90",
+        "goals=human/expert/0": "cb1f1f93aefdabfe",
+        "goals=human/expert/1": "335192b6dadc5e61",
+        "goals=human/mixed/0": "64774212272bede0",
+        "goals=human/mixed/1": "e1548379b0bb27da",
+    }
+    manifests: ClassVar[Any] = {
+        "default/valid": "99b2801e2a37863aa72c8b710e102a2443a1c99e3c8441e03e3d478a43724182",
+        "default/test": "83a80f848f2ede9569bd2ed97c0dc26bc58e907808535823b436db1d28ee608d",
+        "goals=human/valid": "14d7f1f5c849421024963dd94655eff01aedbf218a2c2505fbea2c1ee81017bd",
+        "goals=human/test": "5cc6a325f22fc1185e4a56c98609968bb22f12582d6103f65fba7002e21036d0",
+    }
 
 
 if OFFICIAL.is_dir():
@@ -50,8 +64,16 @@ if OFFICIAL.is_dir():
             """Leave out the goals that score less than 1 even for the wanted product (docs/webshop.md counts them)."""
             return [task for task in super().sampled_tasks(env, number) if can_be_won(env, task)]
 
-        golden: ClassVar[Any] = {}
-        manifests: ClassVar[Any] = {}
+        golden: ClassVar[Any] = {
+            "data=webshop/expert/0": "89ac32f51f805e46",
+            "data=webshop/expert/1": "10b659640e4a4735",
+            "data=webshop/mixed/0": "42a08143731dedb0",
+            "data=webshop/mixed/1": "1bd66fe9bb24577e",
+        }
+        manifests: ClassVar[Any] = {
+            "data=webshop/valid": "6d39839ce5fe3e9d1536a66a5674f622d292f8dca646e84de645886786f850c5",
+            "data=webshop/test": "1ea0b7f4da6be91665bf045b2abaf4620fad4d9b4f7463beebd4bd838595638c",
+        }
 
 else:
 
