@@ -116,7 +116,7 @@ class WebShopEnv(TextEnv):
     |---|---|
     | `page` (str) | which page is shown, as named above; `done` after buying |
     | `noun_tagger` (str) | what tells the nouns in titles for the score: `words`, or `spacy` |
-    | `score_parts` (dict or None) | after buying: the parts of the score, under the names of upstream's logs |
+    | `score_parts` (dict) | after buying: the parts of the score, under the names of upstream's logs; before, empty |
     | `compat_key` (str) | the state as published results of RewardFlow name it: page text and clicked options |
 
     `state_key` is exact: what the search found (not its words), the page, the product and the chosen options.
@@ -297,7 +297,8 @@ class WebShopEnv(TextEnv):
         return {
             "page": self._visit.page.value,
             "noun_tagger": self._tagger.name,
-            "score_parts": None if self.last_score is None else self.last_score._asdict(),
+            # Always a dictionary: Gymnasium's vector environments merge these key by key.
+            "score_parts": {} if self.last_score is None else self.last_score._asdict(),
             "compat_key": self._compat_key(),
         }
 

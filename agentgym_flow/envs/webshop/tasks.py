@@ -39,7 +39,8 @@ def _embedded() -> _Embedded:
         products = tuple(numbers[asin] for asin in family)
         families[split_of([made.items[product]["name"] for product in products])].append(products)
     listings = listings_of(made.items, made.attributes, made.human, where="the embedded shop")
-    return _Embedded(MemoryCatalogue(listings), {split: tuple(own) for split, own in families.items()})
+    shared = MemoryCatalogue(listings, made_by=(catalogue, ()))
+    return _Embedded(shared, {split: tuple(own) for split, own in families.items()})
 
 
 def split_of(titles: list[str]) -> str:
