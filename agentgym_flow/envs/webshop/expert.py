@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -90,12 +90,21 @@ class Expert:
         # A bracket would end the action early or late, and upstream splits the words on blanks anyway.
         return [" ".join(text.replace("[", " ").replace("]", " ").split()) for text in texts]
 
-    def next(self, visit: Visit) -> str | None:
-        """Return the next action of the shortest way that this customer knows; None when nothing can be won here."""
+    def next(self, visit: Visit, read: Collection[tuple[str, str]] = (), room: int = 0) -> str | None:
+        """Return the next action of a short way to the purchase; None when nothing can be won here.
+
+        With `room` for more actions than it takes, texts of the product are read until they have told all that is
+        wanted, as a customer would who does not know the shop.
+
+        Args:
+            visit: where the customer is.
+            read: pairs of the ASIN of a product and the text of it that was read, such as `features`.
+            room: how many actions are left.
+        """
         if visit.page is Page.DONE or self.best_score < 1.0:
             return None
         if visit.product is not None and visit.product.asin == self.target.asin:
-            return self._at_target(visit)
+            return self._at_target(visit, read, room)
         if page := page_of(visit.found, self._goal.product):
             away = page - visit.number
             if visit.page is not Page.RESULTS:  # another product: its results are a click away, or two from its texts
@@ -107,13 +116,29 @@ class Expert:
         query, page = self._query
         return f"search[{query}]" if page else None
 
-    def _at_target(self, visit: Visit) -> str:
+    def _at_target(self, visit: Visit, read: Collection[tuple[str, str]], room: int) -> str:
         if visit.page is Page.SUB_PAGE:
             return "click[< prev]"
-        for click, (name, value) in self._clicks().items():
-            if self.choice.get(name) == value != visit.options.get(name):
-                return f"click[{click}]"
-        return "click[buy now]"
+        picks = [
+            click
+            for click, (name, value) in self._clicks().items()
+            if self.choice.get(name) == value != visit.options.get(name)
+        ]
+        text = self._to_read(read)
+        if text and room >= len(picks) + 3:  # there, back, and the purchase
+            return f"click[{text}]"
+        return f"click[{picks[0] if picks else 'buy now'}]"
+
+    def _to_read(self, read: Collection[tuple[str, str]]) -> str:
+        """Return the text to read next; empty when the title and what was read say all that is wanted, or can say."""
+        known = self.target.name.lower()
+        for text, content in (("features", " ".join(self.target.bullets)), ("description", self.target.description)):
+            if all(attribute in known for attribute in self._goal.attributes):
+                return ""
+            if (self.target.asin, text) not in read:
+                return text
+            known += f"\n{content.lower()}"
+        return ""
 
 
 def page_of(found: Sequence[int], product: int) -> int:
