@@ -17,6 +17,7 @@ from agentgym_flow.envs.webshop import tasks
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.goals import Goal, Goals, official_order, official_splits
+from agentgym_flow.envs.webshop.lucene import searched_by_lucene
 from agentgym_flow.envs.webshop.official import official_files, read_listings
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
@@ -85,6 +86,8 @@ class GoalSource:
             self.data = {self._found.name: self._found.sha256}
             self.catalogue = _official(self._found.path, self._found.sha256, num_products)
             self._places = _official_places(self.catalogue, kind, self.split)
+        if search == "pyserini":
+            self.catalogue = searched_by_lucene(self.catalogue)
         self.num_tasks = len(self._places)
         self.content = tasks.DIGEST if data is None else ""
 

@@ -1,0 +1,74 @@
+"""A catalogue that Lucene itself searches, through pyserini: for results that must not depend on our own ranking."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Self
+
+from agentgym_flow import data as registry
+from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
+from agentgym_flow.envs.webshop.goal_table import GoalTable
+from agentgym_flow.envs.webshop.product import Listing
+from agentgym_flow.retrieval.lucene import LuceneIndex
+
+
+class LuceneCatalogue:
+    """The products of another catalogue, found by Lucene.
+
+    Args:
+        catalogue: the products.
+        index: a Lucene index of their `index_text`, in their order.
+    """
+
+    def __init__(self, catalogue: Catalogue, index: LuceneIndex) -> None:
+        self._catalogue = catalogue
+        self._index = index
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all listings in order, in hexadecimal."""
+        return self._catalogue.digest
+
+    def __len__(self) -> int:
+        """Return the number of products."""
+        return len(self._catalogue)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return searched_by_lucene, (self._catalogue,)
+
+    def listing(self, number: int) -> Listing:
+        """Return product number `number` with its requests."""
+        return self._catalogue.listing(number)
+
+    def number_of(self, asin: str) -> int | None:
+        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
+        return self._catalogue.number_of(asin)
+
+    def search(self, query: str, hits: int = HITS) -> list[int]:
+        """Return the numbers of the best products for a query, best first."""
+        return self._index.find(query, hits)
+
+    def goal_table(self, kind: str) -> GoalTable:
+        """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""
+        return self._catalogue.goal_table(kind)
+
+
+@lru_cache(maxsize=2)
+def searched_by_lucene(catalogue: Catalogue) -> LuceneCatalogue:
+    """Return a catalogue that Lucene searches; its index is built once and kept in the user's data folder.
+
+    Raises:
+        MissingExtra: pyserini or Java is not installed.
+        BadIndex: the index that was kept cannot be opened.
+    """
+    folder = registry.home() / "lucene" / catalogue.digest
+    if folder.exists():
+        return LuceneCatalogue(catalogue, LuceneIndex(folder))
+    texts = (catalogue.listing(number).product.index_text for number in range(len(catalogue)))
+    return LuceneCatalogue(catalogue, LuceneIndex.build(texts, folder))
