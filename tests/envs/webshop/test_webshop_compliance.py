@@ -38,12 +38,12 @@ def can_be_won(env: TextEnv, task: int) -> bool:
 class TestWebShop(WebShopCompliance):
     variants: ClassVar[Any] = ({}, {"goals": "human"})
     golden: ClassVar[Any] = {
-        "default/expert/0": "212a79e784db1e66",
-        "default/expert/1": "222f23ef1b3d4c01",
+        "default/expert/0": "5c0cea2ff5752dd5",
+        "default/expert/1": "c2eb0e59e6cec6f6",
         "default/mixed/0": "3c3d431c0e6e0792",
         "default/mixed/1": "11a98cb270583d90",
-        "goals=human/expert/0": "cb1f1f93aefdabfe",
-        "goals=human/expert/1": "335192b6dadc5e61",
+        "goals=human/expert/0": "1ae56e04135ed35f",
+        "goals=human/expert/1": "1fc4b0dba1de0ce5",
         "goals=human/mixed/0": "64774212272bede0",
         "goals=human/mixed/1": "e1548379b0bb27da",
     }
@@ -65,8 +65,8 @@ if OFFICIAL.is_dir():
             return [task for task in super().sampled_tasks(env, number) if can_be_won(env, task)]
 
         golden: ClassVar[Any] = {
-            "data=webshop/expert/0": "89ac32f51f805e46",
-            "data=webshop/expert/1": "10b659640e4a4735",
+            "data=webshop/expert/0": "58a1469f35142c84",
+            "data=webshop/expert/1": "5380e1758c16468b",
             "data=webshop/mixed/0": "42a08143731dedb0",
             "data=webshop/mixed/1": "1bd66fe9bb24577e",
         }
