@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from browsing import Server
 from hostile_products import EVIL, hostile_items
 from shopper import Shopper
 from starlette.testclient import TestClient
@@ -47,3 +51,65 @@ def enter() -> Iterator[Callable[..., Shopper]]:
         yield lambda shop, token=None: Shopper(
             clients.enter_context(TestClient(create_app(shop, token), base_url="http://127.0.0.1:8000"))
         )
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Return what opens a shop: `serve(token=None, **settings)`; it is closed with the test."""
+    servers: list[Server] = []
+
+    def start(token: str | None = None, **settings: Any) -> Server:
+        servers.append(Server(Shop(tmp_path / "logs", **settings), token))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("needs chromium (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium) -> Iterator[Callable[..., Any]]:
+    """Return what opens a page in a browser of its own: `visit(server, **settings of the browser)`.
+
+    `page.seen` has the requests to elsewhere, the errors and the complaints; there must be none in the end.
+    """
+    opened: list[Any] = []
+
+    def open_page(server: Server, **settings: Any) -> Any:
+        context = chromium.new_context(**settings)
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.seen = SimpleNamespace(elsewhere=[], errors=[], dialogs=[])
+        context.on("request", lambda request: _note(page, server, request.url))
+        page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
+        page.on("console", lambda line: page.seen.errors.append(line.text) if line.type == "error" else None)
+        page.on("dialog", lambda dialog: (page.seen.dialogs.append(dialog.message), dialog.dismiss()))
+        opened.append((context, page))
+        page.goto(server.address)
+        return page
+
+    yield open_page
+    for context, page in opened:
+        seen = page.seen
+        context.close()
+        assert (seen.elsewhere, seen.errors, seen.dialogs) == ([], [], [])
+
+
+def _note(page: Any, server: Server, url: str) -> None:
+    if not url.startswith(f"{server.address}/"):
+        page.seen.elsewhere.append(url)

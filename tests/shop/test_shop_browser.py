@@ -1,24 +1,16 @@
-"""The shop in a real Chromium: by keyboard only, without JavaScript, in the dark, on a phone, and under attack."""
+"""The shop in a real Chromium: by keyboard only, without JavaScript, in the dark, on a phone."""
 
 from __future__ import annotations
 
-import shutil
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvicorn
+from browsing import at_step, begin, focused, session_of, tab_to
 
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.replay import verify_log
 from agentgym_flow.seeding import Stream
-from agentgym_flow.shop.app import create_app
-from agentgym_flow.shop.sessions import EPISODE, Shop, State
+from agentgym_flow.shop.sessions import EPISODE
 
 pytestmark = pytest.mark.heavy
 
@@ -28,118 +20,6 @@ CLICKABLES = """() => {
   const names = (selector) => all(selector).map((element) => (element.value || element.textContent).toLowerCase());
   return [...new Set([".btn", ".product-link", "input[type=radio]"].flatMap(names))];
 }"""
-
-
-class Server:
-    """A shop that is served from a thread of the test, on a free port of the loopback interface."""
-
-    def __init__(self, shop: Shop, token: str | None = None) -> None:
-        self.shop = shop
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(create_app(shop, token), log_level="error", ws="none"))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
-        self._thread.start()
-        for _ in range(500):
-            if self._server.started:
-                return
-            time.sleep(0.01)
-        raise AssertionError("the server did not start")
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-        self._socket.close()
-        assert not self._thread.is_alive()
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Return what opens a shop: `serve(token=None, **settings)`; it is closed with the test."""
-    servers: list[Server] = []
-
-    def start(token: str | None = None, **settings: Any) -> Server:
-        servers.append(Server(Shop(tmp_path / "logs", **settings), token))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs chromium (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def visit(chromium) -> Iterator[Callable[..., Any]]:
-    """Return what opens a page in a browser of its own: `visit(server, **settings of the browser)`.
-
-    `page.seen` has the requests to elsewhere, the errors and the complaints; there must be none in the end.
-    """
-    opened: list[Any] = []
-
-    def open_page(server: Server, **settings: Any) -> Any:
-        context = chromium.new_context(**settings)
-        context.set_default_timeout(15_000)
-        page = context.new_page()
-        page.seen = SimpleNamespace(elsewhere=[], errors=[], dialogs=[])
-        context.on("request", lambda request: _note(page, server, request.url))
-        page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
-        page.on("console", lambda line: page.seen.errors.append(line.text) if line.type == "error" else None)
-        page.on("dialog", lambda dialog: (page.seen.dialogs.append(dialog.message), dialog.dismiss()))
-        opened.append((context, page))
-        page.goto(server.address)
-        return page
-
-    yield open_page
-    for context, page in opened:
-        seen = page.seen
-        context.close()
-        assert (seen.elsewhere, seen.errors, seen.dialogs) == ([], [], [])
-
-
-def _note(page: Any, server: Server, url: str) -> None:
-    if not url.startswith(f"{server.address}/"):
-        page.seen.elsewhere.append(url)
-
-
-def session_of(server: Server, page: Any) -> Any:
-    return server.shop.session(page.url.split("/")[4])
-
-
-def at_step(page: Any, number: int) -> None:
-    page.wait_for_url(f"**/visits/*/{number}")
-
-
-def begin(page: Any, task: int, split: str = "valid") -> None:
-    page.check(f"input[value={split}]")
-    page.fill("#task", str(task))
-    page.click("text=Start shopping")
-    at_step(page, 0)
-
-
-def focused(page: Any) -> str:
-    return page.evaluate("document.activeElement.value || document.activeElement.textContent || ''").strip()
-
-
-def tab_to(page: Any, what: Callable[[], bool]) -> None:
-    for _ in range(60):
-        if what():
-            return
-        page.keyboard.press("Tab")
-    raise AssertionError("the Tab key does not get there")
 
 
 # ---------------------------------------------------------------- people
@@ -371,106 +251,3 @@ def test_the_focus_can_be_seen_and_follows_the_page(serve, visit) -> None:
         width = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
         assert width == "3px", order
     assert order[:4] == ["Skip to the page", "WebShop", "back to search", "next >"]
-
-
-# ---------------------------------------------------------------- attacks
-def test_hostile_products_run_nothing(serve, visit, hostile_data) -> None:
-    server = serve(data=str(hostile_data), split="train", show_attributes=True)
-    page = visit(server)
-    page.click("text=Start shopping")
-    at_step(page, 0)
-    session = session_of(server, page)
-    page.fill("#search_input", "lamp bright")
-    page.keyboard.press("Enter")
-    at_step(page, 1)
-    steps = 1
-    for asin in [name for name in session.env.visit.clickables() if name.startswith("b0")]:
-        for selector in (f'button[value="{asin}"]', *(f'button[value="{n}"]' for n in ("attributes", "< prev"))):
-            page.locator(selector).click()
-            steps += 1
-            at_step(page, steps)
-            assert "owned" not in page.title()
-            assert page.locator("script").count() == 1
-            assert page.locator("img, iframe, object, embed, style").count() == 0
-        page.locator("form.option label").first.click()  # a name that attacks is sent back as it came
-        steps += 1
-        at_step(page, steps)
-        assert [(*session.env.visit.options.items(),)] == [
-            ((name, values[0]),) for name, values in session.env.visit.product.options.items()
-        ]
-        page.locator('button[value="< prev"]').click()
-        steps += 1
-        at_step(page, steps)
-    page.locator(".product-link").first.click()
-    page.wait_for_selector("main.item_page")
-    page.click("text=Buy Now")
-    page.wait_for_selector(".card")
-    for address in ("/admin", f"/admin/visits/{session.record.id}", f"/admin/visits/{session.record.id}/page/2"):
-        page.goto(server.address + address)
-        assert "owned" not in page.title()
-    assert server.shop.records()[0].state is State.BOUGHT
-
-
-def test_the_policy_stops_scripts_styles_and_requests(serve, visit) -> None:
-    page = visit(serve())
-    begin(page, 1)
-    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
-        page.evaluate(
-            """async (picture) => {
-              const add = (tag, fields) => document.body.append(Object.assign(document.createElement(tag), fields));
-              add("script", {textContent: "document.title = 'owned'"});
-              add("style", {textContent: "body{display:none}"});
-              add("img", {src: picture});
-              await fetch("/admin").then(() => { document.title = "owned"; }, () => {});
-            }""",
-            f"http://127.0.0.1:{elsewhere.getsockname()[1]}/a.png",
-        )
-        elsewhere.settimeout(0.5)
-        with pytest.raises(TimeoutError):
-            elsewhere.accept()
-    assert "owned" not in page.title()
-    assert page.is_visible("body")
-    for directive in ("script-src", "style-src", "img-src", "default-src"):
-        assert any("directive" in line and directive in line for line in page.seen.errors), directive
-    page.seen.errors, page.seen.elsewhere = [], []  # what was tried is told, though it was refused
-
-
-def test_another_page_in_the_browser_cannot_act(serve, chromium, tmp_path) -> None:
-    server = serve()
-    context = chromium.new_context()
-    page = context.new_page()
-    page.goto(server.address)
-    begin(page, 1)
-    evil = tmp_path / "evil.html"
-    evil.write_text(
-        f'<form method="post" action="{page.url}"><input name="search" value="shirt"></form>'
-        f'<form method="post" action="{server.address}/visits"><input name="split" value="train"></form>'
-        f'<iframe src="{page.url}"></iframe>'
-    )
-    for number in range(2):
-        attack = context.new_page()
-        attack.goto(evil.as_uri())
-        with attack.expect_navigation() as answer:
-            attack.evaluate(f"document.forms[{number}].submit()")
-        assert answer.value.status == 403
-    assert [record.steps for record in server.shop.records()] == [0]
-    context.close()
-
-
-def test_the_list_of_visits_asks_for_the_token(serve, visit) -> None:
-    server = serve(token="swordfish")
-    page = visit(server)
-    begin(page, 1)
-    page.goto(f"{server.address}/admin")
-    page.keyboard.type("guess")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("text=That is not the token.")
-    page.keyboard.type("swordfish")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("table.visits")
-    page.click("table.visits a")
-    page.click("text=the start")
-    page.wait_for_selector("text=Page 0 of a visit")
-    page.seen.errors = [
-        line for line in page.seen.errors if "status of 401" not in line and "status of 403" not in line
-    ]
