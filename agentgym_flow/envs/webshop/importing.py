@@ -6,7 +6,7 @@ last commit is dropped when the import is called again.
 
 | phase | what it makes | after a kill |
 |---|---|---|
-| `attributes` | the attribute file in a small database, because it would take a gigabyte in memory | begins again |
+| `attributes` | the attribute file in a small database, because it would take 0.7 GB in memory | begins again |
 | `listings` | `listings.sqlite` and the runs of the index | goes on after the last commit |
 | `index` | the index, merged from its runs | begins again |
 | `goals` | the goal tables and the official orders | begins again |
