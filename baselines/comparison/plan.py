@@ -24,6 +24,7 @@ CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
 FILES: Mapping[str, str] = {
     "agentgym_flow/Sokoban-v0": "compare_sokoban.yaml",
     "agentgym_flow/ALFWorld-v0": "compare_alfworld.yaml",
+    "agentgym_flow/WebShop-v0": "compare_webshop.yaml",
 }
 """The settings file of an environment when none is given, in `baselines/configs`."""
 

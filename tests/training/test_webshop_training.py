@@ -1,0 +1,118 @@
+"""The recipe on WebShop in miniature: the published algorithms, the packaged settings, and what a large run costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.webshop.prompt import VERBS
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.replay import verify_log
+from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.tiny import CONTEXT
+from agentgym_flow.training.warm_start import demonstrations
+from baselines.comparison.plan import read_settings
+
+ENV = "agentgym_flow/WebShop-v0"
+SMALL = {
+    "warm_start_levels": 12,
+    "warm_start_updates": 10,
+    "warm_start_batch": 32,
+    "warm_start_validations": 1,
+    "warm_start_validation_episodes": 4,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "steps_per_generation": 1,
+    "max_steps": 3,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "eval_episodes": 6,
+    "validations": 1,
+    "validation_episodes": 4,
+    "num_envs": 16,
+}
+
+
+def run(algorithm: str, folder: Path, **settings: Any) -> Any:
+    line = [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
+    return CliRunner().invoke(app, ["train", algorithm, "--env", "WebShop-v0", *line])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "goals"), [("grpo", "synthetic"), ("rloo", "human"), ("gigpo", "synthetic"), ("rewardflow", "human")]
+)
+def test_three_updates_of_every_published_algorithm(algorithm: str, goals: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = run(algorithm, folder, env_kwargs=json.dumps({"goals": goals, "max_steps": 16}))
+    assert result.exit_code == 0, result.output
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["episodes"] for record in records if "success" in record][-1] == 24
+    assert "WebShop" in (folder / "report.html").read_text()
+    log = folder / "evaluations" / "after_sampled.jsonl.gz"
+    assert verify_log(log).ok
+    for episode in read_log(log):
+        assert episode.max_steps == 16
+        assert episode.success == (episode.score == 1.0)
+        assert episode.terminated == (episode.actions[-1] == "click[buy now]")
+
+
+def test_demonstrations_read_before_they_buy() -> None:
+    """What is cloned: prompts that fit the context, in known words, and texts of products among what is chosen."""
+    profile = profile_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", profile)
+    rows = demonstrations(lambda: make_text_env(ENV, max_steps=16), tokenizer, profile, tasks=30, noise=0.2)
+    chosen = set()
+    for row in rows:
+        assert len(row.prompt) + len(row.completion) <= CONTEXT
+        words, [answer] = tokenizer.decode(row.prompt).split(), tokenizer.decode(row.completion).split()
+        assert "<unk>" not in words
+        place = words.index(answer)
+        chosen |= {word for word in words[max(0, place - 4) : place] if word in VERBS}
+    assert chosen >= {"search", "open", "read", "pick", "buy", "previous"}
+
+
+def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:
+    file = packaged_config(ENV)
+    assert file is not None
+    for path in (file, file.with_name("webshop_qwen.yaml")):
+        run, warm, agent = parse_configs(["--config", str(path), "--output_dir", str(tmp_path)])
+        assert run.env_id == ENV
+        assert agent.stop_when is None
+        assert run.boxoban is None
+        assert "credit" not in path.read_text()
+        assert agent.num_generations == 8
+        assert agent.generation_batch_size == {"tiny": 32 * 8}.get(run.model, 16 * 8)
+    assert run.model == "Qwen/Qwen2.5-1.5B-Instruct"
+    assert run.profile == "text"
+    assert run.env_settings == {"max_steps": 15}
+    assert warm.warm_start_levels == 0
+    assert agent.max_completion_length == 512
+    assert agent.max_steps / agent.steps_per_batch == 150
+
+
+def test_the_cost_of_the_published_shape_is_told_without_a_model(tmp_path: Path) -> None:
+    file = packaged_config(ENV)
+    assert file is not None
+    line = ["train", "gigpo", "--env", "WebShop-v0", "--config", str(file.with_name("webshop_qwen.yaml")), "--dry-run"]
+    result = CliRunner().invoke(app, [*line, f"--output_dir={tmp_path / 'run'}"])
+    assert result.exit_code == 0, result.output
+    for told in ("1,500.00 million parameters", "150 batches, 19,200 episodes", "hours"):
+        assert told in result.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_comparison_has_settings_for_it() -> None:
+    [setting] = read_settings(ENV)
+    assert setting.num_generations == 8
+    assert setting.lasting["env_kwargs"] == {"max_steps": 16}
+    assert setting.lasting["profile"] == "compact"
