@@ -102,6 +102,17 @@ def test_in_free_wording_the_longest_value_is_meant() -> None:
     assert options(opened).wanted == {"size": "x-large", "color": "navy"}
 
 
+def test_options_in_free_wording_are_known_when_the_page_is_open() -> None:
+    bowls = product(
+        "B000000MUG", "Bowls", options={"set size": ("2 piece", "3 piece"), "bundle": ("basic", "with lid")}
+    )
+    looked = Trip("i want bowls, in the 3 piece set size and basic bundle", bowls).do("search[bowls]")
+    assert known(looked).wish.lacking(known(looked).seen["b000000mug"].known) == 2
+    opened = known(looked.do("click[b000000mug]"))
+    assert opened.wish.lacking(opened.seen["b000000mug"].known) == 0
+    assert options(looked).wanted == {"set size": "3 piece", "bundle": "basic"}
+
+
 def test_what_is_not_accepted_changes_nothing() -> None:
     walked = trip("search[mug]", "click[b000000mug]", "click[red]")
     before = known(walked)
