@@ -52,6 +52,8 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
     if room(name) == "retrieval":
         assert ours <= {"errors", "files", "seeding", "retrieval"}
         assert others <= LIGHT
+    if room(name) == "shop":
+        assert ours <= CORE | {"envs", "rollout", "replay", "evaluation", "shop"}
     if room(name) == "rewards":
         assert ours <= CORE | {"rewards"}
     if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to

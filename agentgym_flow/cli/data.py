@@ -12,7 +12,7 @@ from rich.table import Table
 from agentgym_flow import data as registry
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, show_table, stderr, stdout
-from agentgym_flow.errors import BadData, UnknownEnvironment
+from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment
 
 app = typer.Typer(help="Register official data under a name, and list what is registered.", no_args_is_help=True)
 
@@ -50,18 +50,30 @@ def list_data() -> None:
 def export(
     env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks are written.")],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where; made if it is missing.")],
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
-    tasks: Annotated[int | None, typer.Option(help="Only the first so many.", min=1)] = None,
+    split: Annotated[str | None, typer.Option(help="ALFWorld: train, valid or test.", show_default="valid")] = None,
+    tasks: Annotated[int | None, typer.Option(help="ALFWorld: only the first so many.", min=1)] = None,
 ) -> None:
-    """Write generated tasks as files in the official format, so that other tools play them (ALFWorld)."""
-    from agentgym_flow.envs.alfworld import source
-    from agentgym_flow.envs.alfworld.export import export_game
+    """Write generated tasks as files in the official format, so that other tools play them (ALFWorld, WebShop)."""
+    from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
+    from agentgym_flow.envs.webshop.env import ENV_ID as SHOP
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
     env_id = environments.full_id(env)
-    if env_id != source.ENV_ID:
-        raise UnknownEnvironment.among(env_id, [source.ENV_ID], "Its tasks have an official file format.")
+    if env_id == GAMES:
+        _export_games(folder, split or "valid", tasks)
+    elif env_id != SHOP:
+        raise UnknownEnvironment.among(env_id, [GAMES, SHOP], "Their tasks have an official file format.")
+    elif split is not None or tasks is not None:
+        raise BadSetting("the shop is written whole: leave out --split and --tasks")
+    else:
+        _export_shop(folder)
+
+
+def _export_games(folder: str, split: str, tasks: int | None) -> None:
+    from agentgym_flow.envs.alfworld import source
+    from agentgym_flow.envs.alfworld.export import export_game
+
     games = source.GameSource(split=split)
     count = games.num_tasks if tasks is None else min(tasks, games.num_tasks)
     for task in track(range(count), description="games", console=stdout(), disable=not stdout().is_terminal):
@@ -70,6 +82,13 @@ def export(
         printed(f"{count} games of {games.split}: {Path(folder) / source.OFFICIAL_FOLDERS[games.split]}"),
         soft_wrap=True,
     )
+
+
+def _export_shop(folder: str) -> None:
+    from agentgym_flow.envs.webshop.export import export_shop
+
+    for path in export_shop(folder):
+        stdout().print(printed(str(path)), soft_wrap=True)
 
 
 @app.command("import")

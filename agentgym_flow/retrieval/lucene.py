@@ -16,8 +16,6 @@ from typing import Any, Self
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
 from agentgym_flow.files import whole_folder
 
-EXTRA = "pyserini"
-
 _DIGITS = 10  # Anserini orders equal scores by the text of the documents' names
 _started: list[int] = []  # the process in which Java was started
 
@@ -94,7 +92,7 @@ def _java_class(name: str) -> Any:
     try:
         pyclass = importlib.import_module("pyserini.pyclass")
     except ModuleNotFoundError as error:
-        raise MissingExtra.of(error.name or "pyserini", EXTRA) from None
+        raise MissingExtra.of(error.name or "pyserini", "pyserini") from None
     except Exception as error:  # pyjnius raises several kinds when it finds no Java
         raise _no_java(error) from None
     if not _started:

@@ -45,7 +45,7 @@ def run(monkeypatch, tmp_path):
 def test_version_and_help(run):
     assert run("--version").stdout == f"agentgym_flow {__version__}\n"
     listing = run("--help").stdout
-    for command in ("list", "play", "demo", "evaluate", "collect", "train", "verify", "view", "doctor", "data"):
+    for command in ("list", "play", "demo", "evaluate", "collect", "train", "verify", "view", "doctor", "data", "shop"):
         assert re.search(rf"\b{command}\b", listing)
         assert run(command, "--help").exit_code == 0
 
@@ -61,7 +61,7 @@ def test_help_loads_neither_torch_nor_an_environment():
 def test_an_error_of_ours_is_one_line_and_status_2(run):
     result = run("evaluate", "Sokobn-v0")
     assert result.exit_code == 2
-    guess = "Did you mean 'Sokoban-v0'? Known: ALFWorld-v0, Sokoban-v0."
+    guess = "Did you mean 'Sokoban-v0'? Known: ALFWorld-v0, Sokoban-v0, WebShop-v0."
     assert result.stderr == f"error: Unknown environment 'Sokobn-v0'. {guess}\n"
     assert result.stdout == ""
 

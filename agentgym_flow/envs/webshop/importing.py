@@ -4,12 +4,12 @@ The work is done in `<folder>.partial`, which gets the name `folder` at the end.
 import are committed together, every time a run of the search index has been written; what a kill leaves beyond the
 last commit is dropped when the import is called again.
 
-| phase | what it makes | after a kill |
-|---|---|---|
-| `attributes` | the attribute file in a small database, because it would take 0.7 GB in memory | begins again |
-| `listings` | `listings.sqlite` and the runs of the index | goes on after the last commit |
-| `index` | the index, merged from its runs | begins again |
-| `goals` | the goal tables and the official orders | begins again |
+There are four phases:
+
+- `attributes`: the attribute file as a small database, because it would take 0.7 GB in memory; begins again.
+- `listings`: `listings.sqlite` and the runs of the index; goes on after the last commit.
+- `index`: the index, merged from its runs; begins again.
+- `goals`: the goal tables and the official orders; begins again.
 """
 
 from __future__ import annotations

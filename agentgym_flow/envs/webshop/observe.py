@@ -20,7 +20,10 @@ SESSION = "session"
 
 
 def text(visit: Visit) -> str:
-    """Return the visible texts of the page, joined by ` [SEP] `. Chosen options and visited products look as others."""
+    """Return the visible texts of the page, joined by `SEPARATOR`.
+
+    Chosen options and visited products look like others.
+    """
     card = visit.card
     # These two are nearly all of a visit, and nearly all of their text is the same whenever a product is shown.
     if visit.page is Page.RESULTS:

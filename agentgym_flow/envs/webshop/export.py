@@ -1,0 +1,30 @@
+"""The generated shop as official files: other tools read them, the original's own included."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from agentgym_flow.envs.webshop.generator import shop
+from agentgym_flow.files import whole
+
+ITEMS, ATTRIBUTES, HUMAN = "items_shuffle.json", "items_ins_v2.json", "items_human_ins.json"
+"""The official names of the files."""
+
+
+def export_shop(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the generated shop's products, attributes and human-style instructions; return the paths of the files.
+
+    Read back as official data, it has the same products and goals; the splits are then the official ones, by number.
+
+    Raises `OSError` naming the file that cannot be written.
+    """
+    made = shop()
+    paths = []
+    for name, content in ((ITEMS, made.items), (ATTRIBUTES, made.attributes), (HUMAN, made.human)):
+        path = Path(folder) / name
+        with whole(path) as partial:
+            partial.write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
+        paths.append(path)
+    return paths
