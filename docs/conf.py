@@ -32,7 +32,8 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-suppress_warnings = ["ref.python"]  # ALFWorld and WebShop both have a `Goal`; a bare name in an annotation names no module
+# ALFWorld and WebShop both have a `Goal`, and a bare name in an annotation names no module.
+suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_math_renderer = "mathml"

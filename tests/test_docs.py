@@ -123,12 +123,17 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     listed = re.findall(r"automodule:: (\S+)", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
     assert len(listed) == len(set(listed))
     package = ROOT / "agentgym_flow"
-    folders = [package, *(package / name for name in ("policies", "retrieval", "rewards", "report", "shop", "training"))]
+    folders = [
+        package,
+        *(package / name for name in ("policies", "retrieval", "rewards", "report", "shop", "training")),
+    ]
     files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
     modules = {".".join(file.with_suffix("").parts) for file in files}
     internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
     internal |= {"agentgym_flow.rewards.json_file", "agentgym_flow.files"}
-    internal |= {f"agentgym_flow.retrieval.{name}" for name in ("characters", "index_folder", "porter", "ranking", "runs")}
+    internal |= {
+        f"agentgym_flow.retrieval.{name}" for name in ("characters", "index_folder", "porter", "ranking", "runs")
+    }
     internal |= {f"agentgym_flow.shop.{name}" for name in ("guard", "serve")}
     assert internal <= modules
     assert modules - internal <= set(listed)
