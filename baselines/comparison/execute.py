@@ -18,6 +18,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -223,6 +224,7 @@ def _outcome(recipe: Recipe, cell: Cell, learnt: Learnt, begun: float) -> Outcom
         curve=curve,
         versions=_versions(),
         date=datetime.now(UTC).date().isoformat(),
+        score=fmean(episode.score for episode in examination.sampled.episodes),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Outcome:
         curve: validation success during the run; of a warm start, one point at its end.
         versions: what it ran with.
         date: the day it was finished (UTC).
+        score: the mean native score of the test tasks, actions sampled; None in figures from before it was recorded.
     """
 
     group: str
@@ -55,6 +57,7 @@ class Outcome:
     curve: Sequence[Point]
     versions: Mapping[str, str]
     date: str
+    score: float | None = None
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Outcome:
@@ -73,6 +76,11 @@ class Outcome:
     def success(self) -> float:
         """The share of test tasks achieved, actions sampled."""
         return self.sampled.count("1") / len(self.sampled)
+
+    @property
+    def has_partial_scores(self) -> bool:
+        """Whether the score says more than the success: WebShop's does."""
+        return self.score is not None and not math.isclose(self.score, self.success)
 
     @property
     def greedy_success(self) -> float:

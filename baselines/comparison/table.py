@@ -90,6 +90,7 @@ def _table(raw: Raw, setting: str, compared: Compared) -> str:
         "",
         "Runs",
         "Test success",
+        *(["Mean score, of 100"] if _scored(raw) else []),
         "Greedy",
         f"Against {first}",
         "Environment steps",
@@ -111,11 +112,18 @@ def _row(raw: Raw, setting: str, name: str, compared: Compared) -> list[str]:
         f"*{name}*" if name in CONTROLS else name,
         str(len(runs)),
         f"{success:.1%} [{low:.1%}, {high:.1%}]",
+        *([f"{100 * fmean(outcome.score or 0.0 for outcome in runs.values()):.1f}"] if _scored(raw) else []),
         f"{fmean(outcome.greedy_success for outcome in runs.values()):.1%}",
         "" if against is None else points(against),
         _steps(runs.values()),
         f"{fmean(outcome.learning_seconds for outcome in runs.values()):.0f}",
     ]
+
+
+def _scored(raw: Raw) -> bool:
+    """Return whether the table has a column of scores: all runs know theirs, and it is not just the success."""
+    known = all(outcome.score is not None for outcome in raw.outcomes)
+    return known and any(outcome.has_partial_scores for outcome in raw.outcomes)
 
 
 def _steps(outcomes: Iterable[Outcome]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, Self
 
 from agentgym_flow.envs.webshop.goal_table import GoalTable, goal_table
@@ -15,6 +15,12 @@ from agentgym_flow.retrieval import BM25
 
 HITS = 50
 """A search finds at most so many products."""
+
+_QUERIES_KEPT = 4096
+"""So many results are kept by a catalogue in memory, about half a kilobyte each."""
+
+_QUERY_KEPT = 1_000
+"""Longer queries, in characters, are not kept with their results."""
 
 
 class Catalogue(Protocol):
@@ -82,6 +88,8 @@ class MemoryCatalogue:
             raise BadData("the catalogue has no product")
         self._numbers = {listing.product.asin.upper(): n for n, listing in enumerate(self._listings)}
         self._tables: dict[str, GoalTable] = {}
+        # Attempts at one goal begin with the same few queries.
+        self._found = lru_cache(maxsize=_QUERIES_KEPT)(self._rank)
 
     @cached_property
     def _index(self) -> BM25:
@@ -118,7 +126,10 @@ class MemoryCatalogue:
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Return the numbers of the best products for a query, best first."""
-        return [hit.document for hit in self._index.search(query, hits)]
+        return list(self._found(query, hits) if len(query) <= _QUERY_KEPT else self._rank(query, hits))
+
+    def _rank(self, query: str, hits: int) -> tuple[int, ...]:
+        return tuple(hit.document for hit in self._index.search(query, hits))
 
     def goal_table(self, kind: str) -> GoalTable:
         """Return which products have goals of this kind, and how many. Raises `UnknownOption` for another kind."""

@@ -38,20 +38,20 @@ def can_be_won(env: TextEnv, task: int) -> bool:
 class TestWebShop(WebShopCompliance):
     variants: ClassVar[Any] = ({}, {"goals": "human"})
     golden: ClassVar[Any] = {
-        "default/expert/0": "5c0cea2ff5752dd5",
-        "default/expert/1": "c2eb0e59e6cec6f6",
-        "default/mixed/0": "3c3d431c0e6e0792",
-        "default/mixed/1": "11a98cb270583d90",
-        "goals=human/expert/0": "1ae56e04135ed35f",
-        "goals=human/expert/1": "1fc4b0dba1de0ce5",
-        "goals=human/mixed/0": "64774212272bede0",
-        "goals=human/mixed/1": "e1548379b0bb27da",
+        "default/expert/0": "3f84a2c6caf0f939",
+        "default/expert/1": "4fcd0c60d8c3ee12",
+        "default/mixed/0": "a0844ff1baa53d4e",
+        "default/mixed/1": "65a1bf5e89fb889f",
+        "goals=human/expert/0": "aa7646bdb93bd20c",
+        "goals=human/expert/1": "9804505632f0bbbb",
+        "goals=human/mixed/0": "f13c1190e3b80a34",
+        "goals=human/mixed/1": "22e831ee2de14a7c",
     }
     manifests: ClassVar[Any] = {
-        "default/valid": "99b2801e2a37863aa72c8b710e102a2443a1c99e3c8441e03e3d478a43724182",
-        "default/test": "83a80f848f2ede9569bd2ed97c0dc26bc58e907808535823b436db1d28ee608d",
-        "goals=human/valid": "14d7f1f5c849421024963dd94655eff01aedbf218a2c2505fbea2c1ee81017bd",
-        "goals=human/test": "5cc6a325f22fc1185e4a56c98609968bb22f12582d6103f65fba7002e21036d0",
+        "default/valid": "2ee76aa522213ae4312e7f2fef3a7f34b11dfc7ed51f1c0383aa7d22282a6413",
+        "default/test": "b49cf43af805a62df1b67c297dfb3777c8d103f4cb8ecd80e3b00707f4980ddd",
+        "goals=human/valid": "44624a0f2591bb513d4a1414a72a8b7b32305f56a16ae1dfa06e2723dc879942",
+        "goals=human/test": "76d135cb5e8f0e8f9e212b56139153fc46e22b0fbdcd44540123b53d0629b0da",
     }
 
 

@@ -58,7 +58,11 @@ def _chosen(stream: Stream, draft: Draft) -> dict[str, str]:
 
 
 def _said(form: str, value: str) -> str:
-    return value if value.startswith("with ") else form.format(value)
+    """Return how a value is asked for: not `in the adult fit fit`, where it ends like its option is called."""
+    if value.startswith("with "):
+        return value
+    spoken = form.format(value).split(" ")
+    return " ".join(word for place, word in enumerate(spoken) if not place or word != spoken[place - 1])
 
 
 def _told(stream: Stream, family: Family, wanted: list[Feature], choices: str) -> str:

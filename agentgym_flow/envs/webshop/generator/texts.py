@@ -107,7 +107,7 @@ def entry(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
     department, kind = family.department, family.kind
     accessory = draft.part == "accessory"
     path = (
-        f"{department.path} > Accessories > {titled(kind.accessory)}"
+        f"{department.path} > Accessories > {titled(kind.accessory.removesuffix(' for'))}"
         if accessory
         else f"{department.path} > {kind.path}"
     )
