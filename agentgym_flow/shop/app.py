@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
-from agentgym_flow.envs.webshop.html import environment, page_context
+from agentgym_flow.envs.webshop.html import Site, environment, page_context
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
 from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused, same
 from agentgym_flow.shop.score_card import score_card
@@ -142,10 +142,12 @@ class _Site:
             note = f"This visit could not be written down: {session.record.trouble}. {note}"
         visitor = self._forms.visitor(request)
         context = _shop_context(session.record, session.env, step) | {
-            "form_action": f"/visits/{session.record.id}/{step}",
-            "form_fields": {FORM_KEY: self._forms.key(visitor)},
-            "inert": session.over,
-            "focus": session.episode.turns[-1].action[len("click[") : -1] if step else "",
+            "site": Site(
+                form_action=f"/visits/{session.record.id}/{step}",
+                form_fields={FORM_KEY: self._forms.key(visitor)},
+                inert=session.over,
+                focus=session.episode.turns[-1].action[len("click[") : -1] if step else "",
+            ),
             "note": note,
             "state": session.record.state.value,
         }
@@ -213,7 +215,7 @@ class _Site:
         if step > len(actions):
             raise Refused(404, "The visit has not so many pages.")
         env = self._shop.step_again(record, actions[:step])
-        context = _shop_context(record, env, step) | {"inert": True, "note": "", "state": "looking back"}
+        context = _shop_context(record, env, step) | {"site": Site(inert=True), "note": "", "state": "looking back"}
         return _render("shop.html.j2", **context)
 
     async def file(self, request: Request) -> Response:

@@ -8,8 +8,10 @@ its address and loads nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -26,8 +28,24 @@ _WITH_NEIGHBOURS = {
     Kind.BULLET: "bullets",
 }
 
-_PLAIN = {"form_action": "", "form_fields": {}, "inert": False, "focus": ""}
-"""Where forms go, what they carry, whether they can be used, and the click that has the focus; the site has its own."""
+
+class Site(NamedTuple):
+    """What a page is part of; an observation is part of nothing.
+
+    Attributes:
+        form_action: the address that forms go to.
+        form_fields: what every form carries besides.
+        inert: whether nothing can be pressed.
+        focus: the click of the option that has the keyboard's focus.
+    """
+
+    form_action: str = ""
+    form_fields: Mapping[str, str] = MappingProxyType({})
+    inert: bool = False
+    focus: str = ""
+
+
+_NO_SITE = Site()
 
 
 def html(visit: Visit) -> str:
@@ -59,7 +77,7 @@ def page_context(visit: Visit) -> dict[str, Any]:
             last[1].append((element, []))
         else:
             last[1].append([element] if kind == "options" else element)
-    return {"page": visit.page.value, "product": visit.product, "blocks": blocks, **_PLAIN}
+    return {"page": visit.page.value, "product": visit.product, "blocks": blocks, "site": _NO_SITE}
 
 
 def _belongs(value: Element, group: list[Element]) -> bool:
