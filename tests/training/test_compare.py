@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -392,6 +393,17 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
     assert against["Against warm start"].count("ahead") == 1
     assert "behind: grpo" in against[f"Against {EVERYTHING}"]
     assert "rewardflow (" in against[f"Against {CONTINUED}"].split("inconclusive")[0]
+
+
+def test_mean_scores_have_a_column_where_they_say_more_than_success() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.6})
+    assert "Mean score" not in page(raw, "stem")  # figures from before scores were recorded
+    exact = Raw(raw.header, [replace(run, score=run.success) for run in raw.outcomes])
+    assert "Mean score" not in page(exact, "stem")
+    partial = Raw(raw.header, [replace(run, score=0.7 + 0.01 * run.seed) for run in raw.outcomes])
+    header, _, *rows = [line for line in page(partial, "stem").splitlines() if line.startswith("|")]
+    column = header.split("|").index(" Mean score, of 100 ")
+    assert [row.split("|")[column] for row in rows] == [" 72.0 ", " 72.0 "]
 
 
 def test_order_is_told_in_the_direction_it_has() -> None:
