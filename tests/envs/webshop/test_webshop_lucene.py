@@ -1,0 +1,81 @@
+"""Lucene as the shop's search engine: built once, kept, and ranking as ours does."""
+
+import importlib.util
+import pickle
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.envs.webshop import lucene
+from agentgym_flow.envs.webshop.env import WebShopEnv
+from agentgym_flow.errors import MissingExtra
+
+PYSERINI = importlib.util.find_spec("pyserini") is not None and shutil.which("java") is not None
+
+
+class Backwards:
+    """Stands for a Lucene index: finds the last products, whatever the query."""
+
+    built = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.size = int((folder / "size").read_text())
+
+    @classmethod
+    def build(cls, texts: Iterable[str], folder: Path) -> "Backwards":
+        cls.built += 1
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(str(len(list(texts))))
+        return cls(folder)
+
+    def find(self, query: str, hits: int) -> list[int]:
+        return list(range(self.size - 1, self.size - 1 - hits, -1))
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path))
+    lucene.searched_by_lucene.cache_clear()
+
+
+def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lucene, "LuceneIndex", Backwards)
+    env: Any = WebShopEnv(search="pyserini")
+    ours: Any = WebShopEnv()
+    assert env.settings["search"] == "pyserini"
+    for one in (env, ours):
+        one.reset(options={"task": 0})
+        one.step("search[lamp]")
+    last = len(env._source.catalogue) - 1
+    assert env.visit.found[:3] == (last, last - 1, last - 2)
+    assert env.task_key != ours.task_key
+    assert env._source.catalogue.digest == ours._source.catalogue.digest
+    again = pickle.loads(pickle.dumps(env))
+    assert again.state_key() == env.state_key()
+    lucene.searched_by_lucene.cache_clear()
+    WebShopEnv(search="pyserini")
+    assert Backwards.built == 1
+    assert (tmp_path / "lucene" / ours._source.catalogue.digest).is_dir()
+
+
+@pytest.mark.skipif(PYSERINI, reason="pyserini is installed")
+def test_a_missing_engine_is_named_with_its_extra() -> None:
+    with pytest.raises(MissingExtra, match=r"agentgym_flow\[pyserini\]"):
+        WebShopEnv(search="pyserini")
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not PYSERINI, reason="pyserini or Java is not installed")
+def test_real_lucene_plays_the_same_episodes() -> None:
+    real, ours = WebShopEnv(search="pyserini", split="valid"), WebShopEnv(split="valid")
+    for task in range(20):
+        for env in (real, ours):
+            env.reset(options={"task": task})
+        while ours.playing:
+            action = ours.expert_action()
+            assert action is not None
+            assert real.expert_action() == action
+            assert real.step(action)[:4] == ours.step(action)[:4]
