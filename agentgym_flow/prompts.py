@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, Protocol, Self, TypedDict, runtime_checkable
 
 import gymnasium as gym
 
@@ -224,6 +225,72 @@ class ChoiceProfile(TextProfile):
     @property
     def _asked_for(self) -> str:
         return "number of an action"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedPrompt:
+    """A prompt of words that lists candidates.
+
+    Attributes:
+        text: the prompt.
+        actions: the completion, which is one word -> the action that it asks for.
+        indices: every action that a completion asks for, or for one that the words do not tell apart -> the completion.
+    """
+
+    text: str
+    actions: Mapping[str, str]
+    indices: Mapping[str, str]
+
+    @classmethod
+    def listing(
+        cls, situation: Sequence[str], alike: Iterable[tuple[Sequence[str], Sequence[str]]], completions: Sequence[str]
+    ) -> Self:
+        """Return the prompt that says the words of `situation`, and then those of each candidate with its index.
+
+        Args:
+            situation: the words that come first.
+            alike: for each candidate its words, and all actions that they stand for; the first of these is taken.
+            completions: the indices; further candidates are left out.
+        """
+        said = list(situation)
+        actions: dict[str, str] = {}
+        indices: dict[str, str] = {}
+        for index, (words, same) in zip(completions, alike, strict=False):
+            said += [*words, index]
+            actions[index] = same[0]
+            indices.update(dict.fromkeys(same, index))
+        return cls(" ".join([*said, "choose"]), actions, indices)
+
+
+class IndexProfile(ABC):
+    """The prompt of a tiny policy: words of a closed vocabulary that list candidates; the completion is one's index.
+
+    A subclass writes the prompt and says which words there are.
+    """
+
+    name = "compact"
+    vocabulary: tuple[str, ...]
+    """Every word of a prompt or of a completion."""
+
+    @abstractmethod
+    def written(self, view: Situation) -> IndexedPrompt:
+        """Return the prompt for the present situation."""
+
+    def prompt(self, view: Situation) -> str:
+        """Return the words for the present situation."""
+        return self.written(view).text
+
+    def messages(self, view: Situation) -> list[Message]:
+        """Return the same as one user message."""
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse(self, completion: str, view: Situation) -> str:
+        """Return the candidate of this index; the empty string when there is none."""
+        return self.written(view).actions.get(completion.strip(), "")
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the index of the candidate that has the same words as `action`; None when there is none."""
+        return self.written(view).indices.get(action)
 
 
 _LONGEST_NUMBER = 10  # a completion may be digits without end

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from short_run import train
 
-from agentgym_flow.cli import app
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT
@@ -17,34 +15,12 @@ from agentgym_flow.training.config_file import packaged_config, parse_configs
 from baselines.comparison.plan import read_settings
 
 ENV = "agentgym_flow/ALFWorld-v0"
-SMALL = {
-    "warm_start_levels": 12,
-    "warm_start_updates": 10,
-    "warm_start_batch": 32,
-    "warm_start_validations": 1,
-    "warm_start_validation_episodes": 4,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "steps_per_generation": 1,
-    "max_steps": 3,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "eval_episodes": 6,
-    "validations": 1,
-    "validation_episodes": 4,
-    "num_envs": 16,
-}
-
-
-def run(algorithm: str, folder: Path, **settings: Any) -> Any:
-    line = [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
-    return CliRunner().invoke(app, ["train", algorithm, "--env", "ALFWorld-v0", *line])
 
 
 @pytest.mark.parametrize("algorithm", CREDIT)
 def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    result = run(algorithm, folder)
+    result = train(ENV, algorithm, folder)
     assert result.exit_code == 0, result.output
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "finished"
@@ -64,8 +40,8 @@ def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
 
 
 def test_conversations_and_text_prompts_are_refused_where_they_cannot_work(tmp_path: Path) -> None:
-    assert "has no follow_up" in run("grpo", tmp_path / "a", layout="conversation").stderr
-    assert "no fixed vocabulary" in run("grpo", tmp_path / "b", profile="text").stderr
+    assert "has no follow_up" in train(ENV, "grpo", tmp_path / "a", layout="conversation").stderr
+    assert "no fixed vocabulary" in train(ENV, "grpo", tmp_path / "b", profile="text").stderr
 
 
 def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:

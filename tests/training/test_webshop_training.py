@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from short_run import train
 
-from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.prompt import VERBS
 from agentgym_flow.episode_log import read_log
@@ -22,28 +20,6 @@ from agentgym_flow.training.warm_start import demonstrations
 from baselines.comparison.plan import read_settings
 
 ENV = "agentgym_flow/WebShop-v0"
-SMALL = {
-    "warm_start_levels": 12,
-    "warm_start_updates": 10,
-    "warm_start_batch": 32,
-    "warm_start_validations": 1,
-    "warm_start_validation_episodes": 4,
-    "num_generations": 4,
-    "per_device_train_batch_size": 8,
-    "steps_per_generation": 1,
-    "max_steps": 3,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "eval_episodes": 6,
-    "validations": 1,
-    "validation_episodes": 4,
-    "num_envs": 16,
-}
-
-
-def run(algorithm: str, folder: Path, **settings: Any) -> Any:
-    line = [f"--{name}={value}" for name, value in {**SMALL, "output_dir": folder, **settings}.items()]
-    return CliRunner().invoke(app, ["train", algorithm, "--env", "WebShop-v0", *line])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +27,7 @@ def run(algorithm: str, folder: Path, **settings: Any) -> Any:
 )
 def test_three_updates_of_every_published_algorithm(algorithm: str, goals: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    result = run(algorithm, folder, env_kwargs=json.dumps({"goals": goals, "max_steps": 16}))
+    result = train(ENV, algorithm, folder, env_kwargs=json.dumps({"goals": goals, "max_steps": 16}))
     assert result.exit_code == 0, result.output
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "finished"

@@ -29,7 +29,7 @@ from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
 from agentgym_flow.envs.alfworld.notes import Notes, notes_of
 from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
 from agentgym_flow.envs.alfworld.wish import Wish, kind_of, read_task
-from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
+from agentgym_flow.prompts import ChoiceProfile, IndexedPrompt, IndexProfile, Profile, Situation, TextProfile
 
 RULES = """You do a household task in a room that you know only through text.
 Things lie on or in receptacles, each of which has a name with a number. To see what a receptacle holds, go to it, and
@@ -68,31 +68,18 @@ VOCABULARY = tuple(
 """Every word of a compact prompt or of its completion."""
 
 
-class CompactProfile:
+class CompactProfile(IndexProfile):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
     Five words about the situation, three for each candidate (verb, what it is about, index), and `choose`: at most
     `6 + 3 * MOST` words.
     """
 
-    name = "compact"
     vocabulary = VOCABULARY
 
-    def prompt(self, view: Situation) -> str:
+    def written(self, view: Situation) -> IndexedPrompt:
         """Return the words for the present situation."""
-        return _page(view).prompt
-
-    def messages(self, view: Situation) -> list[Message]:
-        """Return the same as one user message."""
-        return [{"role": "user", "content": self.prompt(view)}]
-
-    def parse(self, completion: str, view: Situation) -> str:
-        """Return the candidate of this index; the empty string when there is none."""
-        return _page(view).actions.get(completion.strip(), "")
-
-    def answer(self, action: str, view: Situation) -> str | None:
-        """Return the index of the candidate that has the same words as `action`; None when there is none."""
-        return _page(view).indices.get(action)
+        return _written(view.info["goal"], notes_of(view), tuple(view.info["admissible_actions"]))
 
 
 class _Command(NamedTuple):
@@ -189,20 +176,8 @@ class _Reading:
         return kind_of(thing) == self.wish.thing and not self._is_done(thing, place)
 
 
-class _Page(NamedTuple):
-    """A compact prompt; which command an index stands for, and which index each command has."""
-
-    prompt: str
-    actions: dict[str, str]
-    indices: dict[str, str]
-
-
-def _page(view: Situation) -> _Page:
-    return _written(view.info["goal"], notes_of(view), tuple(view.info["admissible_actions"]))
-
-
 @lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it
-def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> _Page:
+def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> IndexedPrompt:
     reading = _Reading(goal, notes)
     alike: dict[tuple[str, str], list[str]] = {}
     for text in commands:
@@ -211,13 +186,7 @@ def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> _Page:
         if command is not None and about is not None:
             alike.setdefault((command.verb, about), []).append(text)
     listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
-    words = reading.situation()
-    page = _Page("", {}, {})
-    for index, ((verb, about), texts) in zip(INDICES, listed, strict=False):
-        words += [verb, about, index]
-        page.actions[index] = texts[0]
-        page.indices.update(dict.fromkeys(texts, index))
-    return page._replace(prompt=" ".join([*words, "choose"]))
+    return IndexedPrompt.listing(reading.situation(), listed, INDICES)
 
 
 def _known(kind: str) -> str:

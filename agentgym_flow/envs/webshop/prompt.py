@@ -25,14 +25,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentgym_flow.envs.webshop.notes import TEXTS, Choice, Notes, Seen, choice_on, notes_of
 from agentgym_flow.envs.webshop.observe import SEPARATOR
 from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, proposals
 from agentgym_flow.envs.webshop.visit import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page
 from agentgym_flow.episode import Episode
-from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
+from agentgym_flow.prompts import ChoiceProfile, IndexedPrompt, IndexProfile, Profile, Situation, TextProfile
 
 RULES = """You shop in a web shop that you know only through text. Its pages are the search page, pages of results with
 ten products each, the page of a product with its options, and the texts of a product. Parts of a page are separated by
@@ -52,6 +52,9 @@ MOST = 20
 
 INDICES = tuple(str(index) for index in range(MOST))
 """The completions."""
+
+ANY_SEARCH = "search[]"
+"""Stands among the actions of a prompt for every search in words that it does not propose."""
 
 OTHER = "other"
 """The word for what nothing is known of, such as a product in an observation mode that shows no titles."""
@@ -155,26 +158,20 @@ class ShopChoice(ChoiceProfile, ShopText):
 
 
 # ---------------------------------------------------------------- for the tiny policy
-class CompactProfile:
+class CompactProfile(IndexProfile):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
     Up to nine words about the situation, up to five for each candidate, and `choose`: at most `10 + 5 * MOST`.
     """
 
-    name = "compact"
     vocabulary = VOCABULARY
 
-    def prompt(self, view: Situation) -> str:
+    def written(self, view: Situation) -> IndexedPrompt:
         """Return the words for the present situation."""
-        return _page(view).prompt
-
-    def messages(self, view: Situation) -> list[Message]:
-        """Return the same as one user message."""
-        return [{"role": "user", "content": self.prompt(view)}]
-
-    def parse(self, completion: str, view: Situation) -> str:
-        """Return the candidate of this index; the empty string when there is none."""
-        return _page(view).actions.get(completion.strip(), "")
+        notes, clicks = notes_of(view), tuple(view.info["admissible_actions"])
+        # Only the page of a product is looked at again: its options are named by what can be clicked now.
+        page = view.observation if notes.page is Page.ITEM else ""
+        return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
 
     def answer(self, action: str, view: Situation) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none.
@@ -182,29 +179,12 @@ class CompactProfile:
         A search in other words than the proposed ones is asked for as the first proposal that was not tried: the prompt
         has no words for it.
         """
-        page = _page(view)
-        found = page.indices.get(action)
-        return page.search if found is None and action.startswith("search[") else found
-
-
-class _Prompt(NamedTuple):
-    """A compact prompt; which action an index stands for, which index each action has, and that of a new search."""
-
-    prompt: str
-    actions: dict[str, str]
-    indices: dict[str, str]
-    search: str | None
-
-
-def _page(view: Situation) -> _Prompt:
-    notes, clicks = notes_of(view), tuple(view.info["admissible_actions"])
-    # Only the page of a product is looked at again: its options are named by what can be clicked now.
-    page = view.observation if notes.page is Page.ITEM else ""
-    return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
+        indices = self.written(view).indices
+        return indices.get(ANY_SEARCH if action.startswith("search[") and action not in indices else action)
 
 
 @lru_cache(maxsize=1 << 13)  # prompt, completion and all attempts that have seen the same so far share it
-def _written(notes: Notes, left: str, clicks: tuple[str, ...], page: str) -> _Prompt:
+def _written(notes: Notes, left: str, clicks: tuple[str, ...], page: str) -> IndexedPrompt:
     choice = choice_on(notes, page, clicks) if page else _NO_CHOICE
     queries = proposals(notes.wish.instruction)
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -217,13 +197,11 @@ def _written(notes: Notes, left: str, clicks: tuple[str, ...], page: str) -> _Pr
         alike.setdefault(("search", word), []).append(f"search[{query}]")
     said = [PAGES[notes.page], left, _count("phrases", notes.wish.phrases), _count("options", len(notes.wish.options))]
     said += _of_page(notes, choice)
-    written = _Prompt("", {}, {}, None)
-    for index, (words, actions) in zip(INDICES, alike.items(), strict=False):
-        said += [*words, index]
-        written.actions[index] = actions[0]
-        written.indices.update(dict.fromkeys(actions, index))
     untried = [query for query in queries if query not in notes.tried] or queries
-    return written._replace(prompt=" ".join([*said, "choose"]), search=written.indices.get(f"search[{untried[0]}]"))
+    for actions in alike.values():
+        if f"search[{untried[0]}]" in actions:
+            actions.append(ANY_SEARCH)
+    return IndexedPrompt.listing(said, alike.items(), INDICES)
 
 
 _NO_CHOICE = Choice({}, {}, {})
