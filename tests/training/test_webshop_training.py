@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from short_run import train
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.prompt import VERBS
 from agentgym_flow.episode_log import read_log
