@@ -236,29 +236,32 @@ class _Environments:
         if len(logged.data) > 1:
             raise BadLog(f"an environment reads one data set, the log names {', '.join(sorted(logged.data))}")
         kwargs: dict[str, Any] = {**logged.kwargs, "split": logged.split, "max_steps": logged.max_steps}
-        for name, digest in logged.data.items():
-            kwargs["data"] = self._find(name, digest)
+        for name in logged.data:
+            kwargs["data"] = self._find(name)
         try:
-            return make_text_env(logged.env_id, **kwargs)
+            env = make_text_env(logged.env_id, **kwargs)
         except AgentGymFlowError:
             raise
         except Exception as error:  # the settings are anyone's: whatever they break in a constructor is the log's fault
             raise BadLog(f"{logged.env_id} cannot be made with {logged.kwargs!r:.200}: {error}") from error
+        for name, digest in logged.data.items():
+            # What the environment says it has read: its digest may be of the content rather than of the files.
+            found = env.data[name]
+            if found != digest:
+                raise BadData(
+                    f"data set {name!r} at {self._checked[name].path} has the SHA-256 {found[:16]}..., the log was made "
+                    f"with {digest[:16]}...: get that version and run: agentgym-flow data add {name} PATH"
+                )
+        return env
 
-    def _find(self, name: str, digest: str) -> DataSet:
+    def _find(self, name: str) -> DataSet:
         if name not in self._checked:
             path = self._data.get(name) or place(name)
             if path is None:
                 remedy = f"agentgym-flow data add {name} PATH"
                 raise BadData(f"the log was made with official data {name!r}; register it with: {remedy}")
             self._checked[name] = DataSet(name, Path(path), content_digest(path))
-        found = self._checked[name]
-        if found.sha256 != digest:
-            raise BadData(
-                f"data set {name!r} at {found.path} has the SHA-256 {found.sha256[:16]}..., the log was made with "
-                f"{digest[:16]}...: get that version and run: agentgym-flow data add {name} PATH"
-            )
-        return found
+        return self._checked[name]
 
 
 def _verify(logged: LoggedEpisode, environments: _Environments) -> tuple[Episode | None, Divergence | None]:

@@ -39,9 +39,6 @@ class Catalogue(Protocol):
     def listing(self, number: int) -> Listing:
         """Return product number `number` with its requests."""
 
-    def number_of(self, asin: str) -> int | None:
-        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
-
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Return the numbers of the best products for a query, best first; empty when no word of it is known."""
 
@@ -86,7 +83,6 @@ class MemoryCatalogue:
         self._made_by = made_by
         if not self._listings:
             raise BadData("the catalogue has no product")
-        self._numbers = {listing.product.asin.upper(): n for n, listing in enumerate(self._listings)}
         self._tables: dict[str, GoalTable] = {}
         # Attempts at one goal begin with the same few queries.
         self._found = lru_cache(maxsize=_QUERIES_KEPT)(self._rank)
@@ -119,10 +115,6 @@ class MemoryCatalogue:
     def listing(self, number: int) -> Listing:
         """Return product number `number` with its requests."""
         return self._listings[number]
-
-    def number_of(self, asin: str) -> int | None:
-        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
-        return self._numbers.get(asin.upper())
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Return the numbers of the best products for a query, best first."""

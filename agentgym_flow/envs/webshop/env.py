@@ -18,7 +18,7 @@ from agentgym_flow.envs.webshop.queries import interesting, proposals, random_qu
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import SPLIT_ALIASES, GoalSource
 from agentgym_flow.envs.webshop.visit import Page, Visit
-from agentgym_flow.errors import UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.seeding import Stream, stable_hash
 
 ENV_ID = "agentgym_flow/WebShop-v0"
@@ -115,7 +115,7 @@ class WebShopEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `page` (str) | which page is shown, as named above; `done` after buying |
-    | `noun_tagger` (str) | what tells the nouns in titles for the score: `words`, or `spacy` |
+    | `noun_tagger` (str) | what tells the nouns in titles for the score: `words`, or `spacy-` and the model's version |
     | `score_parts` (dict) | after buying: the parts of the score, under the names of upstream's logs; before, empty |
     | `compat_key` (str) | the state as published results of RewardFlow name it: page text and clicked options |
 
@@ -130,14 +130,14 @@ class WebShopEnv(TextEnv):
     | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as upstream does |
     | `observation_mode` | `"text"` | see above |
     | `show_attributes` | `False` | product pages have one more button, `attributes` |
-    | `noun_tagger` | `"auto"` | `"spacy"` with the model `en_core_web_sm`, `"words"` without; `"auto"`: the first if it is there |
+    | `noun_tagger` | `"auto"` | `"spacy"` with the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` without; `"auto"`: the first if it works |
     | `search` | `"bm25"` | who ranks: ours, which ranks as Lucene does; `"pyserini"`, Lucene itself (extra `pyserini`) |
     | `num_products` | `None` | only the first so many products of official files |
     | `max_steps` | `15` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
-    The two noun taggers can differ in the score of a product that is not the wanted one; of the wanted one, never by
-    more than which of its own nouns repeat.
+    Noun taggers can differ in the score of a product that is not the wanted one, and so can versions of the model;
+    `info` and logs name the one in use.
 
     ## References
     - S. Yao et al., *WebShop: Towards Scalable Real-World Web Interaction with Grounded Language Agents*, NeurIPS 2022.
@@ -153,6 +153,7 @@ class WebShopEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
+    human_settings: ClassVar[Mapping[str, Any]] = {"observation_mode": "text_rich"}
 
     def __init__(
         self,
@@ -169,10 +170,12 @@ class WebShopEnv(TextEnv):
         max_steps: int = DEFAULT_MAX_STEPS,
         render_mode: str | None = None,
     ) -> None:
-        if observation_mode not in OBSERVATION_MODES:
+        if not isinstance(observation_mode, str) or observation_mode not in OBSERVATION_MODES:
             raise UnknownOption.among(observation_mode, OBSERVATION_MODES)
         if draw not in DRAWS:
             raise UnknownOption.among(draw, DRAWS)
+        if not isinstance(show_attributes, bool):
+            raise BadSetting(f"show_attributes must be True or False, got {show_attributes!r:.60}")
         source = GoalSource(data=data, kind=goals, split=split, search=search, num_products=num_products)
         self._tagger = make_tagger(noun_tagger)
         super().__init__(
@@ -182,7 +185,7 @@ class WebShopEnv(TextEnv):
                 "goals": goals,
                 "draw": draw,
                 "observation_mode": observation_mode,
-                "show_attributes": bool(show_attributes),
+                "show_attributes": show_attributes,
                 "noun_tagger": self._tagger.name,  # the one that `auto` found: elsewhere it could find another
                 "search": search,
                 "num_products": num_products,
@@ -192,7 +195,7 @@ class WebShopEnv(TextEnv):
         )
         self._source = source
         self._observe = observation_mode
-        self._show_attributes = bool(show_attributes)
+        self._show_attributes = show_attributes
         self.last_score: Score | None = None
 
     @property

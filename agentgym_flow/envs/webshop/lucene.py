@@ -46,10 +46,6 @@ class LuceneCatalogue:
         """Return product number `number` with its requests."""
         return self._catalogue.listing(number)
 
-    def number_of(self, asin: str) -> int | None:
-        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
-        return self._catalogue.number_of(asin)
-
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Return the numbers of the best products for a query, best first."""
         return self._index.find(query, hits)
@@ -71,4 +67,9 @@ def searched_by_lucene(catalogue: Catalogue) -> LuceneCatalogue:
     if folder.exists():
         return LuceneCatalogue(catalogue, LuceneIndex(folder))
     texts = (catalogue.listing(number).product.index_text for number in range(len(catalogue)))
-    return LuceneCatalogue(catalogue, LuceneIndex.build(texts, folder))
+    try:
+        return LuceneCatalogue(catalogue, LuceneIndex.build(texts, folder))
+    except OSError:
+        if not folder.exists():
+            raise
+        return LuceneCatalogue(catalogue, LuceneIndex(folder))  # another process was faster

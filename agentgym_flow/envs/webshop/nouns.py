@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -78,22 +79,41 @@ def make_tagger(name: str = "auto") -> NounTagger:
 
     Args:
         name: `words`: every word with a letter is a noun, but for function words and number words. `spacy`: the model
-            of the original. `auto`: the model if spaCy and the model are installed, else `words`.
+            of the original, whose version is then part of the tagger's name, because versions differ; `spacy-3.7.1`:
+            the model of that version. `auto`: the model if it can be loaded, else `words`.
 
     Raises:
         UnknownOption: there is no such tagger.
-        MissingExtra: `spacy` was asked for, and spaCy or its model is not installed or cannot be loaded.
+        MissingExtra: the model was asked for, and spaCy or it is not installed, cannot be loaded, or is of another
+            version.
     """
-    if name not in TAGGERS:
-        raise UnknownOption.among(name, TAGGERS)
     if name == "auto":
-        name = "spacy" if find_spec("spacy") and find_spec(MODEL) else "words"
-    return _made(name)
+        return _first_that_works()
+    if name == "words":
+        return _word_tagger()
+    kind, dash, version = name.partition("-") if isinstance(name, str) else ("", "", "")
+    if kind != "spacy" or (dash and not version):
+        raise UnknownOption.among(name, TAGGERS)
+    tagger = _spacy_tagger()
+    if dash and tagger.name != name:
+        raise MissingExtra(
+            f"spaCy's model {MODEL} {version} was asked for, {tagger.name.partition('-')[2]} is installed; "
+            f"install that version: python -m spacy download {MODEL}-{version} --direct"
+        )
+    return tagger
 
 
 @cache
-def _made(name: str) -> NounTagger:
-    return NounTagger(name, _words if name == "words" else _spacy())
+def _first_that_works() -> NounTagger:
+    if find_spec("spacy") and find_spec(MODEL):
+        with suppress(MissingExtra):
+            return _spacy_tagger()
+    return _word_tagger()
+
+
+@cache
+def _word_tagger() -> NounTagger:
+    return NounTagger("words", _words)
 
 
 def _words(text: str) -> list[str]:
@@ -101,7 +121,8 @@ def _words(text: str) -> list[str]:
     return [word for word in words if word not in _FUNCTION_WORDS and any(map(str.isalpha, word))]
 
 
-def _spacy() -> Callable[[str], list[str]]:
+@cache
+def _spacy_tagger() -> NounTagger:
     advice = f"Install it with: pip install spacy; python -m spacy download {MODEL}. noun_tagger='words' needs neither."
     try:
         model = import_module("spacy").load(MODEL, exclude=["ner", "lemmatizer"])  # some tags depend on the parser
@@ -113,4 +134,4 @@ def _spacy() -> Callable[[str], list[str]]:
     def nouns(text: str) -> list[str]:
         return [token.text.lower() for token in model(text) if token.pos_ in ("NOUN", "PROPN")]
 
-    return nouns
+    return NounTagger(f"spacy-{model.meta['version']}", nouns)

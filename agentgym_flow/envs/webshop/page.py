@@ -150,4 +150,4 @@ def _done(score: float | None) -> list[Element]:
     thanks = Element(Kind.HEADING, "Thank you for your purchase!")
     if score is None:
         return [thanks]
-    return [thanks, Element(Kind.HEADING, "Your score (min 0.0, max 1.0)"), Element(Kind.SCORE, str(score))]
+    return [thanks, Element(Kind.HEADING, "Your score (min 0.0, max 1.0)"), Element(Kind.SCORE, str(round(score, 4)))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.goals import Goal, Goals, official_order, official_splits
 from agentgym_flow.envs.webshop.lucene import searched_by_lucene
-from agentgym_flow.envs.webshop.official import official_files, read_listings
+from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 
@@ -83,8 +84,9 @@ class GoalSource:
             self._places: npt.NDArray[np.int64] = np.asarray(tasks.tasks(self.split, kind), np.int64)
         else:
             self._found = registry.resolve(data)
-            self.data = {self._found.name: self._found.sha256}
-            self.catalogue = _official(self._found.path, self._found.sha256, num_products)
+            self.catalogue = official_catalogue(self._found.path, num_products)
+            # What was read, not the files: a folder, one of its files and a store of it are the same data.
+            self.data = {self._found.name: self.catalogue.digest}
             self._places = _official_places(self.catalogue, kind, self.split)
         if search == "pyserini":
             self.catalogue = searched_by_lucene(self.catalogue)
@@ -123,31 +125,66 @@ def _goals(catalogue: Catalogue, kind: str) -> Goals:
     return Goals(catalogue, kind)
 
 
-@lru_cache(maxsize=4)  # all environments of a process share the products; the digest is part of the key
-def _official(path: Path, sha256: str, num_products: int | None) -> Catalogue:
+def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue:
+    """Return the catalogue of official files or of a store; all environments of a process share it.
+
+    Raises:
+        BadSetting: `num_products` of a store.
+        BadData: the files are not there, damaged, or too large to read at every start.
+    """
     if is_store(path):
         if num_products is not None:
             raise BadSetting(f"{path} is a store; num_products is chosen when a store is made")
-        return StoredCatalogue(path)
+        return _store(path, registry.content_digest(path))
     files = official_files(path)
     if num_products is None and files.items.stat().st_size > IN_MEMORY:
         raise BadData(
             f"{files.items} is too large to read at every start; make a store of it once, "
             f"with: agentgym-flow data import webshop {path} FOLDER, and name that folder"
         )
+    stamps = tuple((file.stat().st_size, file.stat().st_mtime_ns) for file in files if file is not None)
+    return _read(path, files, stamps, num_products)
+
+
+@lru_cache(maxsize=4)
+def _store(path: Path, digest: str) -> Catalogue:
+    return StoredCatalogue(path)
+
+
+@lru_cache(maxsize=4)  # the stamps are part of the key: files that have changed are read again
+def _read(path: Path, files: OfficialFiles, stamps: tuple[tuple[int, int], ...], num_products: int | None) -> Catalogue:
     return MemoryCatalogue(
-        read_listings(files.items, files.attributes, files.human, num_products=num_products),
-        made_by=(_official, (path, sha256, num_products)),
+        read_listings(*files, num_products=num_products), made_by=(official_catalogue, (path, num_products))
     )
 
 
 @lru_cache(maxsize=16)
 def _official_places(catalogue: Catalogue, kind: str, split: str) -> npt.NDArray[np.int64]:
+    """Return the numbers of the goals of a split, in the official order.
+
+    Left out are goals that equal one of another split, so that nothing is trained on that is tested on.
+    """
     table = catalogue.goal_table(kind)
     count = int(table.ends[-1]) if len(table.ends) else 0
-    places = official_splits(count, len(catalogue))[split]
-    if not len(places):
-        raise BadData(f"the data have {count} {kind} goals, none of them for split {split!r}")
+    splits = official_splits(count, len(catalogue))
     stored = catalogue.official_order(kind) if isinstance(catalogue, StoredCatalogue) else None
     order = official_order(count) if stored is None else stored
-    return order[places.start : places.stop]
+    places = order[splits[split].start : splits[split].stop]
+    return places[np.isin(places, _kept_elsewhere(table.repeats, order, splits, split), invert=True)]
+
+
+def _kept_elsewhere(
+    repeats: npt.NDArray[np.int64], order: npt.NDArray[np.int64], splits: Mapping[str, range], split: str
+) -> list[int]:
+    """Return the goals of a split that `test` has, too, or of `train` that `valid` has."""
+    members = np.unique(repeats)
+    place_of = {int(order[place]): place for place in np.flatnonzero(np.isin(order, members)).tolist()}
+    split_of = {goal: next(name for name in splits if place in splits[name]) for goal, place in place_of.items()}
+    first_of = {goal: goal for goal in split_of} | dict(repeats.tolist())
+    stricter = _STRICTER[split]
+    taken = {first_of[goal] for goal, own in split_of.items() if own in stricter}
+    return [goal for goal, own in split_of.items() if own == split and first_of[goal] in taken]
+
+
+_STRICTER = {"train": ("test", "valid"), "valid": ("test",), "test": ()}
+"""Split -> those that keep a goal that both have."""

@@ -111,12 +111,6 @@ class StoredCatalogue:
                 f"product {number} of {self._folder / LISTINGS} is damaged ({error}); make the store again"
             ) from None
 
-    def number_of(self, asin: str) -> int | None:
-        """Return the number of the product with this ASIN, in upper or lower case; None when there is none."""
-        rows = self._connections.get().execute("SELECT max(number) FROM asins WHERE key = ?", (asin_key(asin),))
-        number: int | None = rows.fetchone()[0]
-        return number
-
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Return the numbers of the best products for a query, best first; empty when no word of it is known."""
         return [hit.document for hit in self._index.search(query, hits)]

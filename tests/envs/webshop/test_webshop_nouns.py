@@ -23,9 +23,11 @@ WORDS = make_tagger("words")
 
 @pytest.fixture(autouse=True)
 def _taggers_made_anew() -> Iterator[None]:
-    nouns._made.cache_clear()
+    for made in (nouns._first_that_works, nouns._spacy_tagger):
+        made.cache_clear()
     yield
-    nouns._made.cache_clear()
+    for made in (nouns._first_that_works, nouns._spacy_tagger):
+        made.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_copies_of_a_tagger_are_the_tagger_of_that_name() -> None:
 class Model:
     """Stands for a spaCy model: a word's part of speech is written behind it (`table/NOUN`)."""
 
-    loads: list[tuple[str, dict[str, Any]]]
+    meta = {"version": "3.7.1"}  # noqa: RUF012
 
     def __call__(self, text: str) -> list[SimpleNamespace]:
         return [SimpleNamespace(text=word, pos_=tag) for word, tag in (part.split("/") for part in text.split())]
@@ -130,14 +132,20 @@ def spacy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_spacy_gives_nouns_and_proper_nouns(spacy: Any) -> None:
     tagger = make_tagger("spacy")
-    assert tagger.name == "spacy"
+    assert tagger.name == "spacy-3.7.1"
     assert tagger("The/DET Acme/PROPN folds/VERB 4/NUM Tables/NOUN Tables/NOUN") == ["acme", "tables", "tables"]
-    assert make_tagger("spacy") is tagger
+    assert make_tagger("spacy") is make_tagger("spacy-3.7.1") is pickle.loads(pickle.dumps(tagger)) is tagger
+    with pytest.raises(MissingExtra, match=r"3\.8\.0 was asked for, 3\.7\.1 is installed"):
+        make_tagger("spacy-3.8.0")
+    for unknown in ("spacy-", "spacyx", None):
+        with pytest.raises(UnknownOption):
+            make_tagger(unknown)  # type: ignore[arg-type]
     assert spacy.loaded == [("en_core_web_sm", {"exclude": ["ner", "lemmatizer"]})]
 
 
 @pytest.mark.parametrize(
-    ("installed", "name"), [({"spacy", MODEL}, "spacy"), ({"spacy"}, "words"), ({MODEL}, "words"), (set(), "words")]
+    ("installed", "name"),
+    [({"spacy", MODEL}, "spacy-3.7.1"), ({"spacy"}, "words"), ({MODEL}, "words"), (set(), "words")],
 )
 @pytest.mark.usefixtures("spacy")
 def test_auto_takes_spacy_when_its_model_is_there(
@@ -145,6 +153,15 @@ def test_auto_takes_spacy_when_its_model_is_there(
 ) -> None:
     monkeypatch.setattr(nouns, "find_spec", lambda module: "spec" if module in installed else None)
     assert make_tagger().name == make_tagger("auto").name == name
+
+
+def test_auto_does_without_a_spacy_that_does_not_work(monkeypatch: pytest.MonkeyPatch, spacy: Any) -> None:
+    def load(name: str, **settings: Any) -> None:
+        raise ValueError("numpy.dtype size changed")
+
+    monkeypatch.setattr(nouns, "find_spec", lambda module: "spec")
+    spacy.load = load
+    assert make_tagger("auto").name == "words"
 
 
 def test_spacy_that_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +183,6 @@ def test_a_model_that_is_missing_is_named_with_what_to_do(spacy: Any, error: Exc
 @pytest.mark.skipif(not (find_spec("spacy") and find_spec(MODEL)), reason="spaCy's model is not installed")
 def test_the_real_model() -> None:
     tagger = make_tagger("auto")
-    assert tagger.name == "spacy"
+    assert tagger.name.startswith("spacy-")
     assert tagger("She bought a wooden table from Amazon.") == ["table", "amazon"]
     assert {"lamp", "shade"} <= set(tagger("The brass lamp has a linen shade.")) <= {"brass", "lamp", "linen", "shade"}

@@ -86,7 +86,7 @@ def test_text_after_buying_tells_the_score_once_it_is_known(trip: SimpleNamespac
     visit = trip.item("full", "click[buy now]")
     assert text(visit) == f"{INSTRUCTION} [SEP] Thank you for your purchase!"
     visit.score = 2 / 3
-    score = "Your score (min 0.0, max 1.0) [SEP] 0.6666666666666666"
+    score = "Your score (min 0.0, max 1.0) [SEP] 0.6667"
     assert text(visit) == f"{INSTRUCTION} [SEP] Thank you for your purchase! [SEP] {score}"
     assert text_rich(visit) == text(visit).replace(" [SEP] ", "\n")
 
