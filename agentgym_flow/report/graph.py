@@ -23,7 +23,10 @@ _MIN_WIDTH = 660.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen."""
+    """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen.
+
+    Where another state of the group has the same text, `way` names the actions that first led to this one.
+    """
 
     key: str
     x: float
@@ -35,6 +38,7 @@ class Node:
     potential: float | None
     visits: int
     text: str
+    way: str
     start: bool
     success: bool
     on_path: bool
@@ -72,6 +76,7 @@ class _Observed:
 
     start: str
     text: dict[str, str]
+    way: dict[str, str]
     visits: Counter[str]
     moves: dict[tuple[str, str], Counter[str]]
     goals: set[str]
@@ -119,17 +124,24 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
 
 def _observe(group: Group) -> _Observed:
     first = group.episodes[0]
-    seen = _Observed(first.state_key, {}, Counter(), defaultdict(Counter), set())
+    seen = _Observed(first.state_key, {}, {}, Counter(), defaultdict(Counter), set())
     for episode in group:
+        done: list[str] = []
         seen.text.setdefault(episode.state_key, episode.observation)
+        seen.way.setdefault(episode.state_key, "")
         seen.visits[episode.state_key] += 1
         for turn, source, target, _ in passages(episode):
+            if source != target:
+                done.append(turn.action)
             seen.text.setdefault(target, turn.next_observation)
+            seen.way.setdefault(target, ", ".join(done))
             seen.visits[target] += 1
             if source != target:
                 seen.moves[source, target][turn.action] += 1
             if turn.success:
                 seen.goals.add(target)
+    alike = Counter(seen.text.values())
+    seen.way = {key: way for key, way in seen.way.items() if alike[seen.text[key]] > 1}
     return seen
 
 
@@ -191,6 +203,7 @@ def _node(
         potential=potential,
         visits=seen.visits[key],
         text=seen.text[key],
+        way=seen.way.get(key, ""),
         start=key == seen.start,
         success=key in seen.goals,
         on_path=key in path,

@@ -192,6 +192,22 @@ def test_the_svg_is_well_formed_and_everything_lies_inside(make_group, size, att
         assert node.find(f"{SVG}title").text.startswith(node.get("data-key"))
 
 
+def test_states_that_look_alike_are_told_apart_by_what_led_there(make_group):
+    group = make_group(size=4, attempts=6, skill=0.7)
+    assert not any(node.way for node in picture(group, group_graph(group)).nodes)
+    assert "first reached by" not in graph_svg(group)
+    for episode in group:
+        for turn in episode.turns:
+            turn.observation = turn.next_observation = "a page"
+    nodes = picture(group, group_graph(group)).nodes
+    assert {node.text for node in nodes if not node.start} == {"a page"}
+    drawn = {node.key: node.way for node in nodes}
+    assert len(set(drawn.values())) == len(drawn)
+    assert drawn["0-1"] == "right"
+    assert drawn["0-0"] == ""
+    assert "first reached by right\n\na page</title>" in graph_svg(group)
+
+
 def test_a_single_state_is_a_picture(make_episode):
     from agentgym_flow.episode import Group
 
