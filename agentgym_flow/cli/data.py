@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
@@ -13,6 +13,9 @@ from agentgym_flow import data as registry
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, show_table, stderr, stdout
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.webshop.official import OfficialFiles
 
 app = typer.Typer(help="Register official data under a name, and list what is registered.", no_args_is_help=True)
 
@@ -112,6 +115,7 @@ def import_data(
     if not source or not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("SOURCE or FOLDER is empty; name folders")
     files = official_files(source)
+    _check_import(Path(source), Path(folder), files)
     kept = f"what was done is kept in {folder.rstrip('/')}.partial; the same command goes on from there"
     columns = (
         TextColumn("{task.description}"),
@@ -139,6 +143,19 @@ def import_data(
     goals = " and ".join(f"{len(made.official_order(kind)):,} {kind}" for kind in ("synthetic", "human"))
     advice = f"Name it as data={folder}, or register it: agentgym-flow data add webshop {folder}"
     stdout().print(printed(f"{len(made):,} products, {goals} goals: {folder}. {advice}"), soft_wrap=True)
+
+
+def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
+    """Say, before minutes of work, what would come of it. Raises `BadData` when it would be of no use."""
+    from agentgym_flow.envs.webshop.official import NAMES
+
+    if source.is_dir() and source.resolve() in folder.resolve().parents:
+        raise BadData(f"{folder} is inside {source}, and would change the data there; name a folder outside it")
+    place, attributes, human = files.items.parent, f"{NAMES['attributes']}*.json", f"{NAMES['human']}*.json"
+    if files.attributes is None and files.human is None:
+        raise BadData(f"{place} has neither {attributes} nor {human}; without them there is nothing to shop for")
+    if files.attributes is None:
+        note(f"{place} has no {attributes}: there will be no synthetic goals, and products will have no attributes")
 
 
 @app.command("check")

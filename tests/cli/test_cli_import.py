@@ -58,6 +58,54 @@ def test_only_the_first_products(run):
     assert run("data", "import", "webshop", "official", "t", "--products", 0).exit_code == 2
 
 
+def test_a_number_that_no_file_can_have_is_all(run, tmp_path):
+    run("data", "import", "webshop", "official", "all")
+    assert run("data", "import", "webshop", "official", "s", "--products", 10**23).exit_code == 0
+    assert StoredCatalogue("s").digest == StoredCatalogue("all").digest
+    assert in_memory(write_files(tmp_path / "official"), 10**23).digest == StoredCatalogue("all").digest
+
+
+@pytest.mark.parametrize("source", ["official", "official/items_shuffle.json"])
+def test_data_without_any_goal_are_refused_before_the_work(run, source):
+    Path("official", "items_ins_v2.json").unlink()
+    Path("official", "items_human_ins.json").unlink()
+    result = run("data", "import", "webshop", source, "store")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "official has neither items_ins_v2*.json nor items_human_ins*.json" in result.stderr
+    assert [path.name for path in Path().iterdir()] == ["official"]
+
+
+def test_missing_attributes_are_told_before_the_work(run, monkeypatch):
+    Path("official", "items_ins_v2.json").unlink()
+    result = run("data", "import", "webshop", "official", "store")
+    assert "78 synthetic" not in result.stdout
+    assert "0 synthetic and 7 human goals" in result.stdout
+    assert result.stderr.startswith("official has no items_ins_v2*.json: there will be no synthetic goals")
+
+    def stop(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(importing, "import_catalogue", stop)
+    assert "has no items_ins_v2*.json" in run("data", "import", "webshop", "official", "again").stderr
+
+
+def test_missing_human_instructions_are_no_matter(run):
+    Path("official", "items_human_ins.json").unlink()
+    result = run("data", "import", "webshop", "official", "store")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "78 synthetic and 0 human goals" in result.stdout
+
+
+@pytest.mark.parametrize("target", ["official/store", "official/deep/store", "elsewhere/../official/store"])
+def test_a_store_inside_the_source_is_refused(run, target):
+    before = data.content_digest("official")
+    Path("elsewhere").mkdir()
+    result = run("data", "import", "webshop", "official", target)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{target} is inside official" in result.stderr
+    assert data.content_digest("official") == before
+
+
 def test_a_check_reads_what_opening_does_not(run):
     run("data", "import", "webshop", "official", "store")
     file = Path("store", "index", "saturations.npy")

@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -95,15 +96,16 @@ def import_catalogue(
     """
     if num_products is not None and num_products < 1:
         raise BadSetting(f"num_products must be at least 1, got {num_products}")
+    most = None if num_products is None else min(num_products, sys.maxsize)  # more than `islice` can count is all
     tell = progress or (lambda _: None)
     path = Path(os.path.abspath(folder))
     with resumed_folder(path) as partial, _sqlite_errors(path):
         with closing(_database(partial)) as database:
             state = _State(database)
-            state.check_source([items, attributes, human], num_products)
+            state.check_source([items, attributes, human], most)
             if not state.complete:
                 with _attributes(attributes, partial, tell) as known:
-                    _import_listings(items, known, read_side_file(human), partial, state, num_products, tell)
+                    _import_listings(items, known, read_side_file(human), partial, state, most, tell)
             (partial / _ATTRIBUTES).unlink(missing_ok=True)
             index = _merge_index(partial, state, tell)
             goals = {kind: _write_goals(partial, database, kind, state.documents, tell) for kind in KINDS}

@@ -93,9 +93,10 @@ def read_listings(
     Raises:
         BadData: a file cannot be read or is damaged; the message names the file and the byte, or the record and field.
     """
+    most = None if num_products is None else min(num_products, sys.maxsize)  # more than `islice` can count is all
 
     def records() -> Iterator[dict[str, Any]]:
-        for record, end in islice(stream_objects(items), num_products):
+        for record, end in islice(stream_objects(items), most):
             yield record
             if progress is not None:
                 progress(end)
