@@ -93,6 +93,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The keys that `reset(options=...)` understands."""
     presentation_settings: ClassVar[frozenset[str]] = frozenset()
     """Settings that change the text but not the decision problem; they are left out of `task_key`."""
+    human_settings: ClassVar[Mapping[str, Any]] = {}
+    """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
 
     def __init__(
         self,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium as gym
 import typer
 from gymnasium.envs.registration import load_env_creator
 
+from agentgym_flow import data as registry
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
@@ -95,6 +98,23 @@ def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     return result | {
         name: value for name, _, value in (pair.partition("=") for pair in given) if name in words and value != "null"
     }
+
+
+def human_settings(env_id: str) -> dict[str, Any]:
+    """Return the settings with which the registered text environment `env_id` is best shown to a person."""
+    maker = _class_of(env_id)
+    return dict(maker.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
+
+
+def check_command(log: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> str:
+    """Return the command that verifies `log`, which was made with `data`, if any: a registered name or a path.
+
+    The log knows a path by its last part alone, so the command says where that is.
+    """
+    words = ["agentgym-flow", "verify", str(log)]
+    if data is not None and registry.place(str(data)) is None:
+        words += ["--data", f"{Path(data).stem}={data}"]
+    return " ".join(words)
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:

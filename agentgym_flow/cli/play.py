@@ -34,6 +34,7 @@ _CONTRACT = frozenset(
         "compat_key",
     }
 )
+_EMPTY = ("", "None", "{}", "[]", "()")
 _LISTED = 100
 
 
@@ -50,18 +51,20 @@ def play(
     if log is not None:
         partial_of(log)  # a game is not to be lost to a name that no file can have
     env_id = environments.full_id(env)
-    made = make_text_env(env_id, split=split, **environments.env_settings(env_id, env_arg))
+    settings = environments.human_settings(env_id) | environments.env_settings(env_id, env_arg)
+    made = make_text_env(env_id, split=split, **settings)
     recorder = Recorder(made)
     episode = recorder.reset(seed=seed, task=task)
     episode.meta["policy"] = "human"
     console = stdout()
     console.print(Text.assemble(("Task ", "dim"), str(episode.task), ("  goal ", "dim"), printed(episode.goal)))
     bindings = key_bindings(recorder.info)
+    facts = Facts()
     try:
         if bindings and not commands and keys.AVAILABLE and interactive() and not console.is_dumb_terminal:
-            _play_by_keys(recorder, bindings, console)
+            _play_by_keys(recorder, bindings, console, facts)
         else:
-            _play_by_lines(recorder, console)
+            _play_by_lines(recorder, console, facts)
         console.print(_ending(recorder))
     finally:
         made.close()
@@ -83,26 +86,44 @@ def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
     return dict(zip(letters, actions, strict=True)) | arrows
 
 
-def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Console) -> None:
+class Facts:
+    """What an environment says beside the contract: all of it at the start, later only what has changed since."""
+
+    def __init__(self) -> None:
+        self._start: dict[str, str] = {}
+        self._changed: set[str] = set()
+
+    def of(self, recorder: Recorder) -> dict[str, str]:
+        """Return the facts to show now; those that are empty say nothing, and are left out."""
+        assert recorder.episode is not None  # reset() comes before
+        now = {key: str(value) for key, value in recorder.info.items() if key not in _CONTRACT}
+        if not recorder.episode.turns:
+            self._start = now
+        self._changed |= {key for key, value in now.items() if value != self._start.get(key)}
+        shown = self._changed if recorder.episode.turns else set(now)
+        return {key: value for key, value in now.items() if key in shown and value not in _EMPTY}
+
+
+def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Console, facts: Facts) -> None:
     letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
     help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
     last: Turn | None = None
     with keys.single_keys(), Live(console=console, auto_refresh=False) as live:
         while not recorder.done:
-            live.update(Group(_scene(recorder, last), Text(help_line, "dim")), refresh=True)
+            live.update(Group(_scene(recorder, last, facts), Text(help_line, "dim")), refresh=True)
             key = keys.read_key()
             if key in (QUIT, keys.END_OF_INPUT, ""):
                 break
             action = bindings.get(key) or bindings.get(key.lower())
             if action is not None:
                 last = recorder.step(action)
-        live.update(_scene(recorder, last), refresh=True)
+        live.update(_scene(recorder, last, facts), refresh=True)
 
 
-def _play_by_lines(recorder: Recorder, console: Console) -> None:
+def _play_by_lines(recorder: Recorder, console: Console, facts: Facts) -> None:
     last: Turn | None = None
     while not recorder.done:
-        console.print(_scene(recorder, last))
+        console.print(_scene(recorder, last, facts))
         console.print(_choices(recorder.info))
         try:
             line = console.input("> ").strip()
@@ -113,7 +134,7 @@ def _play_by_lines(recorder: Recorder, console: Console) -> None:
         if line:
             last = recorder.step(line)
     else:
-        console.print(_scene(recorder, last))
+        console.print(_scene(recorder, last, facts))
 
 
 def _choices(info: Mapping[str, Any]) -> Text:
@@ -122,7 +143,7 @@ def _choices(info: Mapping[str, Any]) -> Text:
     return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
 
 
-def _scene(recorder: Recorder, last: Turn | None) -> RenderableType:
+def _scene(recorder: Recorder, last: Turn | None, told: Facts) -> RenderableType:
     """Return what the player sees: the observation, the last step, and what the environment says beside it."""
     env: TextEnv = recorder.env
     assert recorder.episode is not None  # reset() comes before
@@ -131,7 +152,7 @@ def _scene(recorder: Recorder, last: Turn | None) -> RenderableType:
         "return": f"{recorder.episode.total_reward:.1f}",
         "state": recorder.info["state_key"],
     }
-    facts |= {key: str(value) for key, value in recorder.info.items() if key not in _CONTRACT}
+    facts |= told.of(recorder)
     if last is not None:
         facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
     line = Text("  ").join(Text.assemble((f"{name} ", "dim"), printed(value)) for name, value in facts.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.cli.environments import human_settings, is_text, registered_ids
 from agentgym_flow.cli.play import key_bindings
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify
 
@@ -55,6 +58,48 @@ def test_a_log_that_cannot_be_is_refused_before_the_game(tmp_path):
 def test_leaving_before_the_first_step_writes_no_log(tmp_path):
     play("--log", str(tmp_path / "mine.jsonl"), lines="q\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def shop(*arguments: str, lines: str):
+    return CliRunner().invoke(app, ["play", "WebShop-v0", *arguments], input=lines, env={"COLUMNS": "400"})
+
+
+def test_a_person_sees_the_chosen_options_of_the_shop(tmp_path):
+    log = tmp_path / "mine.jsonl"
+    env = make_text_env("agentgym_flow/WebShop-v0")
+    env.reset(seed=0)
+    actions = [env.expert_action()]
+    while "You have clicked" not in env.describe_state():
+        env.step(actions[-1])
+        actions.append(env.expert_action())
+    lines = "\n".join(actions[:-1])
+    result = shop("--log", str(log), lines=f"{lines}\nq\n")
+    assert "You have clicked" in result.stdout
+    assert "[clicked button]" in result.stdout
+    assert " [SEP] " not in result.stdout
+    assert next(read_log(log)).kwargs["observation_mode"] == "text_rich"
+    assert verify(next(read_log(log))) is None
+
+
+def test_what_suits_a_person_is_presentation():
+    found = {
+        env_id: human_settings(env_id).keys() - make_text_env(env_id).presentation_settings
+        for env_id in registered_ids()
+        if is_text(env_id)
+    }
+    assert "agentgym_flow/WebShop-v0" in found
+    assert not any(found.values())
+
+
+def test_what_was_asked_for_comes_before_what_suits_a_person():
+    assert "[SEP]" in shop("--env-arg", "observation_mode=text", lines="q\n").stdout
+
+
+def test_what_is_said_beside_is_not_said_again_unless_it_changes():
+    shown = shop(lines="search[shirt]\nsearch[shirt]\nclick[back to search]\nq\n").stdout
+    assert shown.count("noun_tagger") == 1
+    assert "score_parts" not in shown
+    assert re.findall("page ([a-z_]+)", shown) == ["index", "search_results", "search_results", "index"]
 
 
 def test_a_task_can_be_chosen_and_a_wrong_one_is_refused():
