@@ -36,6 +36,7 @@ def collect(
     """
     env_id = environments.full_id(env)
     player = Watched(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
+    env_kwargs = environments.env_settings(env_id, env_arg)
     live = Live(episodes)
     with live.progress:
         try:
@@ -48,7 +49,7 @@ def collect(
                 split=split,
                 num_episodes=episodes,
                 seed=seed,
-                env_kwargs=environments.env_settings(env_id, env_arg),
+                env_kwargs=env_kwargs,
                 num_envs=num_envs,
                 on_episode=live.add,
             )
@@ -56,9 +57,9 @@ def collect(
             if live.finished:
                 note(f"{out} holds the {len(live.finished)} episodes that had finished")
             raise
-    stdout().print(printed(_sentence(result, out, form)), soft_wrap=True)
+    advice = f". Check it with: {environments.check_command(out, env_kwargs.get('data'))}" if form == "log" else ""
+    stdout().print(printed(f"{_sentence(result, out)}{advice}"), soft_wrap=True)
 
 
-def _sentence(result: Collected, out: Path, form: str) -> str:
-    what = f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}"
-    return what + (f". Check it with: agentgym-flow verify {out}" if form == "log" else "")
+def _sentence(result: Collected, out: Path) -> str:
+    return f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}"

@@ -58,14 +58,14 @@ def evaluate(
             if log is not None and live.finished:
                 note(f"the log {log} holds the {len(live.finished)} episodes that had finished")
             raise
-    _show(result, log, as_json)
+    _show(result, log, as_json, env_kwargs.get("data"))
     if stopped:
         lean = "short ones finish first, so the figures lean to them"
         note(f"stopped after {len(live.finished)} of {episodes} episodes; {lean}")
         raise typer.Exit(130)
 
 
-def _show(result: Evaluation, log: Path | None, as_json: bool) -> None:
+def _show(result: Evaluation, log: Path | None, as_json: bool, data: str | None) -> None:
     if as_json:
         typer.echo(json.dumps(result.as_dict(), indent=1))
         return
@@ -89,4 +89,5 @@ def _show(result: Evaluation, log: Path | None, as_json: bool) -> None:
         table.add_row(name, printed(value))
     show_table(table)
     if log is not None:
-        stdout().print(printed(f"\nThe log is {log}. Check it with: agentgym-flow verify {log}"), soft_wrap=True)
+        advice = f"Check it with: {environments.check_command(log, data)}"
+        stdout().print(printed(f"\nThe log is {log}. {advice}"), soft_wrap=True)

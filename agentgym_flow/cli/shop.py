@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stderr, stdout
 
 
@@ -19,6 +20,10 @@ def shop(
     data: Annotated[
         str | None, typer.Option(help="Official data: a folder, a store, or a registered name; else the embedded shop.")
     ] = None,
+    noun_tagger: Annotated[
+        str, typer.Option(help="What tells the nouns in titles for the score: spacy, words, or auto.")
+    ] = "auto",
+    search: Annotated[str, typer.Option(help="Who ranks: bm25 (ours) or pyserini (Lucene itself).")] = "bm25",
     max_steps: Annotated[int, typer.Option(min=1, help="Searches and clicks that a visit may have.")] = 100,
     show_attributes: Annotated[
         bool, typer.Option("--show-attributes", help="Products have a page of what goals are made of.")
@@ -48,6 +53,8 @@ def shop(
             data=data,
             max_steps=max_steps,
             show_attributes=show_attributes,
+            noun_tagger=noun_tagger,
+            search=search,
         )
 
     def on_ready(address: str) -> None:
@@ -63,5 +70,5 @@ def shop(
     finally:
         if kept.written:
             visits = f"{kept.written} visit{'s are' if kept.written > 1 else ' is'}"
-            advice = f"Check one with: agentgym-flow verify {out / f'NUMBER-ID{EPISODE}'}"
-            stdout().print(printed(f"\n{visits} in {out}. {advice}"), soft_wrap=True)
+            command = environments.check_command(out / f"NUMBER-ID{EPISODE}", data)
+            stdout().print(printed(f"\n{visits} in {out}. Check one with: {command}"), soft_wrap=True)

@@ -135,6 +135,7 @@ class Shop:
         data: official data, as `WebShopEnv` takes them; None for the embedded shop.
         max_steps: the step budget of a visit.
         show_attributes: whether products have the page of attributes.
+        noun_tagger, search: as `WebShopEnv` takes them.
         max_open: so many visits are kept in memory.
 
     Attributes:
@@ -143,7 +144,8 @@ class Shop:
         written: how many visits were written down.
 
     Raises:
-        UnknownSplit, UnknownTask, UnknownOption, UnknownData, BadSetting, BadData: as the environment does.
+        UnknownSplit, UnknownTask, UnknownOption, UnknownData, BadSetting, BadData, MissingExtra: as the environment
+            does.
         OSError: the folder cannot be made.
     """
 
@@ -158,6 +160,8 @@ class Shop:
         data: str | DataSet | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         show_attributes: bool = False,
+        noun_tagger: str = "auto",
+        search: str = "bm25",
         max_open: int = MAX_OPEN,
     ) -> None:
         self.out = out
@@ -172,6 +176,8 @@ class Shop:
             "data": self.data,
             "max_steps": max_steps,
             "show_attributes": show_attributes,
+            "noun_tagger": noun_tagger,
+            "search": search,
         }
         self._num_tasks: dict[str, int] = {}
         self._open: OrderedDict[str, Session] = OrderedDict()

@@ -241,6 +241,22 @@ def test_evaluate_measures_logs_and_verifies(run):
     assert run("verify", "run.jsonl.gz").exit_code == 0
 
 
+@pytest.mark.parametrize("command", ["evaluate", "collect"])
+def test_the_advice_to_verify_works_for_data_that_are_not_registered(run, command):
+    Path("levels.txt").write_text("#######\n#@ $ .#\n#######\n")
+    given = [command, "sokoban", "--episodes", 1, "--split", "test", "--policy", "random"]
+    option = "--log" if command == "evaluate" else "--out"
+    said = run(*given, option, "a.jsonl", "--env-arg", "data=levels.txt").stdout
+    advice = said.rpartition("Check it with: agentgym-flow ")[2].split()
+    assert advice == ["verify", "a.jsonl", "--data", "levels=levels.txt"]
+    assert run(*advice).exit_code == 0
+    run("data", "add", "mine", "levels.txt")
+    said = run(*given, option, "b.jsonl", "--env-arg", "data=mine").stdout
+    assert said.endswith("agentgym-flow verify b.jsonl\n")
+    assert run("verify", "b.jsonl").exit_code == 0
+    assert run(*given, option, "c.jsonl").stdout.endswith("agentgym-flow verify c.jsonl\n")
+
+
 def test_evaluate_passes_settings_on_and_prints_json(run):
     arguments = [
         "evaluate",

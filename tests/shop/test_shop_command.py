@@ -17,6 +17,8 @@ from shopper import PageReader
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.envs.webshop.export import export_shop
+from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify_log
 from agentgym_flow.shop.original_log import read_session
 from agentgym_flow.shop.serve import serve
@@ -89,6 +91,19 @@ def test_ctrl_c_closes_the_shop_and_says_where_the_logs_are(opened, tmp_path) ->
     assert read_session(next((tmp_path / "logs").glob(f"*{PAGES}")))[-1].page == "search_results"
 
 
+def test_the_advice_to_verify_names_data_and_the_settings_are_those_of_the_environment(opened, tmp_path) -> None:
+    export_shop(tmp_path / "official")
+    given = ("--data", str(tmp_path / "official"), "--noun-tagger", "words", "--search", "bm25")
+    running = opened(*given, "--task", "0")
+    running.shop()
+    said, complained, _ = running.stop(signal.SIGINT)
+    assert f"--data official={tmp_path / 'official'}" in said, complained
+    (log,) = (tmp_path / "logs").glob(f"*{EPISODE}")
+    kwargs = next(read_log(log)).kwargs
+    assert (kwargs["noun_tagger"], kwargs["search"]) == ("words", "bm25")
+    assert verify_log(log, {"official": tmp_path / "official"}).unfinished == 1
+
+
 def test_only_the_loopback_interface_is_listened_on(opened) -> None:
     running = opened()
     port = int(running.address.rstrip("/").rpartition(":")[2])
@@ -158,6 +173,8 @@ def test_bad_settings_are_told(tmp_path) -> None:
         (("--split", "weekend"), "weekend"),
         (("--task", "999999999"), "does not exist"),
         (("--goals", "wishes"), "wishes"),
+        (("--noun-tagger", "nltk"), "nltk"),
+        (("--search", "google"), "google"),
         (("--data", tmp_path / "nowhere"), "nowhere"),
         (("--out", tmp_path / "file"), "file"),
         (("--max-steps", "0"), "--max-steps"),
