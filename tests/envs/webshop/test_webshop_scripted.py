@@ -50,8 +50,10 @@ def test_it_buys_something_before_the_steps_run_out() -> None:
 
 
 @pytest.mark.parametrize("instruction", ["", "[]", "find me [SEP] that", "zzz"])
-def test_any_instruction_leads_somewhere(instruction: str) -> None:
-    assert len(shop(Trip(instruction, product("B00000FINE", "Tall Mug")))) <= 15
+def test_any_instruction_leads_to_a_purchase(instruction: str) -> None:
+    trip = Trip(instruction, product("B00000FINE", "Product for zzz or sep"))
+    assert shop(trip)[-1] == "click[buy now]"
+    assert trip.visit.bought
 
 
 def test_it_looks_at_nothing_hidden() -> None:
