@@ -212,7 +212,7 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     # An empty word would be the current folder, and all of it would be read.
     path = Path(data)
     if str(data) and path.exists():
-        return DataSet(path.stem, path.resolve(), content_digest(path))
+        return DataSet(path.stem or path.resolve().stem, path.resolve(), content_digest(path))
     variable = f", or set {_ANNOUNCED[data][0]}" if data in _ANNOUNCED else ""
     raise UnknownData.among(
         data, known, f"It is no path either. Register data with: agentgym-flow data add {data} PATH{variable}"

@@ -47,6 +47,12 @@ def test_a_path_needs_no_registration(tmp_path: Path) -> None:
     assert found.sha256 == "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
 
 
+def test_the_current_folder_is_named_like_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    assert data.resolve(".").name == "shop"
+
+
 def test_adding_again_replaces(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("old")
