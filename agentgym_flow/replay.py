@@ -248,9 +248,10 @@ class _Environments:
             # What the environment says it has read: its digest may be of the content rather than of the files.
             found = env.data[name]
             if found != digest:
+                where = f"data set {name!r} at {self._checked[name].path}"
                 raise BadData(
-                    f"data set {name!r} at {self._checked[name].path} has the SHA-256 {found[:16]}..., the log was made "
-                    f"with {digest[:16]}...: get that version and run: agentgym-flow data add {name} PATH"
+                    f"{where} has the SHA-256 {found[:16]}..., the log was made with {digest[:16]}...: "
+                    f"get that version and run: agentgym-flow data add {name} PATH"
                 )
         return env
 
