@@ -60,9 +60,9 @@ def page_context(visit: Visit) -> dict[str, Any]:
     lists of a name, if there is one, and its values; all others are elements.
     """
     blocks: list[tuple[str, list[Any]]] = []
+    last: tuple[str, list[Any]] = ("", [])
     for element in elements(visit):
-        last = blocks[-1] if blocks else ("", [])
-        kind = _WITH_NEIGHBOURS.get(element.kind, element.kind.value)
+        kind = _WITH_NEIGHBOURS.get(element.kind, element.kind)  # which is a str
         if kind == "heading" and any(name == "heading" for name, _ in blocks):
             kind = "subheading"
         if last[0] == "products" and element.kind in (Kind.TITLE, Kind.PRICE):
