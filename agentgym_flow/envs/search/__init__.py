@@ -1,0 +1,1 @@
+"""Search: answering questions with what a retriever finds. Questions, the rules of an episode, scores and prompts."""
