@@ -22,12 +22,12 @@ class Passage(NamedTuple):
     text: str
 
     @classmethod
-    def of_contents(cls, id: str, contents: str) -> Passage:
-        """Return the passage of Search-R1's `contents`: the title, perhaps in quotation marks, a newline, the text."""
+    def of_contents(cls, name: str, contents: str) -> Passage:
+        """Return the passage `name` of `contents`: the title, perhaps in quotation marks, a newline, the text."""
         title, _, text = contents.partition("\n")
         if len(title) > 1 and title.startswith(QUOTE) and title.endswith(QUOTE):
             title = title[1:-1]
-        return cls(id, title, text)
+        return cls(name, title, text)
 
     @property
     def contents(self) -> str:
