@@ -14,11 +14,8 @@ There are four phases:
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
-import shutil
 import sqlite3
 import sys
 import zlib
@@ -26,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,37 +32,23 @@ from agentgym_flow.envs.webshop import store
 from agentgym_flow.envs.webshop.catalogue import ListingDigest
 from agentgym_flow.envs.webshop.goal_table import KINDS, goal_table
 from agentgym_flow.envs.webshop.goals import official_order
-from agentgym_flow.envs.webshop.json_stream import stream_members, stream_objects
 from agentgym_flow.envs.webshop.official import listings_of, read_side_file
 from agentgym_flow.envs.webshop.product import Listing
 from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import resumed_folder
-from agentgym_flow.retrieval import BM25, IndexBuilder
+from agentgym_flow.json_stream import stream_members, stream_objects
+from agentgym_flow.retrieval import IndexBuilder
+from agentgym_flow.retrieval.resuming import ImportState, Progress, database_errors, exclusive_database, merge_runs
+
+__all__ = ["PHASES", "Progress", "import_catalogue"]
 
 PHASES = ("attributes", "listings", "index", "goals")
 """The phases of an import in their order."""
 
 _STEP = 1000  # documents between two reports
-_ENDS = 1 << 20  # bytes of a source's beginning and end that are compared when an import goes on
 _ASKS = {"synthetic": 1, "human": 2}  # bits that say which requests a listing has
-_STATE, _ATTRIBUTES, _RUNS = "state", "attributes.sqlite", "runs"
-
-
-class Progress(NamedTuple):
-    """How far an import is.
-
-    Attributes:
-        phase: one of `PHASES`.
-        done: of the phase's work: bytes of the file of products for `listings`, else numbers of things.
-        total: how much there is of it; 0 when that is not known.
-        documents: products imported so far.
-    """
-
-    phase: str
-    done: int
-    total: int
-    documents: int
+_ATTRIBUTES, _RUNS = "attributes.sqlite", "runs"
 
 
 def import_catalogue(
@@ -85,7 +68,7 @@ def import_catalogue(
         human: the file of instructions that people wrote, if there is one; it is kept in memory.
         folder: where the store will be.
         num_products: import only the first so many records.
-        progress: called with a `Progress` now and then.
+        progress: called with a `Progress` now and then; its phase is one of `PHASES`.
 
     Raises:
         BadData: a file cannot be read or is damaged; there is no product in it; what an earlier call left is of other
@@ -99,15 +82,15 @@ def import_catalogue(
     most = None if num_products is None else min(num_products, sys.maxsize)  # more than `islice` can count is all
     tell = progress or (lambda _: None)
     path = Path(os.path.abspath(folder))
-    with resumed_folder(path) as partial, _sqlite_errors(path):
+    with resumed_folder(path) as partial, database_errors(path):
         with closing(_database(partial)) as database:
-            state = _State(database)
-            state.check_source([items, attributes, human], most)
+            state = ImportState(database)
+            state.check_source([items, attributes, human], store.FORMAT, most)
             if not state.complete:
                 with _attributes(attributes, partial, tell) as known:
                     _import_listings(items, known, read_side_file(human), partial, state, most, tell)
             (partial / _ATTRIBUTES).unlink(missing_ok=True)
-            index = _merge_index(partial, state, tell)
+            index = merge_runs(partial / _RUNS, partial / store.INDEX, state.documents, tell)
             goals = {kind: _write_goals(partial, database, kind, state.documents, tell) for kind in KINDS}
         # A killed import leaves one; it was played back when the database was opened again, and nothing needs it now.
         (partial / f"{store.LISTINGS}-journal").unlink(missing_ok=True)
@@ -117,92 +100,13 @@ def import_catalogue(
     return store.StoredCatalogue(path)
 
 
-@contextmanager
-def _sqlite_errors(folder: Path) -> Iterator[None]:
-    """Turn the database's errors into those that the import promises."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
-        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-            raise OSError(errno.EIO, str(error), str(folder)) from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise BadData(f"another process is importing into {folder}.partial; let it finish, or end it") from error
-        raise BadData(f"{folder}.partial is damaged ({error}); remove it and import again") from error
-
-
-# ---------------------------------------------------------------- state
 def _database(partial: Path) -> sqlite3.Connection:
     """Open the database of listings, for this process alone."""
-    database = sqlite3.connect(partial / store.LISTINGS, timeout=0, isolation_level=None)
-    try:
-        for setting in ("page_size = 8192", "locking_mode = EXCLUSIVE", "synchronous = NORMAL", "cache_size = -65536"):
-            database.execute(f"PRAGMA {setting}")
-        database.execute("BEGIN IMMEDIATE")  # and from now on nobody else gets in
-        database.execute("CREATE TABLE IF NOT EXISTS listings (number INTEGER PRIMARY KEY, asks INTEGER, record BLOB)")
-        database.execute("CREATE TABLE IF NOT EXISTS asins (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID")
-        database.execute(f"CREATE TABLE IF NOT EXISTS {_STATE} (one INTEGER PRIMARY KEY, value TEXT)")
-        database.execute("COMMIT")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-class _State:
-    """What is known of an import; `save` belongs into the transaction of what it tells.
-
-    Attributes:
-        records: records of the file of products that were read.
-        offset: the byte after them.
-        documents: listings made of them.
-        digest: of all listings, when `complete`.
-        complete: whether there is nothing more to read.
-    """
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self.database = database
-        self.source: Any = None
-        self.records = self.offset = self.documents = 0
-        self.digest = ""
-        self.complete = False
-        row = database.execute(f"SELECT value FROM {_STATE}").fetchone()
-        if row is not None:
-            self.__dict__.update(json.loads(row[0]))
-
-    def save(self) -> None:
-        """Write the state as part of the present transaction."""
-        value = {name: value for name, value in self.__dict__.items() if name != "database"}
-        self.database.execute(f"INSERT OR REPLACE INTO {_STATE} VALUES (0, ?)", (json.dumps(value),))
-
-    def check_source(self, files: list[Path | None], num_products: int | None) -> None:
-        """Note what is imported. Raises `BadData` when the import was begun with something else."""
-        source = [store.FORMAT, num_products, [None if file is None else _fingerprint(file) for file in files]]
-        if self.source is None:
-            self.source = source
-            self.save()
-        elif self.source != source:
-            folder = Path(self.database.execute("PRAGMA database_list").fetchone()[2]).parent
-            raise BadData(
-                f"{folder} holds an unfinished import of other files or settings, or of another version; "
-                "remove it, or name another folder"
-            )
-
-
-def _fingerprint(path: Path) -> list[int | str]:
-    """Return the size of a file and a digest of its two ends."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            ends = file.read(_ENDS)
-            file.seek(max(0, size - _ENDS))
-            ends += file.read(_ENDS)
-    except OSError as error:
-        raise BadData(f"{path}: cannot be read ({error.strerror}).") from error
-    return [size, hashlib.sha256(ends).hexdigest()]
+    return exclusive_database(
+        partial / store.LISTINGS,
+        "listings (number INTEGER PRIMARY KEY, asks INTEGER, record BLOB)",
+        "asins (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID",
+    )
 
 
 # ---------------------------------------------------------------- attributes
@@ -283,7 +187,7 @@ def _import_listings(
     attributes: Mapping[str, Any],
     human: Mapping[str, Any],
     partial: Path,
-    state: _State,
+    state: ImportState,
     num_products: int | None,
     tell: Callable[[Progress], object],
 ) -> None:
@@ -332,20 +236,6 @@ def _insert(database: sqlite3.Connection, number: int, listing: Listing, record:
     asks = _ASKS["synthetic"] * (listing.synthetic is not None) | _ASKS["human"] * bool(listing.human)
     database.execute("INSERT INTO listings VALUES (?, ?, ?)", (number, asks, zlib.compress(record)))
     database.execute("INSERT OR REPLACE INTO asins VALUES (?, ?)", (store.asin_key(listing.product.asin), number))
-
-
-def _merge_index(partial: Path, state: _State, tell: Callable[[Progress], object]) -> str:
-    """Make the index of its runs unless it is there, and return its digest."""
-    for left in partial.glob(f"{store.INDEX}.*.partial"):  # of a process that was killed
-        shutil.rmtree(left)
-    if not (partial / store.INDEX).exists():
-        builder = IndexBuilder(partial / _RUNS)
-        builder.rewind(state.documents)
-        builder.finish(
-            partial / store.INDEX, progress=lambda done, total: tell(Progress("index", done, total, state.documents))
-        )
-    shutil.rmtree(partial / _RUNS, ignore_errors=True)
-    return BM25.open(partial / store.INDEX, verify=False).digest
 
 
 # ---------------------------------------------------------------- goals

@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.envs.webshop.json_stream import stream_members, stream_objects
 from agentgym_flow.envs.webshop.product import Listing, Product, Request
 from agentgym_flow.errors import BadData
+from agentgym_flow.json_stream import stream_members, stream_objects, writable
 
 NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}
 """How the names of the files begin; they end in `.json`, and before that there may be a size, as in `_1000`."""
@@ -25,7 +25,6 @@ NO_ATTRIBUTES = ("DUMMY_ATTR",)
 _NO_PRICE = (100.0,)
 _LONGEST_ASIN = 10
 _NOT_A_NUMBER = re.compile(r"[^\d.]")
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 class OfficialFiles(NamedTuple):
@@ -220,7 +219,7 @@ def _options(fields: _Fields) -> dict[str, tuple[str, ...]]:
         if not isinstance(values, list | tuple):
             raise fields.bad("customization_options", f"must have lists of values, got {values!r:.60} for {name!r:.40}")
         whole = [_Fields(value, f"{fields.where}: customization_options of {name!r:.40}") for value in values]
-        options[_clean(name).lower()] = tuple(
+        options[writable(name).lower()] = tuple(
             sys.intern(value.text("value").strip().replace("/", " | ").lower()) for value in whole
         )
     return options
@@ -230,7 +229,7 @@ def _image(fields: _Fields) -> str:
     images = fields.get("images") if fields.has("images") else None
     if not isinstance(images, list | tuple | None) or not all(isinstance(image, str | None) for image in images or ()):
         raise fields.bad("images", f"must be a list of addresses, got {images!r:.60}")
-    return _clean(images[0] or "") if images else ""
+    return writable(images[0] or "") if images else ""
 
 
 class _Fields:
@@ -267,16 +266,11 @@ class _Fields:
             return ""
         if not isinstance(value, str):
             raise self.bad(field, f"must be text, got {value!r:.60}")
-        return _clean(value)
+        return writable(value)
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts, nothing for null; raises `BadData` for anything else."""
         values = self.get(field)
         if not isinstance(values, list | tuple | None) or not all(isinstance(value, str) for value in values or ()):
             raise self.bad(field, f"must be a list of texts, got {values!r:.60}")
-        return tuple(map(_clean, values or ()))
-
-
-def _clean(text: str) -> str:
-    """Return the text with a replacement sign for each lone surrogate: JSON can hold one, UTF-8 cannot."""
-    return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
+        return tuple(map(writable, values or ()))

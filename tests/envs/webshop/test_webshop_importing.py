@@ -188,9 +188,9 @@ def test_a_kill_between_a_run_and_its_commit_drops_the_run(
             raise Stop
         original(state)
 
-    original = importing._State.save
+    original = importing.ImportState.save
     with monkeypatch.context() as patch:
-        patch.setattr(importing._State, "save", save)
+        patch.setattr(importing.ImportState, "save", save)
         with pytest.raises(Stop):
             import_catalogue(*files, tmp_path / "store")
     assert len(list((tmp_path / "store.partial" / "runs").iterdir())) == 3  # one of them not committed

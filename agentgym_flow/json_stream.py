@@ -1,4 +1,4 @@
-"""Reading a JSON file of any size one element at a time: WebShop's catalogue is one array of 5 GB."""
+"""Reading a JSON file of any size one element at a time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ _NEAR = 16
 """A word such as `-Infinity`, or an escape, may be cut in two so close to the end of what was read."""
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_HALF = re.compile("[\ud800-\udfff]")
 _DECODER = json.JSONDecoder()
 
 
@@ -67,6 +68,11 @@ def stream_members(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
             window.expect(":", "a ':' must follow the name")
             yield name, window.value()
             first = False
+
+
+def writable(text: str) -> str:
+    """Return the text with a replacement sign for each lone surrogate: JSON can hold one, UTF-8 cannot."""
+    return text if text.isascii() else _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:
