@@ -1,0 +1,197 @@
+"""The rules of one episode: a question, searches, and an answer that ends it.
+
+- `search[query]` shows the best passages; `answer[text]` is scored, and the episode is over. Both run from the first
+  `[` to the last `]`, over line breaks too, and blanks around the action do not matter.
+- With the last step only an answer is accepted: Search-R1 lets a policy speak once more with searching switched off.
+- Anything else is refused in our own words. It changes nothing and costs the step.
+
+Retrieved text is only ever shown. No rule reads it, so that nothing in it can answer, search or end an episode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.scoring import METRICS
+from agentgym_flow.envs.search.shown import as_shown, documents, one_line
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.seeding import stable_hash
+
+SEARCH, ANSWER = "search[{query}]", "answer[{text}]"
+"""The templates of the actions."""
+
+DEFAULT_TOPK = 3
+"""How many passages a search shows unless told otherwise, as in Search-R1."""
+
+LONGEST_QUERY = 1000
+"""Characters of a query; a retriever never sees more."""
+
+NOTHING_FOUND = "Nothing was found."
+NOT_AN_ACTION = "That is not an action. Write search[query] to look something up, or answer[text] to give the answer."
+NO_QUERY = "There is nothing to search for. Write what you look for between the brackets of search[query]."
+LAST_STEP = "This is the last step, too late for a search. Write answer[text]."
+IS_OVER = "The question has been answered."
+
+_ACTION = re.compile(r"\s*(search|answer)\[(.*)\]\s*", re.DOTALL)
+
+Find = Callable[[str], Sequence[Passage]]
+"""Returns the passages for a query, best first."""
+
+
+class Reply(NamedTuple):
+    """What came of an action.
+
+    Attributes:
+        observation: the passages, one a line; a refusal; nothing after an answer.
+        reward: the score of an answer; 0 otherwise.
+        terminated: whether the action was an answer.
+        action_valid: whether it was accepted.
+    """
+
+    observation: str
+    reward: float
+    terminated: bool
+    action_valid: bool
+
+
+class Dialogue:
+    """One attempt at a question. A plain object: it copies and pickles.
+
+    Args:
+        question: what is asked.
+        topk: a search shows at most so many passages.
+        metric: what an answer is scored with; a name in `scoring.METRICS`.
+
+    Attributes:
+        question: what is asked.
+        topk: as given.
+        metric: as given.
+        seen: the ids of the passages that searches have brought, in the order in which they came, none twice.
+        passages: the same passages, as they were shown.
+        queries: the accepted queries, in order, as the retriever got them.
+        answered: the answer; None before it.
+        score: the score of the answer in [0, 1]; 0.0 before it.
+
+    Raises:
+        BadSetting: `topk` is below 1.
+        UnknownOption: there is no such metric.
+    """
+
+    def __init__(self, question: Question, *, topk: int = DEFAULT_TOPK, metric: str = "em") -> None:
+        if isinstance(topk, bool) or not isinstance(topk, int) or topk < 1:
+            raise BadSetting(f"topk must be an integer of at least 1, got {topk!r:.60}")
+        if metric not in METRICS:
+            raise UnknownOption.among(metric, METRICS)
+        self.question = question
+        self.topk = topk
+        self.metric = metric
+        self.passages: list[Passage] = []
+        self.queries: list[str] = []
+        self.answered: str | None = None
+        self.score = 0.0
+        self._seen: dict[str, None] = {}
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The ids of the passages that searches have brought, in the order in which they came, none twice."""
+        return tuple(self._seen)
+
+    @property
+    def success(self) -> bool:
+        """Whether the answer has the full score."""
+        return self.score == 1.0
+
+    def opening(self) -> str:
+        """Return the first observation: the question."""
+        return one_line(self.question.text)
+
+    def query_of(self, action: str, *, last: bool = False) -> str | None:
+        """Return what `act` would search for with `action`, for asking a retriever beforehand; None for no search."""
+        verb, text = _read(action)
+        return _query(text) or None if verb == "search" and not last and self.answered is None else None
+
+    def act(self, action: str, find: Find, *, last: bool = False) -> Reply:
+        """Apply `action`; no text raises.
+
+        Args:
+            action: what the policy does.
+            find: asked at most once, and only for a search that is accepted. What it raises passes through, and the
+                dialogue is as before.
+            last: whether this is the last step, with which only an answer is accepted.
+        """
+        if self.answered is not None:
+            return _refused(IS_OVER)
+        verb, text = _read(action)
+        if verb == "answer":
+            self.answered = text
+            self.score = METRICS[self.metric](text, self.question.answers)
+            return Reply("", self.score, True, True)
+        if verb != "search":
+            return _refused(NOT_AN_ACTION)
+        if last:
+            return _refused(LAST_STEP)
+        query = _query(text)
+        return self._search(query, find) if query else _refused(NO_QUERY)
+
+    def _search(self, query: str, find: Find) -> Reply:
+        # Some servers send more than they were asked for.
+        found = [as_shown(passage) for passage in find(query)[: self.topk]]
+        self.queries.append(query)
+        for passage in found:
+            if passage.id not in self._seen:
+                self._seen[passage.id] = None
+                self.passages.append(passage)
+        return Reply(documents(found) or NOTHING_FOUND, 0.0, False, True)
+
+    def identity(self) -> tuple[str, tuple[str, ...]]:
+        """Return what tells states of one task apart before the answer: the question's id and `seen`.
+
+        Two dialogues with the same task, `topk`, metric and retriever and with equal identity have the same future,
+        the time limit aside. Let both be given the same action:
+
+        1. Whether it is read as a search, an answer or neither depends on its text alone, and so does whether it is
+           accepted: the rules look at nothing else but the step limit and whether there was an answer. So the
+           admissible actions, which are none, and the templates are equal.
+        2. An answer ends both. Its score depends on its text, the right answers and the metric: equal reward, equal
+           success.
+        3. A search asks the retriever for its text alone, which finds the same passages for both. Reward 0 in both;
+           and the new `seen` is the old one with the new ids appended, so the identities are equal again. A refused
+           action changes neither.
+
+        By induction all further rewards, ends and identities are equal. What was shown, and in which words it was
+        searched for, is in no rule. The ids are kept although no reward depends on them: they are what a policy can
+        know, and rewards over a graph of states need that. They are kept in order of arrival.
+
+        A retriever that changes its mind (another server) is outside of this; its results are on the episode's tape.
+        """
+        return self.question.id, self.seen
+
+    def state_key(self) -> str:
+        """Return `identity` in at most 64 characters; after the answer only its outcome, right and wrong ones apart."""
+        if self.answered is not None:
+            return f"end:{'success' if self.success else 'fail'}:{self.score:.6f}"
+        return f"search:{stable_hash(list(self.identity()))[:32]}"
+
+    def action_templates(self, *, last: bool = False) -> list[str]:
+        """Return the templates of what is accepted now; none after the answer."""
+        if self.answered is not None:
+            return []
+        return [ANSWER] if last else [SEARCH, ANSWER]
+
+
+def _read(action: str) -> tuple[str, str]:
+    """Return the verb of an action and what its brackets hold, stripped; two empty texts for what is no action."""
+    match = _ACTION.fullmatch(action)
+    return (match[1], match[2].strip()) if match else ("", "")
+
+
+def _query(text: str) -> str:
+    return one_line(text[:LONGEST_QUERY])
+
+
+def _refused(observation: str) -> Reply:
+    return Reply(observation, 0.0, False, False)

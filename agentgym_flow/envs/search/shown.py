@@ -1,0 +1,52 @@
+"""How passages look to a policy: each one line, cut at a length, without what cannot be seen or turns text around.
+
+A passage is anybody's text. Here it gets a form in which it ends where it ends: a line break in it is a blank, so that
+nothing in it can look like the next document. Tags stay as they are, because to the environment they are plain text;
+the prompts take their force away (`agentgym_flow.envs.search.prompt`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from agentgym_flow.retrieval.passage import Passage
+
+LONGEST_TITLE = 200
+"""Characters of a title; more are cut off."""
+
+LONGEST_TEXT = 4000
+"""Characters of a passage; more are cut off. The passages of Search-R1's corpus have about 600."""
+
+CUT = " ..."
+"""Stands where something was cut off."""
+
+_PLAIN = re.compile(r"[ -~]*")
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """Return `text` as one line without control characters.
+
+    These and line breaks become blanks, controls of the writing direction go, and a lone half of a surrogate pair
+    becomes the replacement character. Blanks at both ends are stripped. More than `longest` characters are cut off, and
+    `CUT` says so.
+    """
+    if longest is not None and len(text) > longest:
+        # What is cut off must not cost time, and what is left is cleaned below.
+        text = f"{text[:longest].rstrip()}{CUT}"
+    if not _PLAIN.fullmatch(text):
+        text = _HALF.sub("\N{REPLACEMENT CHARACTER}", _TURNING.sub("", _ODD.sub(" ", text)))
+    return text.strip()
+
+
+def as_shown(passage: Passage) -> Passage:
+    """Return the passage with title and text as a policy sees them."""
+    return Passage(passage.id, one_line(passage.title, LONGEST_TITLE), one_line(passage.text, LONGEST_TEXT))
+
+
+def documents(passages: Iterable[Passage]) -> str:
+    """Return a line for each passage, `Doc 1(Title: ...) ...`, as Search-R1 does; they are `as_shown` already."""
+    return "\n".join(f"Doc {n}(Title: {title}) {text}".rstrip() for n, (_, title, text) in enumerate(passages, 1))
