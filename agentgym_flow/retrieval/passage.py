@@ -34,6 +34,11 @@ class Passage(NamedTuple):
         """The passage as Search-R1 writes it: the title in quotation marks, a newline, the text."""
         return f"{QUOTE}{self.title}{QUOTE}\n{self.text}"
 
+    @property
+    def index_text(self) -> str:
+        """What a search engine indexes: the title, a newline, the text."""
+        return f"{self.title}\n{self.text}"
+
 
 class Found(NamedTuple):
     """A passage that a query found.
