@@ -28,7 +28,8 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.html import Site, environment, page_context
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
-from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused, same
+from agentgym_flow.loopback import same
+from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused
 from agentgym_flow.shop.score_card import score_card
 from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, Session, Shop, State
 

@@ -19,8 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The names under which this machine calls itself. The port is free, so that a tunnel may change it."""
+from agentgym_flow.loopback import is_this_machine, same
 
 MAX_BODY = 16 << 10
 """The most bytes that a form may have."""
@@ -84,7 +83,7 @@ class Guard:
 
 def _refusal(method: str, headers: Headers) -> Response | None:
     names = headers.getlist("host")
-    if len(names) != 1 or _host(f"//{names[0]}") not in HOSTS:
+    if not is_this_machine(names):
         return PlainTextResponse("This shop answers under the names of its own machine only.\n", 421)
     if method in ("GET", "HEAD"):
         return None
@@ -95,13 +94,6 @@ def _refusal(method: str, headers: Headers) -> Response | None:
     if site not in ("same-origin", "none") or (origin is not None and _netloc(origin) != names[0].lower()):
         return PlainTextResponse("Forms are taken from the pages of this shop only.\n", 403)
     return None
-
-
-def _host(address: str) -> str | None:
-    try:
-        return urlsplit(address).hostname
-    except ValueError:  # a bracket without its partner
-        return None
 
 
 def _netloc(origin: str) -> str | None:
@@ -150,8 +142,3 @@ class Forms:
                 "This page is from before the shop was opened, or the browser keeps no cookies. Please start again.",
             )
         return fields
-
-
-def same(given: str, expected: str) -> bool:
-    """Return whether two secrets are equal, in a time that does not tell how much of them is."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode("utf-8"))

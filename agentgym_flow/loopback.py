@@ -1,0 +1,90 @@
+"""Serving on the loopback interface: what the shop and the retriever have in common.
+
+The interface is reached by this machine only, but also by every page in its browser, under a name of its own that
+points here (DNS rebinding). So both servers ask that the name in a request be one of this machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+from agentgym_flow.errors import BadSetting, MissingExtra
+
+HOST = "127.0.0.1"
+"""The address that is listened on."""
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+"""The names under which this machine calls itself. The port is free, so that a tunnel may change it."""
+
+EXTRA = "serve"
+"""The extra that brings the packages of a server."""
+
+
+def missing(error: ModuleNotFoundError) -> MissingExtra | None:
+    """Return the error to raise when it is a package of a server that is not installed; None for any other."""
+    package = (error.name or "").partition(".")[0]
+    return MissingExtra.of(package, EXTRA) if package in ("starlette", "uvicorn") else None
+
+
+def listen(port: int, host: str = HOST) -> socket.socket:
+    """Return a socket that listens on `port` (0: a free one). Raises `BadSetting` when it is taken or not allowed."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left can be taken again
+    try:
+        listening.bind((host, port))
+        listening.listen(socket.SOMAXCONN)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        if isinstance(error, socket.gaierror):
+            raise BadSetting(f"{host!r} is not an address of this machine") from None
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "is taken" if taken else "cannot be used"
+        raise BadSetting(f"port {port} {why} ({error}); choose another one, or 0 for any free one") from None
+    return listening
+
+
+def run(app: Any, listening: socket.socket, *, patience: int, connections: int) -> None:
+    """Serve the ASGI application `app` until the process is asked to end, and end as that signal would have it.
+
+    Args:
+        app: the application.
+        listening: where requests come in; it stays open.
+        patience: requests under way have so many seconds to end.
+        connections: more at a time are answered with status 503.
+
+    Raises `KeyboardInterrupt` after Ctrl-C.
+    """
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=connections,
+        timeout_graceful_shutdown=patience,
+        lifespan="on",
+        ws="none",
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def is_this_machine(names: list[str]) -> bool:
+    """Return whether the `Host` headers of a request are a single one, and a name of this machine."""
+    return len(names) == 1 and _host(f"//{names[0]}") in HOSTS
+
+
+def _host(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:  # a bracket without its partner
+        return None
+
+
+def same(given: str, expected: str) -> bool:
+    """Return whether two secrets are equal, in a time that does not tell how much of them is."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode("utf-8"))
