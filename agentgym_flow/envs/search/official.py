@@ -1,0 +1,197 @@
+"""Published sets of questions, read as their publishers write them.
+
+| set | file | fields |
+|---|---|---|
+| all, from FlashRAG | `.jsonl` | `id`, `question`, `golden_answers`; `metadata` with a `type` in some |
+| all, from Search-R1 | `.parquet` | `prompt`, `reward_model.ground_truth.target`, `data_source`, `extra_info` |
+| NQ-open | `.jsonl` | `question`, `answer` (a list) |
+| TriviaQA | `.json`, `.jsonl` | `QuestionId`, `Question`, `Answer` (`Value`, `Aliases`), or all in lower case |
+| PopQA | `.tsv` | `id`, `question`, `possible_answers` (a list in JSON), `prop` |
+| HotpotQA, 2WikiMultihopQA | `.json`, `.jsonl` | `_id` or `idx`, `question`, `answer`, `type` |
+| MuSiQue | `.jsonl` | `id` (its beginning tells the hops), `question`, `answer`, `answer_aliases`, `answerable` |
+| Bamboogle | `.csv` | `Question`, `Answer` |
+
+The fields decide how a record is read, not the name of the file. A question mark that is missing stays missing: the
+prompt adds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.records import SUFFIXES, read_records
+from agentgym_flow.envs.search.shown import one_line
+from agentgym_flow.errors import BadData
+
+SPLITS = ("test", "dev", "train")
+"""The names of the files of a set; the first that is there is the one to evaluate on, as in Search-R1."""
+
+_TEXTS = ("question", "Question")
+_ANSWERS = ("golden_answers", "reward_model", "possible_answers", "answer", "Answer")
+_IDS = ("id", "_id", "question_id", "QuestionId", "idx")
+_ASKED = re.compile(r".*Question:\s*(.*)", re.DOTALL)
+_HOPS = re.compile(r"([2-4])hop")
+
+
+class QuestionSet(NamedTuple):
+    """What was read from a file.
+
+    Attributes:
+        questions: in the file's order, each id once.
+        repeated: a sentence for each question that was there before, under its id (then it is left out) or another one
+            (then it is kept, because the published sizes count it).
+        left_out: a sentence for each question that its publisher marks as unanswerable.
+    """
+
+    questions: tuple[Question, ...]
+    repeated: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """Return the files `test`, `dev` and `train` of a set by name, those that are there, in this order.
+
+    Raises `BadData` when there are none, or several of one name.
+    """
+    place = Path(folder)
+    found: dict[str, Path] = {}
+    for split in SPLITS:
+        files = [path for suffix in SUFFIXES if (path := place / f"{split}{suffix}").is_file()]
+        if len(files) > 1:
+            raise BadData(f"{place} has several files {split}: {', '.join(path.name for path in files)}; leave one.")
+        if files:
+            found[split] = files[0]
+    if not found:
+        raise BadData(f"{place}: there is no file test, dev or train with one of the endings {', '.join(SUFFIXES)}.")
+    return found
+
+
+def evaluation_file(folder: str | os.PathLike[str]) -> Path:
+    """Return the file that results are reported on: `test`, else `dev`, else `train`. Raises as `split_files` does."""
+    return next(iter(split_files(folder).values()))
+
+
+def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSet:
+    """Return the questions of a file in one of the schemas above.
+
+    Args:
+        path: the file; its ending tells whether it is JSON lines, JSON, a table or Parquet.
+        source: the name of the set. Otherwise the record's own `data_source`, or the name of the file; for a file that
+            is called like a split, that of its folder.
+
+    Raises:
+        BadData: the file cannot be read or has no questions, a record is damaged, or an id stands for two questions;
+            the message names the file and the line or record.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+    place = Path(path)
+    source = source or (place.absolute().parent.name if place.stem in SPLITS else place.stem)
+    by_id: dict[str, tuple[Question, str]] = {}
+    by_text: dict[str, str] = {}
+    repeated, left_out = [], []
+    for number, (where, record) in enumerate(read_records(place)):
+        if record.get("answerable") is False:
+            left_out.append(f"{where} is marked as unanswerable.")
+            continue
+        question = question_of(record, where=f"{place}, {where}", source=source, number=number)
+        before, place_before = by_id.get(question.id, (question, ""))
+        if before.text != question.text or before.answers != question.answers:
+            raise BadData(f"{place}, {where}: the id {question.id!r:.80} was another question's in {place_before}.")
+        folded = question.text.casefold()
+        if place_before or folded in by_text:
+            repeated.append(f"{where} repeats the question of {place_before or by_text[folded]}.")
+        if not place_before:
+            by_id[question.id] = question, where
+            by_text.setdefault(folded, where)
+    if not by_id:
+        raise BadData(f"{place} has no questions.")
+    return QuestionSet(tuple(question for question, _ in by_id.values()), tuple(repeated), tuple(left_out))
+
+
+def question_of(record: Mapping[str, Any], *, where: str, source: str, number: int) -> Question:
+    """Return the question of a record in one of the schemas above.
+
+    Args:
+        record: the record.
+        where: what to call it in messages.
+        source: the name of its set, if it does not say.
+        number: its place in the set, from 0; part of its id when it has none.
+
+    Raises `BadData` when the question or its answers are missing or are no text.
+    """
+    answers = tuple(dict.fromkeys(map(one_line, _answers(record, where))))
+    if not any(answers):
+        raise BadData(f"{where}: there is no answer; a question needs at least one that is not empty.")
+    text = _text(record, where)
+    named = next((str(v) for key in _IDS if isinstance(v := record.get(key), str | int) and v != ""), "")
+    kind = _kind(record, named)
+    if given := _plain(record.get("data_source")):
+        source = given
+        named = named and f"{given}-{named}"  # Search-R1 joins sets which number their questions alike
+    return Question(named or f"{source}-{number}", text, tuple(filter(None, answers)), kind or source, source=source)
+
+
+def _text(record: Mapping[str, Any], where: str) -> str:
+    found = next((record[name] for name in _TEXTS if name in record), None)
+    if found is None and isinstance(record.get("prompt"), list) and record["prompt"]:
+        message = record["prompt"][-1]
+        match = _ASKED.fullmatch(_plain(message.get("content")) if isinstance(message, Mapping) else "")
+        found = match and match[1]
+    if not isinstance(found, str) or not one_line(found):
+        raise BadData(f"{where}: the question is missing or is no text, got {found!r:.60}.")
+    return one_line(found)
+
+
+def _answers(record: Mapping[str, Any], where: str) -> list[str]:
+    name = next((name for name in _ANSWERS if name in record), None)
+    if name is None:
+        raise BadData(f"{where}: there is no answer in any of the fields {', '.join(_ANSWERS)}.")
+    value = record[name]
+    if name == "reward_model":
+        value = _member(_member(value, "ground_truth"), "target")
+    if name == "possible_answers" and isinstance(value, str):
+        value = _listing(value)
+    if isinstance(value, Mapping):  # TriviaQA's
+        best = value.get("value", value.get("Value"))
+        value = [best, *_list(value.get("aliases", value.get("Aliases")))]
+    elif isinstance(value, str):
+        value = [value, *_list(record.get("answer_aliases"))]
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+        raise BadData(f"{where}: the answers in {name!r} must be texts, got {record[name]!r:.60}.")
+    return value
+
+
+def _listing(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _kind(record: Mapping[str, Any], named: str) -> str:
+    """Return the family that the record names: its type, its number of hops, or the property it asks for."""
+    hops = _HOPS.match(named)
+    return (
+        _plain(record.get("type"))
+        or _plain(_member(record.get("metadata"), "type"))
+        or (f"{hops[1]} hops" if hops else "")
+        or _plain(record.get("prop"))
+    )

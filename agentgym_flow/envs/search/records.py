@@ -1,0 +1,118 @@
+"""The records of a file, whatever its kind: JSON lines, one JSON document, a table of text, or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.errors import BadData, MissingExtra
+
+LISTS = ("Data", "data")
+"""A JSON document may be a list of records, or an object that has it under one of these names."""
+
+
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield for each record of a file what to call it (`line 7`, `record 7`; from 1), and its fields.
+
+    Raises:
+        BadData: the ending is none of `SUFFIXES`, or the file cannot be read; the message names the file and the line.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadData(f"{path}: the ending must be one of {', '.join(SUFFIXES)}.")
+    if not path.is_file():
+        raise BadData(f"{path}: there is no such file.")
+    try:
+        yield from reader(path)
+    except OSError as error:
+        raise BadData(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}, line {number}"
+            text = _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
+            if text.strip():
+                yield f"line {number}", _object(_parsed(text, where), where)
+
+
+def _json_document(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    value = _parsed(_decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
+    if isinstance(value, dict):
+        value = next((value[name] for name in LISTS if name in value), value)
+    if not isinstance(value, list):
+        raise BadData(f"{path}: must be a list of records, or an object with one under {' or '.join(LISTS)}.")
+    for number, record in enumerate(value, 1):
+        yield f"record {number}", _object(record, f"{path}, record {number}")
+
+
+def _table(path: Path, separator: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    text = _decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path))
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for row in rows:
+            where = f"line {rows.line_num}"
+            if None in row or None in row.values():
+                expected = len(rows.fieldnames or ())
+                raise BadData(f"{path}, {where}: must have as many fields as the first line, which has {expected}.")
+            yield where, dict(row)
+    except csv.Error as error:
+        raise BadData(f"{path}, line {rows.reader.line_num}: is no table: {error}.") from error
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        arrow = importlib.import_module("pyarrow")
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise MissingExtra.of("pyarrow", "search") from error
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"record {number}", record
+    except arrow.ArrowException as error:
+        raise BadData(f"{path}: is no Parquet file, or is damaged after record {number}: {error}.") from error
+
+
+def _decoded(line: bytes, where: str) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadData(f"{where}: must be UTF-8; byte {error.start + 1} is not.") from error
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno} of it" if error.lineno > 1 else f"column {error.colno}"
+        raise BadData(f"{where}: is no JSON: {error.msg} at {place}.") from error
+    except (ValueError, RecursionError) as error:  # a number too long, or too many brackets
+        raise BadData(f"{where}: cannot be read as JSON: {error}.") from error
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadData(f"{where}: must be an object, got {value!r:.60}.")
+    return value
+
+
+_READERS = {
+    ".jsonl": _json_lines,
+    ".json": _json_document,
+    ".csv": lambda path: _table(path, ","),
+    ".tsv": lambda path: _table(path, "\t"),
+    ".parquet": _parquet,
+}
+SUFFIXES = tuple(_READERS)
+"""The endings of the files that can be read."""
