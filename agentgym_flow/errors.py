@@ -101,6 +101,13 @@ class BadIndex(AgentGymFlowError, ValueError):
     """A search index on disk is missing, damaged or of another version; the message names the folder or the file."""
 
 
+class RetrieverFailed(AgentGymFlowError, RuntimeError):
+    """A remote retriever gave no usable answer in time; the message says how often it was tried and what came.
+
+    Nothing of what the server sent is in it.
+    """
+
+
 class BadLog(AgentGymFlowError, ValueError):
     """An episode log is truncated, edited or not an episode log; the message names the line."""
 

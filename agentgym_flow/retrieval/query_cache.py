@@ -1,0 +1,193 @@
+"""Answers of a retriever on disk: what was asked once is not asked again, by any thread, process or later run.
+
+One SQLite file. The key of an answer is the identity of the retriever, the query and the number of passages. A cache
+only saves time, so trouble with it while it is in use (a full disk, a lock that is held too long, a damaged page) never
+fails a search: it is noted in `trouble`, and the retriever is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.files import naming
+from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.seeding import canonical
+
+T = TypeVar("T")
+
+MAX_BYTES = 256 << 20
+"""The most that all answers together may take, unless another bound is given."""
+
+PATIENCE = 5.0
+"""Seconds that one waits for another process to finish writing."""
+
+_APPLICATION = 0x41474671
+_VERSION = 1
+_TABLES = f"""
+CREATE TABLE answers (number INTEGER PRIMARY KEY, key BLOB UNIQUE NOT NULL, answer BLOB NOT NULL);
+CREATE TABLE size (bytes INTEGER NOT NULL);
+INSERT INTO size VALUES (0);
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {_VERSION};
+"""
+
+
+class QueryCache:
+    """A file of answers. Safe in threads and processes; a copy in another process opens the same file.
+
+    When the answers grow over the bound, those that were written first go. The file itself is somewhat larger than its
+    answers, and does not shrink.
+
+    Args:
+        path: the file; made if it is not there.
+        max_bytes: the most that all answers together may take.
+
+    Attributes:
+        trouble: what the last failed access said; empty when none has failed.
+
+    Raises:
+        BadData: the file is something else, or of another version.
+        BadSetting: `max_bytes` is below 1.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
+        if max_bytes < 1:
+            raise BadSetting(f"a query cache holds 1 byte or more, not {max_bytes}")
+        self.path, self.max_bytes = Path(path), max_bytes
+        self.trouble = ""
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._file: sqlite3.Connection | None = self._opened()
+        except sqlite3.Error as error:
+            raise BadData(f"{self.path} cannot be used as a query cache: {error}; name another file") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "max_bytes": self.max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a clone of an environment asks the same file
+
+    def get(self, identity: str, queries: Sequence[str], topk: int) -> list[list[Found] | None]:
+        """Return for each query the answer that is kept, or None."""
+        keys = [_key(identity, query, topk) for query in queries]
+
+        def read(file: sqlite3.Connection) -> list[list[Found] | None]:
+            rows = (file.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone() for key in keys)
+            return [None if row is None else _read(row[0]) for row in rows]
+
+        return self._try(read, [None] * len(keys))
+
+    def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Found]]]) -> None:
+        """Keep answers: pairs of a query and what it found. An answer that is there already stays."""
+        rows = [(_key(identity, query, topk), _written(found)) for query, found in answers]
+        rows = [row for row in rows if len(row[1]) <= self.max_bytes]
+
+        def write(file: sqlite3.Connection) -> None:
+            file.execute("BEGIN IMMEDIATE")
+            try:
+                (size,) = file.execute("SELECT bytes FROM size").fetchone()
+                for key, answer in rows:
+                    added = file.execute("INSERT OR IGNORE INTO answers (key, answer) VALUES (?, ?)", (key, answer))
+                    size += len(answer) * added.rowcount
+                file.execute("UPDATE size SET bytes = ?", (self._shrunk(file, size),))
+                file.execute("COMMIT")
+            except BaseException:
+                file.execute("ROLLBACK")
+                raise
+
+        self._try(write, None)
+
+    def __len__(self) -> int:
+        """Return the number of answers."""
+        return self._try(lambda file: int(file.execute("SELECT count(*) FROM answers").fetchone()[0]), 0)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all answers."""
+        return self._try(lambda file: int(file.execute("SELECT bytes FROM size").fetchone()[0]), 0)
+
+    def close(self) -> None:
+        """Close the file. The cache opens it again when it is used."""
+        with self._lock:
+            if self._file is not None and self._process == os.getpid():
+                self._file.close()
+            self._file = None
+
+    def _shrunk(self, file: sqlite3.Connection, size: int) -> int:
+        while size > self.max_bytes:
+            number, length = file.execute(
+                "SELECT number, length(answer) FROM answers ORDER BY number LIMIT 1"
+            ).fetchone()
+            file.execute("DELETE FROM answers WHERE number = ?", (number,))
+            size -= length
+        return size
+
+    def _try(self, use: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        with self._lock:
+            try:
+                if self._file is None or self._process != os.getpid():
+                    self._file = self._opened()  # SQLite forbids to carry a connection over a fork
+                    self._process = os.getpid()
+                return use(self._file)
+            except (sqlite3.Error, BadData, ValueError, TypeError) as error:
+                self.trouble = f"{type(error).__name__}: {error}"
+                return otherwise
+
+    def _opened(self) -> sqlite3.Connection:
+        file = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            if _is_empty(file):
+                _make_tables(file)
+            if _versions(file) != (_APPLICATION, _VERSION):
+                raise BadData(f"{self.path} is not a query cache of this version; remove it or name another file")
+            file.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+def _is_empty(file: sqlite3.Connection) -> bool:
+    return bool(file.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,))
+
+
+def _make_tables(file: sqlite3.Connection) -> None:
+    file.execute("PRAGMA journal_mode = WAL")
+    file.execute("BEGIN IMMEDIATE")
+    if _is_empty(file):  # no other process was faster
+        for statement in _TABLES.split(";"):
+            file.execute(statement)
+    file.execute("COMMIT")
+
+
+def _versions(file: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = file.execute("PRAGMA application_id").fetchone()
+    (version,) = file.execute("PRAGMA user_version").fetchone()
+    return application, version
+
+
+def _key(identity: str, query: str, topk: int) -> bytes:
+    return hashlib.sha256(canonical([identity, query, topk])).digest()
+
+
+def _written(found: list[Found]) -> bytes:
+    return json.dumps([[*one.passage, one.score] for one in found]).encode("ascii")
+
+
+def _read(answer: bytes) -> list[Found]:
+    return [Found(Passage(*names), float(score)) for *names, score in json.loads(answer)]

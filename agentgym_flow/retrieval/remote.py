@@ -1,0 +1,239 @@
+"""A retriever on another machine, or in another process, that speaks Search-R1's `POST /retrieve`.
+
+A slow or dying server costs time, never a wrong answer: requests are tried again with growing pauses until a deadline,
+a server that keeps failing is left alone for a while, and at the end stands either the answer or `RetrieverFailed`.
+Nothing that a server sends as an error ever becomes text of an observation.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from agentgym_flow.errors import BadSetting, RetrieverFailed
+from agentgym_flow.retrieval import protocol
+from agentgym_flow.retrieval.breaker import Breaker, Pass
+from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge, address_of
+from agentgym_flow.retrieval.passage import Found
+from agentgym_flow.retrieval.protocol import BadAnswer
+from agentgym_flow.retrieval.query_cache import QueryCache
+from agentgym_flow.seeding import Stream
+
+LONGEST_PAUSE = 8.0
+"""Seconds; pauses between tries double up to it."""
+
+BUSY = frozenset({429, 503})
+"""Statuses of a server that has too much to do: it is alive, so they do not open the breaker."""
+
+AGAIN = BUSY | {408, 500, 502, 504}
+"""Statuses after which another try may succeed."""
+
+
+class RemoteRetriever:
+    """Asks a server. Safe in threads; copies within a process share its connections, breaker and cache.
+
+    Args:
+        url: of the server, such as `http://127.0.0.1:8000`; `/retrieve` is added if it is not there.
+        token: sent as `Authorization: Bearer TOKEN`; None: nothing is sent.
+        single: ask for one query a request, as servers that only know SkyRL's form need it.
+        topk_limit: the most passages that one may ask for.
+        connect_timeout: seconds for a connection to come about.
+        read_timeout: seconds in which the server must send something.
+        deadline: seconds for one request with all its tries and pauses.
+        retries: further tries after the first.
+        backoff: seconds of the first pause; each further one is twice as long, up to 8, and all are varied by chance
+            between a half and the whole, so that many clients do not come back at once.
+        breaker_failures: after so many failures in a row, nothing is sent for `breaker_rest` seconds.
+        breaker_rest: see above. A search waits for its end if its deadline allows, and else fails at once.
+        max_answer: the most bytes that an answer may have.
+        cache: answers on disk.
+        identity: what the cache knows the server by; without it, its address. Change it when the server's corpus
+            changes.
+
+    Raises `BadSetting` for an address or a number that cannot work.
+    """
+
+    name = "remote"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        single: bool = False,
+        topk_limit: int = 100,
+        connect_timeout: float = 3.0,
+        read_timeout: float = 20.0,
+        deadline: float = 60.0,
+        retries: int = 6,
+        backoff: float = 0.25,
+        breaker_failures: int = 5,
+        breaker_rest: float = 2.0,
+        max_answer: int = 32 << 20,
+        cache: QueryCache | None = None,
+        identity: str | None = None,
+    ) -> None:
+        self._settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        times = {
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
+            "deadline": deadline,
+            "backoff": backoff,
+        }
+        for setting, seconds in times.items():
+            if not 0 < seconds < float("inf"):
+                raise BadSetting(f"{setting} is a positive number of seconds, not {seconds}")
+        for setting, number, least in (
+            ("topk_limit", topk_limit, 1),
+            ("retries", retries, 0),
+            ("max_answer", max_answer, 1),
+        ):
+            if number < least:
+                raise BadSetting(f"{setting} is {least} or more, not {number}")
+        address = address_of(url, protocol.PATH)
+        self.url = f"{address.scheme}://{address.host}:{address.port}{address.path}"
+        self._single, self._topk_limit = single, topk_limit
+        self._deadline, self._retries, self._backoff = deadline, retries, backoff
+        self._cache, self._identity = cache, identity or self.url
+        self._breaker = Breaker(breaker_failures, breaker_rest)
+        self._exchange = Exchange(
+            address,
+            _headers(token),
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            max_answer=max_answer,
+        )
+        self._numbers = itertools.count()
+
+    def __repr__(self) -> str:
+        return f"RemoteRetriever({self.url!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._settings
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a clone of an environment has the same server before it
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        """Return for each query what the server finds, best first and at most `topk`.
+
+        Queries are cut to 4,096 characters. A document without a score has the score 0.
+
+        Raises:
+            BadSetting: `topk` is below 1 or above the limit.
+            RetrieverFailed: no usable answer came in time, or the server refuses.
+        """
+        if not 1 <= topk <= self._topk_limit:
+            raise BadSetting(f"topk is 1 to {self._topk_limit}, not {topk}")
+        asked = [query[: protocol.MAX_QUERY] for query in queries]
+        known: dict[str, list[Found]] = {}
+        missing = list(dict.fromkeys(asked))
+        if self._cache is not None:
+            kept = self._cache.get(self._identity, missing, topk)
+            known = {query: found for query, found in zip(missing, kept, strict=True) if found is not None}
+            missing = [query for query in missing if query not in known]
+        step = 1 if self._single else protocol.MAX_QUERIES
+        for start in range(0, len(missing), step):
+            part = missing[start : start + step]
+            answers = list(zip(part, self._ask(part, topk), strict=True))
+            known.update(answers)
+            if self._cache is not None:
+                self._cache.put(self._identity, topk, answers)
+        return [list(known[query]) for query in asked]
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next search opens new ones."""
+        self._exchange.close()
+
+    def _ask(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        body = protocol.single_request_of(queries[0], topk) if self._single else protocol.request_of(queries, topk)
+        end = time.monotonic() + self._deadline
+        chance = Stream("remote retriever", self.url, os.getpid(), next(self._numbers))
+        what = "the breaker is open after earlier failures"
+        for tried in range(self._retries + 1):
+            given = self._enter(end, tried, what)
+            try:
+                answer = self._exchange.post(body, end)
+                problem = _problem(answer)
+                if problem is None:
+                    found = protocol.read_answer(answer.body, len(queries), topk)
+                    self._breaker.succeeded(given)
+                    return found
+            except (OSError, http.client.HTTPException, TooLarge, BadAnswer) as error:
+                answer, problem = None, _told(error)
+            except BaseException:  # Ctrl-C: nothing is known of the server
+                self._breaker.dropped(given)
+                raise
+            what = problem
+            if answer is None or (answer.status >= 500 and answer.status not in BUSY):
+                self._breaker.failed(given)
+            else:
+                self._breaker.succeeded(given)
+                if answer.status not in AGAIN:
+                    raise self._failed(what, tried + 1)
+            if tried < self._retries:
+                least = 0.0 if answer is None or answer.retry_after is None else answer.retry_after
+                self._pause(max(least, self._pause_after(tried, chance)), end, tried + 1, what)
+        raise self._failed(what, self._retries + 1)
+
+    def _enter(self, end: float, tried: int, what: str) -> Pass:
+        while not isinstance(given := self._breaker.enter(), Pass):
+            self._pause(given, end, tried, what)
+        return given
+
+    def _pause_after(self, tried: int, chance: Stream) -> float:
+        longest = min(LONGEST_PAUSE, self._backoff * 2.0 ** min(tried, 30))
+        return longest * (0.5 + 0.5 * chance.uniform())
+
+    def _pause(self, seconds: float, end: float, tried: int, what: str) -> None:
+        if time.monotonic() + seconds >= end:
+            raise self._failed(what, tried)
+        time.sleep(seconds)
+
+    def _failed(self, what: str, tried: int) -> RetrieverFailed:
+        times = "1 try" if tried == 1 else f"{tried} tries"
+        return RetrieverFailed(
+            f"the retriever at {self.url} gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
+        )
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if token is not None:
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise BadSetting("a token has one or more ASCII characters and no blanks")
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _problem(answer: Answer) -> str | None:
+    """Return what is wrong with the status of an answer; None when nothing is. The body is not repeated."""
+    if answer.status == 200:
+        return None
+    hints = {
+        401: "it asks for another token",
+        403: "it does not admit this client",
+        404: "there is no retriever at this address",
+        413: "the request is too large for it",
+        429: "it has too much to do",
+        503: "it has too much to do",
+    }
+    hint = hints.get(answer.status, "it moved" if 300 <= answer.status < 400 else "")
+    return f"status {answer.status}{f', {hint}' if hint else ''}"
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, TooLarge):
+        return "the answer is too large"
+    if isinstance(error, BadAnswer):
+        return f"the answer cannot be read: {error}"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer was cut off"
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -1,0 +1,153 @@
+"""A server of `/retrieve` on the loopback interface that fails as its script says, and then answers well."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Step = Callable[["Handler"], None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request after the other by the script of its server."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: FaultServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.asked = body
+            self.server.asked.append(body)
+            self.server.tokens.append(self.headers.get("Authorization"))
+            self.server.paths.append(self.path)
+            step = self.server.script.pop(0) if self.server.script else good
+        step(self)
+
+    def reply(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+class FaultServer(ThreadingHTTPServer):
+    """The server, and what it was asked."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *script: Step) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.script = list(script)
+        self.asked: list[Any] = []
+        self.tokens: list[str | None] = []
+        self.paths: list[str] = []
+        self.lock = threading.Lock()
+        self.closing = threading.Event()
+        self.connections: list[socket.socket] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        request, address = super().get_request()
+        self.connections.append(request)
+        return request, address
+
+    def handle_error(self, *words: Any) -> None:
+        pass  # clients that gave up
+
+    def hang_up(self) -> None:
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.connections.clear()
+
+
+@contextmanager
+def faults(*script: Step) -> Iterator[FaultServer]:
+    with FaultServer(*script) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        server.closing.set()
+        server.hang_up()
+        server.shutdown()
+        thread.join(10)
+
+
+def documents(query: str, topk: int) -> list[dict[str, Any]]:
+    return [
+        {"document": {"id": f"{query}-{n}", "contents": f'"Title {n}"\nabout {query}'}, "score": 9.5 - n}
+        for n in range(topk)
+    ]
+
+
+def good(handler: Handler) -> None:
+    asked = handler.asked
+    queries = asked["queries"] if "queries" in asked else [asked["query"]]
+    handler.reply(200, json.dumps({"result": [documents(query, asked["topk"]) for query in queries]}).encode())
+
+
+def saying(body: Any) -> Step:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return lambda handler: handler.reply(200, text)
+
+
+def status(number: int, **headers: str) -> Step:
+    return lambda handler: handler.reply(number, b'{"error": "SECRET <answer>x</answer>"}', **headers)
+
+
+def cut_off(handler: Handler) -> None:
+    handler.reply(200, b'{"result": [[', Content_Length="1000")
+    handler.close_connection = True
+
+
+def hanging_up(handler: Handler) -> None:
+    handler.connection.shutdown(socket.SHUT_RDWR)
+    handler.close_connection = True
+
+
+def silent(handler: Handler) -> None:
+    handler.server.closing.wait(20)
+
+
+def dripping(handler: Handler) -> None:
+    """Send a header line every few milliseconds, for ever: no single read takes long."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    try:
+        while not handler.server.closing.wait(0.02):
+            handler.wfile.write(b"X: y\r\n")
+    except OSError:
+        handler.close_connection = True
+
+
+def huge(handler: Handler) -> None:
+    handler.reply(200, b"[" * 4096, Content_Length=str(1 << 40))
+    handler.close_connection = True
+
+
+def endless(handler: Handler) -> None:
+    """Send a body without a length and without an end."""
+    handler.send_response(200)
+    handler.send_header("Connection", "close")
+    handler.end_headers()
+    end = time.monotonic() + 20
+    try:
+        while time.monotonic() < end and not handler.server.closing.is_set():
+            handler.wfile.write(b" " * 65536)
+    except OSError:
+        handler.close_connection = True

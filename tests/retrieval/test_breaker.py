@@ -1,0 +1,113 @@
+"""The breaker's states against a model, over any order of requests, results and pauses."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, Pass, State
+
+FAILURES, REST = 3, 4.0
+
+
+class Requests(RuleBasedStateMachine):
+    """Clients that send requests when they may, and report what came of them in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.breaker = Breaker(FAILURES, REST, clock=lambda: self.now)
+        self.state = State.CLOSED
+        self.current: list[Pass] = []  # given since the last change of state
+        self.old: list[Pass] = []
+        self.row = 0
+        self.opened = 0.0
+
+    def change(self, state: State) -> None:
+        self.state, self.row = state, 0
+        self.old += self.current
+        self.current = []
+
+    @rule()
+    def ask(self) -> None:
+        answer = self.breaker.enter()
+        if self.state is State.CLOSED:
+            assert isinstance(answer, Pass)
+            self.current.append(answer)
+        elif self.state is State.OPEN and self.now >= self.opened + REST:
+            assert isinstance(answer, Pass)
+            self.change(State.HALF_OPEN)
+            self.current.append(answer)
+        elif self.state is State.OPEN:
+            assert answer == self.opened + REST - self.now > 0
+        else:
+            assert answer == PROBE_POLL, "one probe at a time"
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.current)
+    @rule(which=st.integers(0, 99), how=st.sampled_from(["succeeded", "failed", "dropped"]))
+    def come_back(self, which: int, how: str) -> None:
+        given = self.current.pop(which % len(self.current))
+        getattr(self.breaker, how)(given)
+        probe = self.state is State.HALF_OPEN
+        if how == "succeeded":
+            self.row = 0
+            if probe:
+                self.change(State.CLOSED)
+        elif how == "failed":
+            self.row += 1
+            if probe or self.row == FAILURES:
+                self.change(State.OPEN)
+                self.opened = self.now
+        elif probe:
+            self.change(State.OPEN)
+            self.opened = self.now - REST
+
+    @precondition(lambda self: self.old)
+    @rule(which=st.integers(0, 99), how=st.sampled_from(["succeeded", "failed", "dropped"]))
+    def come_back_too_late(self, which: int, how: str) -> None:
+        getattr(self.breaker, how)(self.old.pop(which % len(self.old)))
+
+    @invariant()
+    def agrees(self) -> None:
+        assert self.breaker.state is self.state
+
+
+Requests.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+TestRequests = Requests.TestCase
+
+
+def test_threads_get_one_probe_between_them() -> None:
+    now = [0.0]
+    breaker = Breaker(1, 1.0, clock=lambda: now[0])
+    given = breaker.enter()
+    assert isinstance(given, Pass)
+    breaker.failed(given)
+    now[0] = 5.0
+    answers: list[object] = []
+    together = threading.Barrier(16)
+
+    def ask() -> None:
+        together.wait()
+        answers.append(breaker.enter())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(answer, Pass) for answer in answers) == 1
+
+
+@pytest.mark.parametrize("bad", [{"failures": 0}, {"rest": 0.0}, {"rest": -1.0}, {"rest": float("nan")}])
+def test_settings_that_cannot_work_are_refused(bad) -> None:
+    with pytest.raises(BadSetting):
+        Breaker(**bad)
