@@ -72,6 +72,7 @@ class Dialogue:
         metric: as given.
         seen: the ids of the passages that searches have brought, in the order in which they came, none twice.
         passages: the same passages, as they were shown.
+        latest: what the last accepted search showed, best first.
         queries: the accepted queries, in order, as the retriever got them.
         answered: the answer; None before it.
         score: the score of the answer in [0, 1]; 0.0 before it.
@@ -90,6 +91,7 @@ class Dialogue:
         self.topk = topk
         self.metric = metric
         self.passages: list[Passage] = []
+        self.latest: list[Passage] = []
         self.queries: list[str] = []
         self.answered: str | None = None
         self.score = 0.0
@@ -99,6 +101,15 @@ class Dialogue:
     def seen(self) -> tuple[str, ...]:
         """The ids of the passages that searches have brought, in the order in which they came, none twice."""
         return tuple(self._seen)
+
+    @property
+    def recent(self) -> list[Passage]:
+        """The passages that were shown, none twice: those of the last search best first, then the others, newest first.
+
+        Two with one id are the same passage.
+        """
+        first = {passage.id: passage for passage in self.latest}
+        return [*first.values(), *(passage for passage in reversed(self.passages) if passage.id not in first)]
 
     @property
     def success(self) -> bool:
@@ -141,6 +152,7 @@ class Dialogue:
         # Some servers send more than they were asked for.
         found = [as_shown(passage) for passage in find(query)[: self.topk]]
         self.queries.append(query)
+        self.latest = found
         for passage in found:
             if passage.id not in self._seen:
                 self._seen[passage.id] = None

@@ -80,6 +80,8 @@ def test_a_search_shows_the_best_passages() -> None:
     assert talk.seen == ("p0", "p1", "p2")
     assert talk.queries == ["tarn", "voss"]
     assert [passage.id for passage in talk.passages] == ["p0", "p1", "p2"]
+    assert [passage.id for passage in talk.latest] == ["p1", "p2"]
+    assert [passage.id for passage in talk.recent] == ["p1", "p2", "p0"]
     assert talk.act("search[nowhere]", find) == Reply(rules.NOTHING_FOUND, 0.0, False, True)
 
 

@@ -1,0 +1,172 @@
+"""What one may search for or answer next, read from what was shown: the question and the retrieved passages.
+
+Nothing else goes in: no right answer, no index, no list of entities. What stands in no shown text is never proposed;
+only `yes` and `no`, for questions that begin like one of these, are our own words. Read are
+
+- names: runs of words with a capital letter, joined by single small words as in `University of Tarn`, then also their
+  parts; and what is in double quotation marks. A function word at the start is no part of a name.
+- dates, years, and numbers with the unit that follows,
+- a small word between `the` and a comma or full stop, as in `people pay with the crown.`
+
+Names need a script with capital letters. What is proposed has the spelling of the text and comes in a fixed order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.envs.search.shown import one_line
+from agentgym_flow.retrieval.passage import Passage
+
+MOST_SEARCHES = 28
+"""So many searches are among the candidates where there are answers enough to fill the rest."""
+
+LONGEST = 80
+"""Characters; what is longer is no name."""
+
+_WORD = re.compile(r"[^\W_]+(?:['\u2019&-][^\W_]+)*")
+_QUOTED = re.compile(rf'"([^"]{{1,{LONGEST}}})"|\u201c([^\u201c\u201d]{{1,{LONGEST}}})\u201d')
+_MONTHS = "January February March April May June July August September October November December"
+_MONTH = f"(?:{_MONTHS.replace(' ', '|')})"
+_NUMBER = re.compile(
+    rf"\b(\d{{1,2}} {_MONTH} \d{{3,4}}|{_MONTH} \d{{1,2}}, \d{{3,4}})\b"  # a date
+    r"|(?<![\w.,-])(\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,9})?)((?: square| cubic)? [a-z]+)?(?![\w-])"
+)
+_NAMED_LAST = re.compile(r"\bthe ([^\W\d_]{2,40})[.,;]")
+_SMALL = (
+    "a about after all also although an and another are around as at be because before between both but by can could "
+    "did do does during each for from had has have he her his how however i if in into is it its later many may most "
+    "much no not of on one or other over she since so some such than that the their then there these they this those "
+    "through to under until up was we were what when where whether which while who whom whose why will with would yet "
+    "you"
+)
+_JOINS = "of the de la le du des di da del van von der den for in on at to"
+_ASKS = "are is was were do does did has have had can could will would"
+_FUNCTION_WORDS, _JOINING, _POLAR = (frozenset(words.split()) for words in (_SMALL, _JOINS, _ASKS))
+_NO_NAMES = _FUNCTION_WORDS.union(_MONTHS.lower().split())
+
+
+class _Read(NamedTuple):
+    names: tuple[str, ...]
+    numbers: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def candidates(
+    question: str,
+    passages: Sequence[Passage],
+    tried: Sequence[str] = (),
+    *,
+    last: bool = False,
+    most: int = MAX_CANDIDATES,
+) -> list[str]:
+    """Return at most `most` different actions: searches first, then answers; at least one.
+
+    Args:
+        question: as it was shown.
+        passages: as they were shown, those first whose names shall come first.
+        tried: queries that were searched for already; they are not proposed again.
+        last: whether only an answer is accepted.
+        most: not below 2.
+    """
+    answers = proposed_answers(question, passages)
+    queries = [] if last else proposed_queries(question, passages, tried)
+    room = max(min(most - 1, MOST_SEARCHES), most - len(answers))
+    searches = [f"search[{query}]" for query in queries[:room]]
+    return [*searches, *(f"answer[{answer}]" for answer in answers[: most - len(searches)])]
+
+
+def proposed_queries(question: str, passages: Iterable[Passage], tried: Sequence[str] = ()) -> list[str]:
+    """Return queries: the question, its names, and for each passage its title and names; none that was `tried`."""
+    asked = one_line(question)
+    known = {query.casefold() for query in tried}
+    found = [asked, *_read(asked).names]
+    for passage in passages:
+        found += [passage.title, *_read(passage.text).names]
+    return [query for query in _different(found) if query.casefold() not in known]
+
+
+def proposed_answers(question: str, passages: Iterable[Passage]) -> list[str]:
+    """Return answers: `yes` and `no` if the question begins so, and what was read, the question's own names last.
+
+    At least one: the question itself, where nothing was read.
+    """
+    asked = one_line(question)
+    first = _WORD.search(asked)
+    found = ["yes", "no"] if first and first[0].lower() in _POLAR else []
+    mine = _read(asked)
+    rest: list[str] = []
+    for passage in passages:
+        read = _read(passage.text)
+        found += [passage.title, *read.numbers, *read.names]
+        rest += read.words
+    # Which of two that the question names is a common thing to ask.
+    if " or " in asked:
+        found = [*mine.names, *found]
+    return list(_different([*found, *rest, *mine.names, *mine.numbers])) or [asked or "unknown"]
+
+
+def _different(texts: Iterable[str]) -> Iterator[str]:
+    seen = set()
+    for text in texts:
+        if text and text.casefold() not in seen:
+            seen.add(text.casefold())
+            yield text
+
+
+@lru_cache(maxsize=1 << 12)
+def _read(text: str) -> _Read:
+    """Return what a text names, in its order, repeats left out."""
+    quoted = [one_line(match[1] or match[2]) for match in _QUOTED.finditer(text)]
+    numbers: list[str] = []
+    for date, number, unit in _NUMBER.findall(text):
+        if date:
+            numbers += [date, date.rpartition(" ")[2]]
+        else:
+            known_unit = unit and unit.split()[0] not in _FUNCTION_WORDS
+            numbers += [f"{number}{unit}", number] if known_unit else [number]
+    words = (word for word in _NAMED_LAST.findall(text) if word.islower())
+    return _Read(tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words)))
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield the names in a text: whole runs, and after a run with joining words its parts."""
+    for run in _runs(text):
+        while run and run[0][0].lower() in _FUNCTION_WORDS and text[run[0][2] : run[0][2] + 1] != ".":
+            run = run[1:]
+        parts: list[list[tuple[str, int, int]]] = [[]]
+        for word in run:
+            if word[0][0].isupper():
+                parts[-1].append(word)
+            elif parts[-1]:
+                parts.append([])
+        for part in [run, *parts] if len(parts) > 1 else [run]:
+            name = text[part[0][1] : part[-1][2]] if part else ""
+            if 1 < len(name) <= LONGEST and (len(part) > 1 or name.lower() not in _NO_NAMES):
+                yield name
+
+
+def _runs(text: str) -> Iterator[list[tuple[str, int, int]]]:
+    """Yield runs of (word, start, end): words with a capital letter, and up to two joining words between such."""
+    run: list[tuple[str, int, int]] = []
+    joining: list[tuple[str, int, int]] = []
+    for match in _WORD.finditer(text):
+        word, end = match[0], joining[-1][2] if joining else run[-1][2] if run else 0
+        gap = text[end : match.start()]
+        initial = bool(run) and not joining and len(run[-1][0]) == 1 and gap == ". "  # `A. Voss`
+        if run and gap != " " and not initial:
+            yield run
+            run, joining = [], []
+        if word[0].isupper():
+            run, joining = [*run, *joining, (word, *match.span())], []
+        elif run and word in _JOINING and len(joining) < 2:
+            joining.append((word, *match.span()))
+        elif run:
+            yield run
+            run, joining = [], []
+    if run:
+        yield run
