@@ -122,7 +122,7 @@ class Dialogue:
 
     def query_of(self, action: str, *, last: bool = False) -> str | None:
         """Return what `act` would search for with `action`, for asking a retriever beforehand; None for no search."""
-        verb, text = _read(action)
+        verb, text = read_action(action)
         return _query(text) or None if verb == "search" and not last and self.answered is None else None
 
     def act(self, action: str, find: Find, *, last: bool = False) -> Reply:
@@ -136,7 +136,7 @@ class Dialogue:
         """
         if self.answered is not None:
             return _refused(IS_OVER)
-        verb, text = _read(action)
+        verb, text = read_action(action)
         if verb == "answer":
             self.answered = text
             self.score = METRICS[self.metric](text, self.question.answers)
@@ -195,7 +195,7 @@ class Dialogue:
         return [ANSWER] if last else [SEARCH, ANSWER]
 
 
-def _read(action: str) -> tuple[str, str]:
+def read_action(action: str) -> tuple[str, str]:
     """Return the verb of an action and what its brackets hold, stripped; two empty texts for what is no action."""
     match = _ACTION.fullmatch(action)
     return (match[1], match[2].strip()) if match else ("", "")
