@@ -1,0 +1,126 @@
+"""A corpus of any size on disk: passages as lines of JSON, and where each begins, both mapped into memory.
+
+The folder is written by `building.build_index` and never changes afterwards. Opening it takes milliseconds, and all
+processes share the pages that the system keeps of its files.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from agentgym_flow.data import STATEMENT, content_digest, read_statement
+from agentgym_flow.errors import BadData
+from agentgym_flow.retrieval.passage import Passage
+
+KIND = "search"
+FORMAT = 1
+"""Version of the folder and of all that decides its content: how passages are read, recorded and counted."""
+
+PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
+"""The passages as `corpus.record_of` writes them; and their first bytes, and the byte after the last."""
+
+_FACTS = {"documents": int, "kind": str, "index": str, "arrays": dict}
+_REMEDY = "build it again with: agentgym-flow retriever build"
+
+
+class StoredCorpus:
+    """The corpus of a folder. Safe in threads and after a fork; a copy is the corpus itself.
+
+    A pickle holds the folder's name and the digest.
+
+    Args:
+        folder: what `build_index` made.
+
+    Attributes:
+        digest: SHA-256 of all passages in order, taken when the folder was made.
+        statement: what the folder says of itself: the `kind` and the digest of its `index`, and more.
+
+    Raises:
+        BadData: there is no such corpus at `folder`, it is damaged, or of another version.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).resolve()
+        self.statement = _statement(self.folder)
+        self.digest: str = self.statement["digest"]
+        file = self.folder / PASSAGES
+        try:
+            with file.open("rb") as opened:
+                self._text = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+            self._offsets = np.load(self.folder / OFFSETS, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise BadData(f"{self.folder} cannot be read ({error}); {_REMEDY}") from error
+        if self._offsets.shape != (len(self) + 1,) or self._offsets[-1] != len(self._text):
+            raise BadData(f"{self.folder / OFFSETS} does not belong to {file.name}; {_REMEDY}")
+
+    def __len__(self) -> int:
+        """Return the number of passages."""
+        return int(self.statement["documents"])
+
+    def __getitem__(self, number: int, /) -> Passage:
+        """Return passage `number`. Raises `IndexError` when there is none, and `BadData` when it is damaged."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"there are {len(self)} passages, so none has the number {number}")
+        try:
+            name, title, text = json.loads(self._text[self._offsets[number] : self._offsets[number + 1]])
+        except (ValueError, TypeError) as error:
+            file = self.folder / PASSAGES
+            raise BadData(f"passage {number} of {file} is damaged ({error}); {_REMEDY}") from None
+        return Passage(name, title, text)
+
+    def __iter__(self) -> Iterator[Passage]:
+        """Yield the passages in order."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<StoredCorpus of {len(self):,} passages>"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (str(self.folder), self.digest)
+
+    def verify(self) -> None:
+        """Read all of it and compare the digests, about a second a gigabyte.
+
+        Raises `BadData` when the content is not what was written.
+        """
+        stated = {PASSAGES: self.digest, **self.statement["arrays"]}
+        for name, digest in stated.items():
+            if content_digest(self.folder / name) != digest:
+                raise BadData(f"{self.folder / name} does not have the digest that it was made with; {_REMEDY}")
+
+
+def _statement(folder: Path) -> dict[str, Any]:
+    """Return what the folder states, if it is one that this version reads."""
+    statement = read_statement(folder)
+    if statement is None or statement["agentgym_flow"] != KIND:
+        raise BadData(f"there is no index of a corpus at {folder}; make one with: agentgym-flow retriever build")
+    if statement.get("format") != FORMAT:
+        raise BadData(
+            f"the index at {folder} has format {statement.get('format')!r}, this version reads {FORMAT}; {_REMEDY}"
+        )
+    if not all(isinstance(statement.get(name), kind) for name, kind in _FACTS.items()):
+        raise BadData(f"{folder / STATEMENT} is damaged; {_REMEDY}")
+    return statement
+
+
+@lru_cache(maxsize=8)
+def _opened(folder: str, digest: str) -> StoredCorpus:
+    """Open the corpus of a pickle, which must still be the same; all pickles of a process give one corpus."""
+    corpus = StoredCorpus(folder)
+    if corpus.digest != digest:
+        raise BadData(f"the index at {folder} is not the one that was pickled; it was replaced since")
+    return corpus
