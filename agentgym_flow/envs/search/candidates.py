@@ -90,7 +90,7 @@ def proposed_queries(question: str, passages: Iterable[Passage], tried: Sequence
     return [query for query in _different(found) if query.casefold() not in known]
 
 
-def proposed_answers(question: str, passages: Iterable[Passage]) -> list[str]:
+def proposed_answers(question: str, passages: Sequence[Passage]) -> list[str]:
     """Return answers: `yes` and `no` if the question begins so, and what was read, the question's own names last.
 
     At least one: the question itself, where nothing was read.
@@ -104,9 +104,9 @@ def proposed_answers(question: str, passages: Iterable[Passage]) -> list[str]:
         read = _read(passage.text)
         found += [passage.title, *read.numbers, *read.names]
         rest += read.words
-    # Which of two that the question names is a common thing to ask.
+    # Which of two it is: two that the question names, or that one had to look up.
     if " or " in asked:
-        found = [*mine.names, *found]
+        found = [*mine.names, *(passage.title for passage in passages), *found]
     return list(_different([*found, *rest, *mine.names, *mine.numbers])) or [asked or "unknown"]
 
 

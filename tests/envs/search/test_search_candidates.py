@@ -94,6 +94,8 @@ def test_dates_and_numbers(text: str, numbers: list[str]) -> None:
 def test_questions_that_are_answered_with_yes_or_no_or_one_of_two() -> None:
     assert proposed_answers("Are Tarn and Lorne in the same country?", []) == ["yes", "no", "Tarn", "Lorne"]
     assert proposed_answers("Which is older, Tarn or Lorne?", [Passage("p", "Voss", "")]) == ["Tarn", "Lorne", "Voss"]
+    first, second = Passage("p", "Voss", "near Hill"), Passage("q", "Hale", "near Dale")
+    assert proposed_answers("Which is older, that one or this?", [first, second]) == ["Voss", "Hale", "Hill", "Dale"]
     assert "yes" not in proposed_answers("Where are Tarn and Lorne?", [])
 
 
