@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from agentgym_flow.envs.search.question import Question
@@ -58,6 +59,20 @@ class Reply(NamedTuple):
     action_valid: bool
 
 
+class Span(NamedTuple):
+    """A stretch of the text of an episode.
+
+    Attributes:
+        start: the number of its first character.
+        end: the number of the first character after it.
+        is_action: whether the policy wrote it; what is not is masked in training.
+    """
+
+    start: int
+    end: int
+    is_action: bool
+
+
 class Dialogue:
     """One attempt at a question. A plain object: it copies and pickles.
 
@@ -76,6 +91,7 @@ class Dialogue:
         queries: the accepted queries, in order, as the retriever got them.
         answered: the answer; None before it.
         score: the score of the answer in [0, 1]; 0.0 before it.
+        texts: the question, and then in turn an action and the observation after it.
 
     Raises:
         BadSetting: `topk` is below 1.
@@ -95,6 +111,7 @@ class Dialogue:
         self.queries: list[str] = []
         self.answered: str | None = None
         self.score = 0.0
+        self.texts = [self.opening()]
         self._seen: dict[str, None] = {}
 
     @property
@@ -134,6 +151,11 @@ class Dialogue:
                 dialogue is as before.
             last: whether this is the last step, with which only an answer is accepted.
         """
+        reply = self._reply(action, find, last)
+        self.texts += [action, reply.observation]
+        return reply
+
+    def _reply(self, action: str, find: Find, last: bool) -> Reply:
         if self.answered is not None:
             return _refused(IS_OVER)
         verb, text = read_action(action)
@@ -158,6 +180,11 @@ class Dialogue:
                 self._seen[passage.id] = None
                 self.passages.append(passage)
         return Reply(documents(found) or NOTHING_FOUND, 0.0, False, True)
+
+    def spans(self) -> list[Span]:
+        """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""
+        ends = list(accumulate(map(len, self.texts)))
+        return [Span(start, end, n % 2 == 1) for n, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
 
     def identity(self) -> tuple[str, tuple[str, ...]]:
         """Return what tells states of one task apart before the answer: the question's id and `seen`.
