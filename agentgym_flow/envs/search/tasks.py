@@ -1,0 +1,81 @@
+"""The embedded questions: one generated world for all, and three splits that share no entity of it.
+
+The world is drawn in three realms without a fact between them, and each split asks through one realm only. The articles
+of all are in one corpus. Of the questions of two hops and more, those are left out whose answer can be read in what one
+search for the whole question finds: for the others one must search again, with what the first articles say.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+
+from agentgym_flow.core import check_split
+from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.world import draw_questions, world
+from agentgym_flow.retrieval.corpus import MemoryCorpus
+from agentgym_flow.retrieval.lexical import LexicalRetriever
+from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.seeding import canonical
+
+_COUNTS = {"train": 4_000, "valid": 500, "test": 500}
+
+SHOWN = 3
+"""Passages that one search shows, as the questions were made for it."""
+
+
+@lru_cache(maxsize=1)
+def corpus() -> MemoryCorpus:
+    """Return the articles of all splits, made once a process."""
+    articles = world().articles
+    return MemoryCorpus(
+        (Passage(str(number), one.title, one.text) for number, one in enumerate(articles)), made_by=(corpus, ())
+    )
+
+
+@lru_cache(maxsize=1)
+def retriever() -> LexicalRetriever:
+    """Return BM25 over the corpus, made once a process."""
+    return LexicalRetriever(corpus())
+
+
+@lru_cache(maxsize=3)
+def tasks(split: str) -> tuple[Question, ...]:
+    """Return the questions of a split in the order of its tasks. Raises `UnknownSplit`."""
+    check_split(split, {})
+    return tuple(draw_questions(world(), split, _COUNTS[split], _shown_at_once))
+
+
+def _shown_at_once(text: str, answers: tuple[str, ...]) -> bool:
+    """Return whether one search for a question finds a text with an answer in it."""
+    found = retriever().index.search(text, SHOWN)
+    texts = [corpus()[document].contents.lower() for document, _ in found]
+    return any(answer.lower() in shown for shown in texts for answer in answers)
+
+
+def num_tasks(split: str) -> int:
+    """Return the number of questions of a split. Raises `UnknownSplit`."""
+    return _COUNTS[check_split(split, {})]
+
+
+def manifest_digest(split: str) -> str:
+    """Return the SHA-256, in hex, of the canonical JSON of all questions of a split, each followed by a newline.
+
+    Raises `UnknownSplit`.
+    """
+    digest = sha256()
+    for one in tasks(split):
+        digest.update(canonical([one.id, one.text, one.answers, one.kind, one.supports]) + b"\n")
+    return digest.hexdigest()
+
+
+DIGEST = "83a6d65664bbac4a4e3dbaa1a4aaf8c34f81ca0bfa618198dbb1d26010dce92d"
+"""The recorded digest of the corpus: of all passages, in order."""
+
+MANIFEST = {
+    "train": "f22213d783429705b02415476444ba38d0534a3c6a7809c660868d9983847a0d",
+    "valid": "ea7952003a24b9f8b6da260f787aa64af27ac49f770050c8c774e3dc8858c4bb",
+    "test": "9eef53c41e5d418fb19e9cc597afb006d4e243e1cfd96b5786aa828b2919c4df",
+}
+"""Split -> recorded digest. Should one change, published results would be about other questions: the id needs a new
+version."""

@@ -1,0 +1,78 @@
+"""The world: three realms that share no fact, and the names that tell every entity from every other."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from agentgym_flow.envs.search.world.articles import Article, distractors, write
+from agentgym_flow.envs.search.world.draft import KEY, Draft
+from agentgym_flow.envs.search.world.entity import THE, Entity
+from agentgym_flow.envs.search.world.names import Names
+from agentgym_flow.envs.search.world.people import draw_people, join_people
+from agentgym_flow.envs.search.world.places import draw_places, people_places
+from agentgym_flow.envs.search.world.relations import WORK_KINDS
+from agentgym_flow.envs.search.world.things import draw_things, namesakes
+from agentgym_flow.seeding import Stream
+
+COUNTRIES = {"train": 32, "valid": 8, "test": 8}
+
+
+class World:
+    """All entities and their articles.
+
+    Attributes:
+        entities: realm -> its entities.
+        articles: in the order of their passages; those of no entity are distractors.
+    """
+
+    def __init__(self) -> None:
+        names = Names(Stream(KEY, "names"))
+        self.entities = {realm: _realm(names, realm, countries) for realm, countries in COUNTRIES.items()}
+        everything = [entity for those in self.entities.values() for entity in those]
+        alike = namesakes(everything)
+        for entity in everything:
+            _distinguish(entity, alike[entity.name])
+        self.articles: list[Article] = [write(entity, names) for entity in everything]
+        self.articles += distractors(everything, alike)
+        Stream(KEY, "order").shuffle(self.articles)
+        for number, article in enumerate(self.articles):
+            if article.entity:
+                article.entity.number = number
+
+    def article(self, entity: Entity) -> Article:
+        """Return the article of an entity."""
+        return self.articles[entity.number]
+
+
+def _realm(names: Names, realm: str, countries: int) -> list[Entity]:
+    draft = Draft(Stream(KEY, "realm", realm), names, realm)
+    draw_places(draft, countries)
+    draw_people(draft, countries)
+    people_places(draft)
+    draw_things(draft, countries)
+    join_people(draft)
+    return draft.everything()
+
+
+def _distinguish(entity: Entity, alike: list[Entity]) -> None:
+    """Give an entity its title and what other texts call it, by what sets it apart from those of the same name."""
+    work = entity.kind in WORK_KINDS
+    year = entity.facts.get("year")
+    if len(alike) == 1:
+        entity.title = entity.name
+    elif work:
+        entity.title = f"{entity.name} ({year} {entity.noun})"
+    else:
+        entity.title = f"{entity.name} ({entity.noun})"
+    if work:
+        entity.mention = f'the {entity.noun} "{entity.name}"' + (f" of {year}" if len(alike) > 1 else "")
+    elif len(alike) > 1:
+        entity.mention = f"the {entity.noun} {entity.name}"
+    else:
+        entity.mention = f"the {entity.name}" if entity.kind in THE else entity.name
+
+
+@lru_cache(maxsize=1)
+def world() -> World:
+    """Return the world, made once a process."""
+    return World()

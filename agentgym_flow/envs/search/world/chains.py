@@ -1,0 +1,128 @@
+"""Chains of facts: where a question starts, which facts it goes through, and in which words it asks for the last."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agentgym_flow.envs.search.world.articles import amount, capital
+from agentgym_flow.envs.search.world.build import World
+from agentgym_flow.envs.search.world.entity import Date, Entity, Value
+from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, Relation
+from agentgym_flow.seeding import Stream
+
+STARTS = {
+    **dict.fromkeys(WORK_KINDS, 6),
+    "person": 5,
+    "company": 4,
+    "museum": 3,
+    "university": 2,
+    "ship": 2,
+    "award": 2,
+    "event": 3,
+    "river": 2,
+    "mountain": 2,
+    "city": 2,
+    "country": 1,
+    "region": 1,
+}
+"""Kind -> how likely a chain starts with it."""
+
+_KINDS = tuple(kind for kind, weight in STARTS.items() for _ in range(weight))
+_STEPS = {"country": 1, "region": 1, "city": 2}
+"""Kind -> how likely a chain goes on to it, where it could also go on to others, of weight 4."""
+
+
+class Chain(NamedTuple):
+    """A way from one entity over facts to a value.
+
+    Attributes:
+        passed: the entities whose facts are used, the first one first.
+        relations: the fact that is used of each.
+    """
+
+    passed: tuple[Entity, ...]
+    relations: tuple[Relation, ...]
+
+    @property
+    def value(self) -> Value:
+        """What the chain leads to."""
+        return self.passed[-1].facts[self.relations[-1].fact]
+
+
+def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -> Chain | None:
+    """Return a chain of so many facts from an entity drawn by lot, or nothing when it came to an end too early."""
+    passed = [stream.choice(entities[stream.choice(_KINDS)])]
+    relations: list[Relation] = []
+    while True:
+        here, goes_on = passed[-1], len(relations) + 1 < length
+        known = [one for one in OF_KIND[here.kind].values() if one.fact in here.facts]
+        if goes_on:
+            # Spouses name each other, so that a search for one of them would find both.
+            known = [one for one in known if one.nouns and (one.fact != "spouse" or relations)]
+        pool = [one for one in known for _ in range(_STEPS.get(one.answer, 4))]
+        if not pool:
+            return None
+        relations.append(stream.choice(pool))
+        value = here.facts[relations[-1].fact]
+        if isinstance(value, Entity) and value in passed:
+            return None
+        if not goes_on:
+            return Chain(tuple(passed), tuple(relations))
+        assert isinstance(value, Entity), "a phrase is for an entity"
+        passed.append(value)
+
+
+def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity, Relation]]]:
+    """Return for each entity which others have it as a value, of a fact from which a question can go on."""
+    found: dict[Entity, list[tuple[Entity, Relation]]] = {}
+    for kind, those in entities.items():
+        for relation in OF_KIND[kind].values() if kind in STARTS else ():
+            for one in those if relation.nouns and relation.fact != "spouse" else ():
+                value = one.facts.get(relation.fact)
+                if isinstance(value, Entity):
+                    found.setdefault(value, []).append((one, relation))
+    return found
+
+
+def phrase(stream: Stream, chain: Chain, facts: int) -> str:
+    """Return the first so many facts of a chain as a phrase: `the birthplace of the author of the novel "..."`."""
+    said = chain.passed[0].mention
+    for relation in chain.relations[:facts]:
+        said = stream.choice(relation.nouns).format(x=said)
+    return said
+
+
+def ask(stream: Stream, chain: Chain) -> str:
+    """Return a question for the value of a chain, in one sentence or in two."""
+    last = chain.relations[-1]
+    said = phrase(stream, chain, len(chain.relations) - 1)
+    question = stream.choice(last.asks)
+    if len(chain.relations) > 2 and stream.below(3) == 0:
+        lead = stream.choice(("Think of {x}.", "This is about {x}.", "Consider {x}.")).format(x=said)
+        return f"{lead} {capital(question.format(x=f'this {chain.passed[-1].kind}'))}"
+    return capital(question.format(x=said))
+
+
+def supports(world: World, chain: Chain) -> tuple[tuple[str, str], ...]:
+    """Return what to search at each step, in words of the question and the articles read so far, and what to read."""
+    found = []
+    name, kind = chain.passed[0].mention, chain.passed[0].kind
+    for entity, relation in zip(chain.passed, chain.relations, strict=True):
+        query = name.removeprefix("the ").replace('"', "")
+        if kind != "person" and kind not in query.lower():
+            query = f"{query} {kind}"
+        found.append((query, str(entity.number)))
+        name, kind = world.article(entity).shown[relation.fact], relation.answer
+    return tuple(found)
+
+
+def answers(chain: Chain) -> tuple[str, ...]:
+    """Return the texts that answer a chain, the best first."""
+    value, unit = chain.value, chain.relations[-1].answer
+    if isinstance(value, Entity):
+        return (value.name, *value.aliases)
+    if isinstance(value, Date):
+        return (str(value), value.other)
+    if isinstance(value, int) and unit != "year":
+        return tuple(dict.fromkeys((amount(value, unit), f"{value:,}", f"{value} {unit}", str(value))))
+    return (str(value),)

@@ -1,0 +1,73 @@
+"""A part of the world while it is drawn: its entities by kind, its people by profession, and small draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from agentgym_flow.envs.search.world.entity import Entity
+from agentgym_flow.envs.search.world.names import Names
+from agentgym_flow.seeding import Stream
+
+T = TypeVar("T")
+
+KEY = "agentgym_flow/Search-v0"
+"""The first part of the key of every stream of the world."""
+
+_TRIES = 12
+
+
+class Draft:
+    """The entities of one realm, in the order in which they were made.
+
+    Attributes:
+        realm: the split whose questions lead through these entities.
+        names: shared by all realms, so that no name comes twice by chance.
+        people: profession -> its people.
+    """
+
+    def __init__(self, stream: Stream, names: Names, realm: str) -> None:
+        self.realm, self.names = realm, names
+        self.people: dict[str, list[Entity]] = {}
+        self._stream = stream
+        self._kinds: dict[str, list[Entity]] = {}
+        self._amounts: set[tuple[str, int]] = set()
+        self.choice, self.below = stream.choice, stream.below
+
+    def add(self, kind: str, noun: str, name: str, *, aliases: tuple[str, ...] = ()) -> Entity:
+        """Return a new entity."""
+        made = Entity(kind, noun, name, self.realm, aliases=aliases)
+        self._kinds.setdefault(kind, []).append(made)
+        return made
+
+    def of(self, kind: str) -> list[Entity]:
+        """Return the entities of a kind."""
+        return self._kinds.get(kind, [])
+
+    def everything(self) -> list[Entity]:
+        """Return all entities, kind by kind."""
+        return [entity for those in self._kinds.values() for entity in those]
+
+    def pick(self, those: Sequence[Entity], fits: Callable[[Entity], bool]) -> Entity | None:
+        """Return an entity that fits, or nothing when some draws found none."""
+        for _ in range(_TRIES if those else 0):
+            one = self.choice(those)
+            if fits(one):
+                return one
+        return None
+
+    def year_of(self, person: Entity) -> int:
+        """Return a year in which a person is grown up and alive."""
+        first = person.born + 24
+        return first + self.below(max(1, min(person.ended, first + 40) - first))
+
+    def amount(self, kind: str, low: int, high: int) -> int:
+        """Return an amount that nothing else of the kind has: as likely between 10 and 20 as between 100 and 200."""
+        for _ in range(_TRIES * 20):
+            value = int(low * (high / low) ** self._stream.uniform())
+            if (kind, value) not in self._amounts:
+                break
+        else:
+            raise RuntimeError(f"no free amount for another {kind} was found between {low} and {high}")
+        self._amounts.add((kind, value))
+        return value

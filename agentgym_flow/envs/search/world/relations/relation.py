@@ -1,0 +1,49 @@
+"""A relation, with the ways to state it and to ask for it, and the ways that several relations share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Relation(NamedTuple):
+    """One relation of a kind of entity.
+
+    Attributes:
+        kind: of the entities that have it.
+        fact: the name of the fact.
+        answer: the kind of its values: that of an entity, `year`, `date`, `word`, or a unit.
+        says: statements, with `{x}` for who has it and `{y}` for the value.
+        nouns: phrases for the value, each with `{x}` at its end; none where no question goes on from it.
+        asks: questions for the value.
+        compared: the questions that compare two values, with `{a}` and `{b}`: which comes first or is less, and whether
+            that of a is less than that of b; for values that are entities only whether they are the same. May be empty.
+    """
+
+    kind: str
+    fact: str
+    answer: str
+    says: tuple[str, ...]
+    nouns: tuple[str, ...]
+    asks: tuple[str, ...]
+    compared: tuple[str, ...] = ()
+
+
+def relation(kind: str, fact: str, answer: str, says: str, nouns: str, asks: str, compared: str = "") -> Relation:
+    """Return a relation; the ways to say each of its texts are parted by `|`."""
+    parts = (tuple(filter(None, text.split("|"))) for text in (says, nouns, asks, compared))
+    return Relation(kind, fact, answer, *parts)
+
+
+FOUNDED = (
+    "{x} was founded in {y}|{x} dates from {y}|{x} came into being in {y}|the year {y} saw the founding of {x}",
+    "",
+    "In which year was {x} founded?|When was {x} founded?|What year did {x} come into being?",
+    "Which was founded earlier, {a} or {b}?|Was {a} founded before {b}?",
+)
+LIES = "{x} lies in {y}|{x} is found in {y}|travellers reach {x} by way of {y}, where it lies|{x} belongs to {y}"
+HOME = (
+    "{x} has its seat in {y}|{x} is based in {y}|{x} makes its home in {y}|the main building of {x} stands in {y}",
+    "the city where one finds {x}|the home city of {x}|the city that is the seat of {x}",
+    "In which city is {x} based?|Which city is the seat of {x}?|Where does {x} have its seat?",
+    "Are {a} and {b} based in the same city?",
+)

@@ -1,0 +1,260 @@
+"""The embedded questions: one answer each, found by steps and not at once, not to be guessed, in disjoint splits."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from functools import lru_cache
+
+import pytest
+from question_reader import Reader
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.search import tasks
+from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.scoring import exact_match, normalise
+from agentgym_flow.envs.search.world import KINDS, world
+from agentgym_flow.envs.search.world.chains import Chain, answers
+from agentgym_flow.envs.search.world.entity import Entity
+from agentgym_flow.errors import UnknownSplit
+
+COMPARISON, YES_NO = KINDS[4:]
+TURNS = 6
+"""Steps of an episode, the answer included."""
+
+
+@lru_cache(maxsize=1)
+def reader() -> Reader:
+    return Reader(world())
+
+
+def some(split: str) -> tuple[Question, ...]:
+    """Return all questions of valid and of test, and every sixth of train."""
+    return tasks.tasks(split)[:: 6 if split == "train" else 1]
+
+
+def shown(query: str) -> list[str]:
+    """Return the ids of the passages that one search shows."""
+    return [found.passage.id for found in tasks.retriever().search([query], tasks.SHOWN)[0]]
+
+
+def entity(passage: str) -> Entity:
+    found = world().articles[int(passage)].entity
+    assert found is not None, "a list of names is no support"
+    return found
+
+
+def padded(text: str) -> str:
+    return f" {normalise(text)} "
+
+
+def test_sizes_and_names() -> None:
+    assert [tasks.num_tasks(split) for split in SPLITS] == [len(tasks.tasks(split)) for split in SPLITS]
+    assert tasks.num_tasks("train") >= 3_000
+    assert tasks.num_tasks("valid") == tasks.num_tasks("test") == 500
+    everything = [one for split in SPLITS for one in tasks.tasks(split)]
+    assert len({one.id for one in everything}) == len({one.text for one in everything}) == len(everything)
+    for one in everything:
+        assert one.text.endswith("?")
+        assert one.answers
+        assert len(set(one.answers)) == len(one.answers)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_kind_has_its_share(split: str) -> None:
+    counts = Counter(one.kind for one in tasks.tasks(split))
+    total = tasks.num_tasks(split)
+    assert set(counts) == set(KINDS)
+    assert 0.08 * total < counts[COMPARISON] + counts[YES_NO] < 0.2 * total
+    for kind in ("2 hops", "3 hops"):
+        assert counts[kind] > 0.2 * total
+    assert counts["4 hops"] > 0.1 * total
+    assert len({entity(one.supports[0][1]).kind for one in tasks.tasks(split)}) >= 12
+
+
+def test_no_entity_is_asked_through_in_two_splits() -> None:
+    passed = {split: {number for one in tasks.tasks(split) for _, number in one.supports} for split in SPLITS}
+    for split, numbers in passed.items():
+        assert len(numbers) > 300
+        assert {entity(number).realm for number in numbers} == {split}
+        for other in SPLITS:
+            assert other == split or not numbers & passed[other]
+
+
+def test_no_fact_joins_two_realms() -> None:
+    for realm, entities in world().entities.items():
+        for one in entities:
+            assert one.realm == realm
+            assert all(value.realm == realm for value in one.facts.values() if isinstance(value, Entity))
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_chain_has_one_answer_in_the_whole_world(split: str) -> None:
+    for one in some(split):
+        if one.kind in (COMPARISON, YES_NO):
+            continue
+        readings = reader().read(one.text)
+        assert readings, one.text
+        right = {answers(Chain((_having(relation.fact, value),), (relation,))) for relation, value in readings}
+        assert right == {one.answers}, one.text
+
+
+def _having(fact: str, value: object) -> Entity:
+    return Entity("", "", "", "", facts={fact: value})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_comparison_has_one_answer_in_the_whole_world(split: str) -> None:
+    for one in some(split):
+        if one.kind not in (COMPARISON, YES_NO):
+            continue
+        readings = reader().compared(one.text, 0 if one.kind == COMPARISON else -1)
+        assert len(readings) == 1, (one.text, readings)
+        relation, first, second = readings[0]
+        values = first.facts[relation.fact], second.facts[relation.fact]
+        if len(relation.compared) == 1:
+            assert one.answers == ("yes" if values[0] is values[1] else "no",)
+            continue
+        assert values[0] != values[1]
+        earlier = values[0] < values[1]  # type: ignore[operator]
+        if one.kind == YES_NO:
+            assert one.answers == ("yes" if earlier else "no",)
+        else:
+            winner, other = (first, second) if earlier else (second, first)
+            assert one.answers == (winner.name, *winner.aliases)
+            assert not exact_match(other.name, one.answers)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_each_step_is_found_by_what_was_read_before(split: str) -> None:
+    allowed = set(" ".join(KINDS).split()) | {one.kind for those in world().entities.values() for one in those}
+    for one in some(split):
+        known = one.text
+        for query, number in one.supports:
+            assert number in shown(query), (one.text, query)
+            names = set(re.findall(r"\w+", query)) - allowed
+            assert names <= set(re.findall(r"\w+", known)), (one.text, query)
+            known += tasks.corpus()[int(number)].contents
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_expert_has_turns_enough_and_reads_the_answer(split: str) -> None:
+    for one in tasks.tasks(split):
+        assert len(one.supports) + 1 <= TURNS
+        assert len({number for _, number in one.supports}) == len(one.supports)
+        if one.kind in KINDS[:4]:
+            assert len(one.supports) == KINDS.index(one.kind) + 1
+            last = padded(tasks.corpus()[int(one.supports[-1][1])].text)
+            assert any(padded(answer) in last for answer in one.answers), one.text
+        elif one.kind == COMPARISON:
+            read = [padded(tasks.corpus()[int(number)].contents) for _, number in one.supports]
+            assert any(padded(answer) in text for answer in one.answers for text in read), one.text
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_one_search_for_the_whole_question_is_not_enough(split: str) -> None:
+    first_hops = []
+    for one in some(split):
+        found = shown(one.text)
+        if one.kind == KINDS[0]:
+            first_hops.append(one.supports[0][1] in found)
+        elif one.kind in KINDS:
+            if len(one.supports) > tasks.SHOWN:
+                assert not {number for _, number in one.supports} <= set(found)
+            if one.kind in KINDS[1:4]:
+                texts = [padded(tasks.corpus()[int(number)].contents) for number in found]
+                assert not any(padded(answer) in text for answer in one.answers for text in texts), one.text
+    assert sum(first_hops) / len(first_hops) > 0.97, "a question of one hop is answered by one search"
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_no_guess_is_right_for_a_tenth(split: str) -> None:
+    total = tasks.num_tasks(split)
+    guesses = Counter(normalise(answer) for one in tasks.tasks(split) for answer in set(one.answers))
+    assert guesses.most_common(1)[0][1] < 0.035 * total
+    by_kind = 0.0
+    for kind in KINDS:
+        own = [one for one in tasks.tasks(split) if one.kind == kind]
+        best = Counter(normalise(answer) for one in own for answer in set(one.answers)).most_common(1)[0][1]
+        by_kind += max(best, len(own) / 2 if kind == COMPARISON else 0)
+    assert by_kind < 0.1 * total
+    for kind in KINDS[:4]:
+        said = [normalise(one.answers[0]) for one in tasks.tasks(split) if one.kind == kind]
+        assert Counter(said).most_common(1)[0][1] < 0.06 * len(said)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_neither_yes_nor_the_first_named_is_a_good_guess(split: str) -> None:
+    said = Counter(one.answers[0] for one in tasks.tasks(split) if one.kind == YES_NO)
+    assert set(said) == {"yes", "no"}
+    assert abs(said["yes"] - said["no"]) <= 2
+    firsts = [
+        (relation, first.name == one.answers[0])
+        for one in tasks.tasks(split)
+        if one.kind == COMPARISON
+        for relation, first, _ in reader().compared(one.text, 0)
+    ]
+    assert 0.45 <= sum(first for _, first in firsts) / len(firsts) <= 0.55
+
+
+def test_what_train_answers_does_not_answer_test() -> None:
+    """The best answer of each kind in train is right for next to nothing in test, yes and no aside."""
+    best = {
+        kind: Counter(one.answers[0] for one in tasks.tasks("train") if one.kind == kind).most_common(1)[0][0]
+        for kind in KINDS
+    }
+    right = sum(exact_match(best[one.kind], one.answers) for one in tasks.tasks("test") if one.kind != YES_NO)
+    assert right < 0.01 * tasks.num_tasks("test")
+
+
+def test_no_question_holds_its_answer() -> None:
+    for split in SPLITS:
+        for one in tasks.tasks(split):
+            if one.kind in KINDS[:4]:
+                assert not any(padded(answer) in padded(one.text) for answer in one.answers), one.text
+
+
+def test_answers_have_their_other_forms() -> None:
+    forms = [one.answers for one in tasks.tasks("train") if len(one.answers) > 1]
+    assert len(forms) > 0.3 * tasks.num_tasks("train")
+    dates = [those for those in forms if re.fullmatch(r"\d+ [A-Z][a-z]+ \d{4}", those[0])]
+    amounts = [those for those in forms if re.fullmatch(r"[\d,]+ [a-z ]+", those[0])]
+    assert dates
+    assert amounts
+    for those in dates:
+        day, month, year = those[0].split(" ")
+        assert exact_match(f"{month} {day} {year}", those)
+    for those in amounts:
+        assert exact_match(those[0].split(" ")[0], those)
+        assert exact_match(those[0].split(" ")[0].replace(",", ""), those)
+
+
+def test_unknown_split() -> None:
+    for ask in (tasks.tasks, tasks.num_tasks, tasks.manifest_digest):
+        with pytest.raises(UnknownSplit):
+            ask("tets")
+
+
+def test_all_is_made_once_a_process() -> None:
+    assert tasks.corpus() is tasks.corpus()
+    assert tasks.retriever() is tasks.retriever()
+    assert tasks.tasks("valid") is tasks.tasks("valid")
+
+
+def test_the_corpus_and_the_questions_are_as_recorded() -> None:
+    assert tasks.corpus().digest == tasks.DIGEST
+    assert {split: tasks.manifest_digest(split) for split in SPLITS} == tasks.MANIFEST
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_every_process_has_the_same_questions(hash_seed: str) -> None:
+    code = (
+        "from agentgym_flow.envs.search import tasks\n"
+        "print(tasks.manifest_digest('test'), tasks.manifest_digest('valid'), tasks.corpus().digest)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [tasks.MANIFEST["test"], tasks.MANIFEST["valid"], tasks.DIGEST]
