@@ -1,0 +1,108 @@
+"""Search: how much of what questions name the retrievers find, and what a query costs.
+
+Launch: `python benchmarks/search_recall.py CORPUS QUESTIONS [--retrievers bm25 dense hybrid] [--passages N]`.
+
+CORPUS is a file as `agentgym_flow.retrieval.corpus` reads it, QUESTIONS has JSON lines with a `question`. What a
+question needs are the passages whose titles stand in it, so this is the recall of the first hop. Questions that name
+none are left out; those that name two or more have lines of their own, because there one title can hide the other.
+The query is the whole question. With `--passages`, the corpus is cut to the first so many besides those that are named:
+encoding takes long without a GPU. With `--vectors FOLDER` the vectors are kept there and made only once.
+
+Times are CPU time of this process: to make the index, encoding included, and of a query in batches of 64.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from _timing import arguments, print_header, print_row, seconds
+
+from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
+from agentgym_flow.retrieval.lexical import LexicalRetriever
+from agentgym_flow.retrieval.passage import Retriever
+from agentgym_flow.retrieval.recall import Needed, Recall, TitleFinder, recall_at
+
+KS = (3, 5, 10)
+
+
+def needed(file: str, corpus: MemoryCorpus) -> list[Needed]:
+    """Return the questions of a file that name passages of the corpus."""
+    finder = TitleFinder(passage.title for passage in corpus)
+    with open(file, encoding="utf-8") as lines:
+        texts = [json.loads(line)["question"] for line in lines if line.strip()]
+    return [Needed(text, titles) for text in texts if (titles := finder.find(text))]
+
+
+def cut(corpus: MemoryCorpus, questions: list[Needed], passages: int) -> MemoryCorpus:
+    """Return the passages that questions name, and of the others the first, so that there are `passages`."""
+    titles = {title for question in questions for title in question.titles}
+    others = passages - sum(passage.title in titles for passage in corpus)
+    kept = []
+    for passage in corpus:
+        if passage.title in titles:
+            kept.append(passage)
+        elif others > 0:
+            kept.append(passage)
+            others -= 1
+    return MemoryCorpus(kept)
+
+
+def retriever(name: str, corpus: MemoryCorpus, folder: str, made: dict[str, Retriever]) -> Retriever:
+    """Return a retriever over the corpus; `made` has those that there are already."""
+    if name == "bm25":
+        return LexicalRetriever(corpus)
+    if name == "hybrid":
+        from agentgym_flow.retrieval.hybrid import HybridRetriever
+
+        return HybridRetriever([made[part] for part in ("bm25", "dense")])
+    from agentgym_flow.retrieval.dense import DenseRetriever, build_dense
+    from agentgym_flow.retrieval.encoder import MiniLMEncoder
+
+    encoder = MiniLMEncoder()
+    build_dense(corpus, encoder, folder, kind="flat")
+    return DenseRetriever.open(folder, corpus, encoder, kind="flat")
+
+
+def measured(run: Callable[[], dict[int, Recall]]) -> tuple[dict[int, Recall], float]:
+    """Return what `run` returns and how long it takes."""
+    results: list[dict[int, Recall]] = []
+    spent = seconds(lambda: results.append(run()))
+    return results[0], spent
+
+
+def main() -> None:
+    """Print the table."""
+    parser = arguments(__doc__)
+    parser.add_argument("corpus")
+    parser.add_argument("questions")
+    parser.add_argument("--retrievers", nargs="+", choices=["bm25", "dense", "hybrid"], default=["bm25"])
+    parser.add_argument("--passages", type=int, help="cut the corpus to so many passages")
+    parser.add_argument("--vectors", help="keep the vectors of `dense` in this folder")
+    given = parser.parse_args()
+    names = [name for name in ("bm25", "dense", "hybrid") if name in given.retrievers or "hybrid" in given.retrievers]
+    corpus = read_corpus(given.corpus)
+    questions = needed(given.questions, corpus)
+    if given.passages:
+        corpus = cut(corpus, questions, given.passages)
+    groups = {"all": questions, "two or more": [question for question in questions if len(question.titles) > 1]}
+    print(f"{len(corpus):,} passages\n")
+    recalls = [f"recall@{k}" for k in KS]
+    print_header("retriever", "titles", "questions", *recalls, f"all found @{KS[0]}", "build", "query", numeric=True)
+    made: dict[str, Retriever] = {}
+    with tempfile.TemporaryDirectory() as home:
+        folder = given.vectors or str(Path(home, "vectors"))
+        for name in names:
+            spent = seconds(lambda name=name: made.update({name: retriever(name, corpus, folder, made)}))
+            for group, asked in groups.items():
+                if asked and name in given.retrievers:
+                    found, searched = measured(lambda name=name, asked=asked: recall_at(made[name], asked, KS))
+                    shares = [f"{found[k].mean:.3f}" for k in KS]
+                    cost = [f"{spent:.2f} s", f"{searched / len(asked) * 1000:.2f} ms"]
+                    print_row(name, group, len(asked), *shares, f"{found[KS[0]].complete:.3f}", *cost)
+
+
+if __name__ == "__main__":
+    main()
