@@ -32,7 +32,9 @@ def missing(error: ModuleNotFoundError) -> MissingExtra | None:
 
 def listen(port: int, host: str = HOST) -> socket.socket:
     """Return a socket that listens on `port` (0: a free one). Raises `BadSetting` when it is taken or not allowed."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named: asyncio sends small answers at once only where it is, and else 40 ms late.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port just left can be taken again
     try:
         listening.bind((host, port))

@@ -9,7 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym_flow import __version__
-from agentgym_flow.cli import collect, data, demo, doctor, evaluate, list_envs, play, shop, train, verify, view
+from agentgym_flow.cli import (
+    collect,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    list_envs,
+    play,
+    retriever,
+    shop,
+    train,
+    verify,
+    view,
+)
 from agentgym_flow.cli.console import printed, stderr
 from agentgym_flow.errors import AgentGymFlowError
 
@@ -78,6 +91,7 @@ app.command("view")(view.view)
 app.command("shop")(shop.shop)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(retriever.app, name="retriever")
 
 
 def main() -> None:

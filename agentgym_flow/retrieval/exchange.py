@@ -21,7 +21,7 @@ from agentgym_flow.errors import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_IDLE = 32
+MAX_IDLE = 128
 """Connections that are kept for later."""
 
 _PORTS = {"http": 80, "https": 443}

@@ -45,7 +45,8 @@ def run(monkeypatch, tmp_path):
 def test_version_and_help(run):
     assert run("--version").stdout == f"agentgym_flow {__version__}\n"
     listing = run("--help").stdout
-    for command in ("list", "play", "demo", "evaluate", "collect", "train", "verify", "view", "doctor", "data", "shop"):
+    commands = "list play demo evaluate collect train verify view doctor data shop retriever"
+    for command in commands.split():
         assert re.search(rf"\b{command}\b", listing)
         assert run(command, "--help").exit_code == 0
 

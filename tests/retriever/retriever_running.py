@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import uvicorn
 
+from agentgym_flow import loopback
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.retriever.app import create_app
 
@@ -49,7 +49,7 @@ def said(query: str, number: int) -> Found:
 @contextmanager
 def running(retriever: Any, **settings: Any) -> Iterator[str]:
     """Serve from a thread; give the address. It is stopped gracefully at the end."""
-    listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+    listening = loopback.listen(0)
     config = uvicorn.Config(
         create_app(retriever, **settings), log_level="error", ws="none", lifespan="on", timeout_graceful_shutdown=20
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -309,3 +310,10 @@ def test_settings_that_cannot_work_are_refused() -> None:
         serve(Echo(), host="nowhere.invalid", token="t")
     with loopback.listen(0) as taken, pytest.raises(BadSetting, match="is taken"):
         serve(Echo(), port=taken.getsockname()[1])
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    with loopback.listen(0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP, "or asyncio leaves Nagle's algorithm on"

@@ -1,0 +1,112 @@
+"""`agentgym-flow retriever`: index a corpus, and serve it to rollouts and to other projects' trainers."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from agentgym_flow.cli.console import note, printed, stderr, stdout
+from agentgym_flow.errors import BadData
+
+if TYPE_CHECKING:
+    from agentgym_flow.retrieval.resuming import Progress
+
+app = typer.Typer(help="Index a corpus of passages, and serve it as Search-R1's /retrieve.", no_args_is_help=True)
+
+Kind = Annotated[str, typer.Option(help="bm25 (words), dense (meaning) or hybrid (both); the latter need an extra.")]
+Index = Annotated[
+    str | None, typer.Option(help="Of the vectors: flat, ivf, hnsw or pq.", show_default="by the number of passages")
+]
+
+
+@app.command("build")
+def build(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The corpus: JSON lines as of Search-R1, or a JSON list.")
+    ],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to make.")],
+    kind: Kind = "bm25",
+    index: Index = None,
+) -> None:
+    """Index a corpus. Ctrl-C, a kill or a full disk loses little: the same command goes on from there.
+
+    With --kind dense, a FOLDER that is finished gets vectors beside its words, and SOURCE is not read again.
+    """
+    from agentgym_flow.retrieval.kinds import build_retriever
+
+    if not source or not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("SOURCE or FOLDER is empty; name a file and a folder")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
+    console = stderr()
+    try:
+        with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+            bar = bars.add_task("")
+
+            def show(now: Progress) -> None:
+                bars.update(
+                    bar,
+                    description=f"{now.phase}, {now.documents:,} passages",
+                    completed=now.done,
+                    total=now.total or None,
+                )
+
+            build_retriever(source, folder, kind=kind, index=index, progress=show)
+    except KeyboardInterrupt:
+        note("stopped; what was done is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    advice = f"Serve it with: agentgym-flow retriever serve {folder}{'' if kind == 'bm25' else f' --kind {kind}'}"
+    stdout().print(printed(f"{folder} is ready. {advice}"), soft_wrap=True)
+
+
+@app.command("serve")
+def serve(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `retriever build` made.")],
+    kind: Kind = "bm25",
+    index: Index = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; another one than this machine's own needs a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN", help="What clients have to send.")
+    ] = None,
+    topk: Annotated[int, typer.Option(min=1, help="Passages of an answer when a request does not say.")] = 3,
+    max_batch: Annotated[int, typer.Option(min=1, help="Queries that are searched for at once.")] = 64,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Queries that may wait; more get status 503.")] = 1024,
+) -> None:
+    """Serve an index as Search-R1's POST /retrieve; GET /health tells how it is doing. Ctrl-C ends it.
+
+    Requests under way are answered before it ends. Clients: `RemoteRetriever`, Search-R1, SkyRL and what is like them.
+    """
+    from agentgym_flow.retriever import serve as server  # first: a missing extra should be told before data are read
+
+    if not folder:  # an unset variable of a shell; it would name the current folder
+        raise BadData("FOLDER is empty; name what `retriever build` made")
+    from agentgym_flow.retrieval.kinds import open_retriever
+
+    with stderr().status("opening the index"):
+        retriever = open_retriever(folder, kind=kind, index=index)
+
+    def on_ready(address: str) -> None:
+        stdout().print(printed(f"The retriever answers at {address}/retrieve. Ctrl-C ends it."), soft_wrap=True)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(
+            retriever,
+            port=port,
+            host=host,
+            token=token,
+            topk=topk,
+            max_batch=max_batch,
+            max_waiting=max_waiting,
+            on_ready=on_ready,
+        )
