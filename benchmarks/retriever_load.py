@@ -1,0 +1,144 @@
+"""The retriever's server under the load of many rollouts: queries a second, and how long an answer takes.
+
+Launch: `python benchmarks/retriever_load.py [--rollouts 64] [--seconds 10]`; it needs the extra `serve`.
+
+The server is a process of its own over a BM25 index of generated passages, 100 words each. Rollouts are threads of this
+process with one `RemoteRetriever` between them: each sends a query of 7 words, waits for 3 passages, and sends the next
+one, without a pause for thinking. So a rollout is always waiting for an answer, and time of an answer x queries a
+second = rollouts. Times are wall times as the rollouts see them, with the work of the clients on the same cores, after
+a warm-up of a second; trust them on an idle machine only. The server's CPU time for a query is known on Linux, and
+other jobs disturb it little. The last row has no server: the index itself, one query a call, in this process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from _timing import arguments, print_header, print_row
+
+from agentgym_flow.retrieval.building import build_index
+from agentgym_flow.retrieval.passage import Passage, Retriever
+from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retriever.metrics import percentile
+from agentgym_flow.seeding import Stream
+
+PASSAGES, WORDS_OF_PASSAGE, WORDS_OF_QUERY, VOCABULARY, TOPK = 10_000, 100, 7, 20_000, 3
+QUERIES = 200
+WARM_UP = 1.0
+PROGRAM = """
+import sys
+from agentgym_flow.retrieval.building import open_index
+from agentgym_flow.retriever.serve import serve
+serve(open_index(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
+"""
+
+
+def word(draws: Stream) -> str:
+    """Return a word; a few come often and most hardly ever."""
+    return f"w{int(VOCABULARY ** draws.uniform())}"
+
+
+def write_corpus(path: Path) -> None:
+    """Write the generated passages as JSON lines."""
+    with path.open("w", encoding="ascii") as file:
+        for number in range(PASSAGES):
+            draws = Stream("retriever load", number)
+            text = " ".join(word(draws) for _ in range(WORDS_OF_PASSAGE))
+            passage = Passage(str(number), f"Passage {number}", text)
+            file.write(json.dumps({"id": passage.id, "contents": passage.contents}) + "\n")
+
+
+def queries_of(rollout: int) -> list[str]:
+    """Return the queries of a rollout, which begins again with the first after the last."""
+    draws = Stream("retriever load", "rollout", rollout)
+    return [" ".join(word(draws) for _ in range(WORDS_OF_QUERY)) for _ in range(QUERIES)]
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time that a process took so far; NaN where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return float("nan")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Rollouts:
+    """Threads that ask one query after the other.
+
+    `times` has the seconds of every answer after the warm-up, and `asked` counts them all.
+    """
+
+    def __init__(self, retriever: Retriever, count: int, seconds: float) -> None:
+        self.times: list[float] = []
+        self.asked = 0
+        self._lock = threading.Lock()
+        self._retriever = retriever
+        self._queries = [queries_of(number) for number in range(count)]
+        self._start = time.perf_counter() + WARM_UP
+        self._end = self._start + seconds
+        self._seconds = seconds
+        threads = [threading.Thread(target=self._roll_out, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _roll_out(self, number: int) -> None:
+        asked = 0
+        for query in itertools.cycle(self._queries[number]):
+            before = time.perf_counter()
+            if before >= self._end:
+                break
+            (found,) = self._retriever.search([query], TOPK)
+            assert len(found) == TOPK
+            asked += 1
+            after = time.perf_counter()
+            if before >= self._start and after < self._end:
+                self.times.append(after - before)
+        with self._lock:
+            self.asked += asked
+
+    def row(self, name: str, count: int, cpu: float) -> None:
+        """Print what came of it; `cpu` is the CPU time of what searched, in seconds."""
+        times = sorted(self.times)
+        middle, slow = (f"{percentile(times, share):.1f}" for share in (0.5, 0.99))
+        print_row(name, count, f"{len(times) / self._seconds:,.0f}", middle, slow, f"{1000 * cpu / self.asked:.2f}")
+
+
+def main() -> None:
+    """Build the index, start the server, and print the table."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--rollouts", type=int, default=64, help="rollouts at a time (default 64)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of every row (default 10)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_corpus(Path(folder) / "corpus.jsonl")
+        index = build_index(Path(folder) / "corpus.jsonl", Path(folder) / "index")
+        command = [sys.executable, "-c", PROGRAM, str(Path(folder) / "index")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                address = server.stdout.readline().strip()
+                print_header("", "rollouts", "queries/s", "p50 ms", "p99 ms", "CPU ms/query")
+                for count in (1, asked.rollouts):
+                    before = cpu_seconds(server.pid)
+                    rollouts = Rollouts(RemoteRetriever(address), count, asked.seconds)
+                    rollouts.row("server", count, cpu_seconds(server.pid) - before)
+            finally:
+                server.terminate()
+        start = time.process_time()
+        alone = Rollouts(index, 1, asked.seconds)
+        alone.row("index alone", 1, time.process_time() - start)
+
+
+if __name__ == "__main__":
+    main()
