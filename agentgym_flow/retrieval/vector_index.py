@@ -185,6 +185,8 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
     vectors = embeddings.vectors
     lists = max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // _TRAINING_ROWS))
     index = faiss.index_factory(vectors.shape[1], _recipe(kind, vectors, lists), faiss.METRIC_INNER_PRODUCT)
+    if kind == "pq":
+        index.pq.cp.min_points_per_centroid = 1  # few passages are no reason to print warnings
     wanted = max(lists, _SMALLEST_PQ) * _TRAINING_ROWS
     index.train(np.ascontiguousarray(vectors[:: max(1, len(vectors) // wanted)][:wanted]))  # spread over the corpus
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
