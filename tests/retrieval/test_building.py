@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gzip
 import json
 import multiprocessing
@@ -247,6 +248,21 @@ def test_what_an_earlier_build_left_is_not_trusted(
         (partial / "import.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(error, match=message):
         build_index(source, tmp_path / "index")
+
+
+@pytest.mark.usefixtures("small_runs")
+def test_a_full_disk_is_named_and_what_was_done_is_kept(
+    source: Path, memory: LexicalRetriever, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building.np, "save", full)
+        with pytest.raises(OSError, match="No space left") as raised:
+            build_index(source, tmp_path / "index")
+    assert Path(raised.value.filename).is_relative_to(tmp_path)
+    assert same(build_index(source, tmp_path / "index"), memory)
 
 
 def test_nothing_is_overwritten_and_only_one_process_builds(source: Path, made: Path, tmp_path: Path) -> None:
