@@ -16,6 +16,7 @@ from agentgym_flow.retrieval.vector_index import (
     FlatIndex,
     VectorIndex,
     build_faiss,
+    check_buildable,
     check_kind,
     has_faiss,
     kind_for,
@@ -31,7 +32,7 @@ class DenseRetriever:
     Args:
         corpus: the passages.
         encoder: gives the vectors of queries; the one that gave those of the passages.
-        index: of the passages, in order; made in memory if it is not given, which takes 20 ms a passage.
+        index: of the passages, in order; made in memory if it is not given, which takes about 25 ms a passage.
 
     Raises:
         BadIndex: the index has another number of vectors than the corpus has passages.
@@ -125,7 +126,8 @@ def build_dense(
         UnknownOption: there is no such kind.
         OSError: the folder cannot be written.
     """
-    kind = kind_for(len(corpus)) if kind is None else check_kind(kind)
+    kind = kind_for(len(corpus)) if kind is None else kind
+    check_buildable(kind, len(corpus), encoder.dimension)
     path = Path(folder)
     if path.is_dir() and any(path.iterdir()):
         embeddings = Embeddings.open(path, corpus, encoder)

@@ -161,6 +161,23 @@ def check_kind(kind: str) -> str:
     return kind
 
 
+def check_buildable(kind: str, count: int, dimension: int) -> None:
+    """Check that an index of `kind` can be made of so many vectors; to be called before hours are spent on them.
+
+    Raises:
+        UnknownOption: there is no such kind.
+        BadSetting: there are too few vectors for it, or they have the wrong number of dimensions.
+        MissingExtra: it needs faiss, which is not installed.
+    """
+    if check_kind(kind) == "pq" and (dimension % _PIECE or count < _SMALLEST_PQ):
+        raise BadSetting(
+            f"an index of kind 'pq' needs at least {_SMALLEST_PQ} vectors with a multiple of {_PIECE} dimensions, got "
+            f"{count} with {dimension}; choose 'flat'"
+        )
+    if kind != "flat":
+        _faiss()
+
+
 def has_faiss(embeddings: Embeddings, kind: str) -> bool:
     """Return whether `build_faiss` has finished this kind for these vectors."""
     return _page_of(_file(embeddings, kind)).exists()
@@ -181,10 +198,11 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
         OSError: the file cannot be written.
     """
     file = _file(embeddings, kind)
-    faiss = _faiss()
     vectors = embeddings.vectors
+    check_buildable(kind, *vectors.shape)
+    faiss = _faiss()
     lists = max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // _TRAINING_ROWS))
-    index = faiss.index_factory(vectors.shape[1], _recipe(kind, vectors, lists), faiss.METRIC_INNER_PRODUCT)
+    index = faiss.index_factory(vectors.shape[1], _recipe(kind, vectors.shape[1], lists), faiss.METRIC_INNER_PRODUCT)
     if kind == "pq":
         index.pq.cp.min_points_per_centroid = 1  # few passages are no reason to print warnings
     wanted = max(lists, _SMALLEST_PQ) * _TRAINING_ROWS
@@ -204,18 +222,12 @@ def build_faiss(embeddings: Embeddings, kind: str, *, progress: Callable[[int], 
 _REMEDY = "remove it and build it again"
 
 
-def _recipe(kind: str, vectors: Floats, lists: int) -> str:
+def _recipe(kind: str, dimension: int, lists: int) -> str:
     """Return faiss's description of the index."""
     if kind == "hnsw":
         return "HNSW32,SQ8"
     if kind == "ivf":
         return f"IVF{lists},SQ8"
-    count, dimension = vectors.shape
-    if dimension % _PIECE or count < _SMALLEST_PQ:
-        raise BadSetting(
-            f"an index of kind 'pq' needs at least {_SMALLEST_PQ} vectors with a multiple of {_PIECE} dimensions, got "
-            f"{count} with {dimension}; choose 'flat'"
-        )
     return f"IVF{lists},PQ{dimension // _PIECE}np"  # np: without an order of codes that only another search uses
 
 

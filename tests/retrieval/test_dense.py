@@ -237,6 +237,7 @@ def test_without_faiss_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"faiss-cpu is not installed.*agentgym_flow\[search\]"):
         build_dense(CORPUS, Words(), tmp_path / "dense", kind="hnsw")
+    assert not any(tmp_path.iterdir())  # said before anything is encoded
 
 
 class Stored:
@@ -315,6 +316,7 @@ def test_product_quantisation_says_what_it_needs(tmp_path: Path) -> None:
     corpus = MemoryCorpus([CORPUS[at] for at in range(200)])
     with pytest.raises(BadSetting, match="at least 256 vectors with a multiple of 8 dimensions, got 200 with 32"):
         build_dense(corpus, Words(), tmp_path / "dense", kind="pq")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(importlib.util.find_spec(PACKAGE) is None, reason=f"{PACKAGE} is not installed")
