@@ -20,14 +20,11 @@ HOST = "127.0.0.1"
 HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 """The names under which this machine calls itself. The port is free, so that a tunnel may change it."""
 
-EXTRA = "serve"
-"""The extra that brings the packages of a server."""
-
 
 def missing(error: ModuleNotFoundError) -> MissingExtra | None:
     """Return the error to raise when it is a package of a server that is not installed; None for any other."""
     package = (error.name or "").partition(".")[0]
-    return MissingExtra.of(package, EXTRA) if package in ("starlette", "uvicorn") else None
+    return MissingExtra.of(package, "serve") if package in ("starlette", "uvicorn") else None
 
 
 def listen(port: int, host: str = HOST) -> socket.socket:

@@ -69,7 +69,7 @@ class RemoteRetriever:
         connect_timeout: float = 3.0,
         read_timeout: float = 20.0,
         deadline: float = 60.0,
-        retries: int = 6,
+        retries: int = 12,
         backoff: float = 0.25,
         breaker_failures: int = 5,
         breaker_rest: float = 2.0,

@@ -102,6 +102,26 @@ def good(handler: Handler) -> None:
     handler.reply(200, json.dumps({"result": [documents(query, asked["topk"]) for query in queries]}).encode())
 
 
+def closing(handler: Handler) -> None:
+    """Answer well, without a length, and close the connection to say that it is all."""
+    handler.send_response(200)
+    handler.send_header("Connection", "close")
+    handler.end_headers()
+    handler.wfile.write(json.dumps({"result": [documents(handler.asked["queries"][0], 1)]}).encode())
+
+
+def chunked(handler: Handler) -> None:
+    """Answer well, in small pieces."""
+    text = json.dumps({"result": [documents(handler.asked["queries"][0], 1)]}).encode()
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    for start in range(0, len(text), 7):
+        part = text[start : start + 7]
+        handler.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+    handler.wfile.write(b"0\r\n\r\n")
+
+
 def saying(body: Any) -> Step:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
     return lambda handler: handler.reply(200, text)

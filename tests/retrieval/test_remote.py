@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from fault_server import (
+    chunked,
+    closing,
     cut_off,
     documents,
     dripping,
@@ -154,6 +156,14 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failure() -> None:
         assert len(server.connections) == 1, "connections are used again"
         retriever.close()
         assert retriever.search(["d"], 1) == [expected("d", 1)]
+
+
+def test_answers_end_in_every_way_that_http_has() -> None:
+    with faults(closing, chunked, good, closing) as server:
+        retriever = RemoteRetriever(server.url, retries=0, **QUICK)
+        for query in "abcd":
+            assert retriever.search([query], 1) == [expected(query, 1)]
+        assert len(server.connections) == 2, "only the first answer ends a connection that is asked again"
 
 
 def free_port() -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from retriever_running import running
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
@@ -145,6 +146,9 @@ def test_vectors_are_added_to_a_finished_folder_and_make_three_kinds(corpus, tmp
     assert len(kinds["dense"].search(["zzz"], 3)[0]) == 3
     assert kinds["dense"].search(["sea"], 3) == once.search(["sea"], 3)
     assert kinds["hybrid"].search(["sea bird"], 1)[0][0].passage.title == "Tern"
+    for retriever in kinds.values():
+        with running(retriever) as address:
+            assert RemoteRetriever(address).search(["sea bird", ""], 2) == retriever.search(["sea bird", ""], 2)
 
 
 def test_a_folder_without_vectors_says_so(corpus, tmp_path, monkeypatch) -> None:

@@ -134,7 +134,7 @@ def test_a_server_that_is_asked_to_end_answers_what_is_under_way(program, how) -
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_server_that_is_killed_and_started_again_loses_nothing(program, how) -> None:
     program.start()
-    clients = Clients(RemoteRetriever(program.address, retries=60), turns=100)
+    clients = Clients(RemoteRetriever(program.address), turns=100)
     for part in (1, 2, 3):
         wait_for(clients, CLIENTS * 25 * part)
         program.stop(how)
