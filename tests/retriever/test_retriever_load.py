@@ -152,6 +152,7 @@ def test_what_an_impatient_client_loses_is_marked(program) -> None:
     clients = Clients(impatient, turns=200)
     wait_for(clients, CLIENTS * 20)
     program.stop(signal.SIGKILL)
+    time.sleep(2.0)  # longer than any client waits
     program.start()
     clients.join()
     assert clients.failed() > 0
