@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, Pass, State
 
-FAILURES, REST = 3, 4.0
+FAILURES, REST = 2, 4.0
 
 
 class Requests(RuleBasedStateMachine):
@@ -81,8 +81,22 @@ class Requests(RuleBasedStateMachine):
         assert self.breaker.state is self.state
 
 
-Requests.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Requests.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestRequests = Requests.TestCase
+
+
+@pytest.mark.parametrize("how", ["succeeded", "failed", "dropped"])
+def test_a_result_from_before_says_nothing_of_the_probe(how) -> None:
+    now = [0.0]
+    breaker = Breaker(1, 1.0, clock=lambda: now[0])
+    passes = [breaker.enter(), breaker.enter()]
+    breaker.failed(passes[0])
+    now[0] = 1.0
+    probe = breaker.enter()
+    getattr(breaker, how)(passes[1])
+    assert breaker.state is State.HALF_OPEN
+    breaker.succeeded(probe)
+    assert breaker.state is State.CLOSED
 
 
 def test_threads_get_one_probe_between_them() -> None:
