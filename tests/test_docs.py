@@ -125,16 +125,17 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     package = ROOT / "agentgym_flow"
     folders = [
         package,
-        *(package / name for name in ("policies", "retrieval", "rewards", "report", "shop", "training")),
+        *(package / name for name in ("policies", "retrieval", "rewards", "report", "retriever", "shop", "training")),
     ]
     files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
     modules = {".".join(file.with_suffix("").parts) for file in files}
     internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
-    internal |= {"agentgym_flow.rewards.json_file", "agentgym_flow.files"}
+    internal |= {f"agentgym_flow.{name}" for name in ("files", "json_stream", "loopback", "rewards.json_file")}
     internal |= {
-        f"agentgym_flow.retrieval.{name}" for name in ("characters", "index_folder", "porter", "ranking", "runs")
+        f"agentgym_flow.retrieval.{name}"
+        for name in ("characters", "exchange", "index_folder", "porter", "ranking", "resuming", "runs")
     }
-    internal |= {f"agentgym_flow.shop.{name}" for name in ("guard", "serve")}
+    internal |= {f"agentgym_flow.shop.{name}" for name in ("guard", "serve")} | {"agentgym_flow.retriever.serve"}
     assert internal <= modules
     assert modules - internal <= set(listed)
 

@@ -67,7 +67,20 @@ def test_command_line_runs_on_the_base_install(base_python: Path, tmp_path: Path
     command = base_python.parent / "agentgym-flow"
     helped = subprocess.run([command, "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert helped.returncode == 0, helped.stderr
-    for name in ("list", "play", "demo", "doctor", "evaluate", "collect", "train", "verify", "view", "data", "shop"):
+    for name in (
+        "list",
+        "play",
+        "demo",
+        "doctor",
+        "evaluate",
+        "collect",
+        "train",
+        "verify",
+        "view",
+        "data",
+        "shop",
+        "retriever",
+    ):
         assert name in helped.stdout
 
 
