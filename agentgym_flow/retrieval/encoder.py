@@ -214,7 +214,7 @@ _HALF_ROOT = np.float32(math.sqrt(0.5))
 
 
 def gelu(values: Floats) -> None:
-    """Replace each x by x times the chance that a standard normal number is below x, to 2.5e-7 of the size of x or 1."""
+    """Replace each x by x times the chance that a standard normal number is below x, to 2.5e-7 of the size of x."""
     size = np.abs(values)
     size *= _HALF_ROOT
     t = size * _P
