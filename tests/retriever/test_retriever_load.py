@@ -96,7 +96,14 @@ class Program:
 
     def start(self) -> None:
         command = [sys.executable, "-c", PROGRAM, str(self.port)]
-        self.process = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A test in the background inherits it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         assert self.process.stdout.readline().strip() == self.address
 
     def stop(self, how: signal.Signals) -> int:
