@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -70,3 +71,10 @@ def share(value: float, interval: tuple[float, float] | None = None) -> str:
     """Return a share as a percentage, with its interval where there is one."""
     text = f"{value:.1%}"
     return text if interval is None else f"{text} [{interval[0]:.1%}, {interval[1]:.1%}]"
+
+
+def progress_bars() -> Progress:
+    """Return bars for long work on standard error; none where that is no terminal."""
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

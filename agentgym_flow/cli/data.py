@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, track
+from rich.progress import track
 from rich.table import Table
 
 from agentgym_flow import data as registry
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import note, printed, show_table, stderr, stdout
+from agentgym_flow.cli.console import note, printed, progress_bars, show_table, stdout
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment
 
 if TYPE_CHECKING:
@@ -117,15 +117,8 @@ def import_data(
     files = official_files(source)
     _check_import(Path(source), Path(folder), files)
     kept = f"what was done is kept in {folder.rstrip('/')}.partial; the same command goes on from there"
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    console = stderr()
     try:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        with progress_bars() as bars:
             bar = bars.add_task("")
 
             def show(now: importing.Progress) -> None:

@@ -6,10 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
-from agentgym_flow.cli.console import note, printed, stderr, stdout
+from agentgym_flow.cli.console import note, printed, progress_bars, stderr, stdout
 from agentgym_flow.errors import BadData
 
 if TYPE_CHECKING:
@@ -40,15 +38,8 @@ def build(
 
     if not source or not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("SOURCE or FOLDER is empty; name a file and a folder")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-    )
-    console = stderr()
     try:
-        with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        with progress_bars() as bars:
             bar = bars.add_task("")
 
             def show(now: Progress) -> None:

@@ -45,42 +45,47 @@ def relations_of_work(kind: str) -> list[Relation]:
         ),
     ]
     if kind in _HOUSES:
-        answer, house, did, noun = _HOUSES[kind]
-        found.append(
-            relation(
-                kind,
-                "house",
-                answer,
-                f"{{x}} was {did} by {{y}}|the {house} of {{x}} was {{y}}|{{y}} took the risk and {did} {{x}}",
-                f"the {house} of {{x}}|the {noun} that {did} {{x}}",
-                f"Which {noun} {did} {{x}}?|Which company was the {house} of {{x}}?",
-                f"Do {{a}} and {{b}} have the same {house}?",
-            )
-        )
+        found.append(_house(kind))
     if kind in _SETTINGS:
-        place = _SETTINGS[kind]
-        phrase = {"is": "the setting of", "was": "the place of recording of", "had": "the city of the first night of"}
-        noun = "the place of shooting of" if kind == "film" else phrase[place.split()[0]]
-        found.append(
-            relation(
-                kind,
-                "place",
-                "city",
-                f"{{x}} {place} {{y}}|{noun} {{x}} is {{y}}",
-                f"{noun} {{x}}",
-                f"Which city is {noun} {{x}}?|What is {noun} {{x}}?",
-            )
-        )
+        found.append(_setting(kind))
     if kind == "painting":
-        found.append(
-            relation(
-                kind,
-                "museum",
-                "museum",
-                "{x} hangs in {y}|{x} is kept in {y}|whoever wants to see {x} must go to {y}",
-                "the museum that owns {x}|the museum that shows {x}",
-                "In which museum does {x} hang?|Which museum owns {x}?",
-                "Do {a} and {b} hang in the same museum?",
-            )
-        )
+        found.append(_MUSEUM)
     return found
+
+
+def _house(kind: str) -> Relation:
+    answer, house, did, noun = _HOUSES[kind]
+    return relation(
+        kind,
+        "house",
+        answer,
+        f"{{x}} was {did} by {{y}}|the {house} of {{x}} was {{y}}|{{y}} took the risk and {did} {{x}}",
+        f"the {house} of {{x}}|the {noun} that {did} {{x}}",
+        f"Which {noun} {did} {{x}}?|Which company was the {house} of {{x}}?",
+        f"Do {{a}} and {{b}} have the same {house}?",
+    )
+
+
+def _setting(kind: str) -> Relation:
+    place = _SETTINGS[kind]
+    phrase = {"is": "the setting of", "was": "the place of recording of", "had": "the city of the first night of"}
+    noun = "the place of shooting of" if kind == "film" else phrase[place.split()[0]]
+    return relation(
+        kind,
+        "place",
+        "city",
+        f"{{x}} {place} {{y}}|{noun} {{x}} is {{y}}",
+        f"{noun} {{x}}",
+        f"Which city is {noun} {{x}}?|What is {noun} {{x}}?",
+    )
+
+
+_MUSEUM = relation(
+    "painting",
+    "museum",
+    "museum",
+    "{x} hangs in {y}|{x} is kept in {y}|whoever wants to see {x} must go to {y}",
+    "the museum that owns {x}|the museum that shows {x}",
+    "In which museum does {x} hang?|Which museum owns {x}?",
+    "Do {a} and {b} hang in the same museum?",
+)
