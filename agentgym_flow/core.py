@@ -203,6 +203,13 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         if entries is not None and any(entry is not None for entry in entries):
             raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a tape")
 
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        """Ask the outside world at once for what the next steps of `envs` with `actions` would ask one by one.
+
+        Rollouts call it before they take the steps; by default it does nothing. What fails here is told by the steps.
+        """
+
     # ---------------------------------------------------------------- Gymnasium
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode.

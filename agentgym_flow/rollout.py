@@ -100,6 +100,7 @@ def rollout(
         running = [slot for slot in slots if slot.begin(waiting)]
         while running:
             moves = ask(policy, [slot.view for slot in running])
+            _prepare([slot.view.env for slot in running], [move.action for move in moves])
             following = []
             for slot, move in zip(running, moves, strict=True):
                 if slot.play(move, stop):
@@ -116,6 +117,14 @@ def rollout(
         if pool is not make_env:
             pool.close()
     return [episodes[index] for index in range(len(starts))]
+
+
+def _prepare(envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+    """Let the environments of each kind ask the outside world together before they take their steps."""
+    kinds: dict[type[TextEnv], None] = dict.fromkeys(map(type, envs))
+    for kind in kinds:
+        pairs = [(env, action) for env, action in zip(envs, actions, strict=True) if type(env) is kind]
+        kind.prepare_steps([env for env, _ in pairs], [action for _, action in pairs])
 
 
 class _Slot:

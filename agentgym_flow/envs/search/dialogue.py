@@ -179,7 +179,11 @@ class Dialogue:
             if passage.id not in self._seen:
                 self._seen[passage.id] = None
                 self.passages.append(passage)
-        return Reply(documents(found) or NOTHING_FOUND, 0.0, False, True)
+        return Reply(self.found(), 0.0, False, True)
+
+    def found(self) -> str:
+        """Return what the last accepted search showed, as text."""
+        return documents(self.latest) or NOTHING_FOUND
 
     def spans(self) -> list[Span]:
         """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""

@@ -31,12 +31,12 @@ def one_line(text: str, longest: int | None = None) -> str:
     """Return `text` as one line without control characters.
 
     These and line breaks become blanks, controls of the writing direction go, and a lone half of a surrogate pair
-    becomes the replacement character. Blanks at both ends are stripped. More than `longest` characters are cut off, and
-    `CUT` says so.
+    becomes the replacement character. Blanks at both ends are stripped. Of more than `longest` characters the end is
+    cut off, and `CUT` says so within the length, so that what was cut once stays as it is.
     """
     if longest is not None and len(text) > longest:
         # What is cut off must not cost time, and what is left is cleaned below.
-        text = f"{text[:longest].rstrip()}{CUT}"
+        text = f"{text[: max(longest - len(CUT), 0)].rstrip()}{CUT}"
     if not _PLAIN.fullmatch(text):
         text = _HALF.sub("\N{REPLACEMENT CHARACTER}", _TURNING.sub("", _ODD.sub(" ", text)))
     return text.strip()

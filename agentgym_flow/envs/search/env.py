@@ -1,0 +1,328 @@
+"""Search as text: a question, searches in passages, and an answer that is scored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from agentgym_flow.core import TextEnv, Transition
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.search.candidates import candidates
+from agentgym_flow.envs.search.dialogue import DEFAULT_TOPK, Dialogue
+from agentgym_flow.envs.search.expert import next_action
+from agentgym_flow.envs.search.finding import find_with
+from agentgym_flow.envs.search.prompt import information
+from agentgym_flow.envs.search.scoring import METRICS
+from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
+from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
+from agentgym_flow.retrieval.passage import Passage, Retriever
+from agentgym_flow.seeding import Stream
+
+ENV_ID = "agentgym_flow/Search-v0"
+"""The id of the environment."""
+
+DEFAULT_MAX_STEPS = 6
+"""Steps of an episode unless told otherwise: the longest chain of the generated questions takes five."""
+
+
+class SearchEnv(TextEnv):
+    """Search, played by a language model: answer a question with what a retriever finds.
+
+    ## Description
+    The interaction of Search-R1 (Jin et al., 2025): the agent searches as often as it likes, reads the passages that
+    are found, and answers. The generated questions are about a world of 5,136 invented entities, so that no model can
+    know the answers, and most need what one search brought for the next.
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> env = gym.make("agentgym_flow/Search-v0", split="valid")
+    >>> question, info = env.reset(options={"task": 2})
+    >>> print(question)
+    How many employees does the film studio that produced the film "Winter without the Restless Well" have?
+    >>> observation, *_ = env.step("search[Winter without the Restless Well]")
+    >>> "was produced by Gourskatis Pictures" in observation
+    True
+    >>> observation, *_ = env.step("search[Gourskatis Pictures]")
+    >>> "Gourskatis Pictures has 2,824 employees" in observation
+    True
+    >>> observation, reward, terminated, truncated, info = env.step("answer[2,824]")
+    >>> reward, terminated, info["success"]
+    (1.0, True, True)
+
+    ```
+
+    ## Action Space
+    `UnicodeText`: `search[query]` or `answer[text]`; the brackets run from the first `[` to the last `]`. Anything else
+    changes nothing, is counted as a step, and `info["action_valid"]` is False; so is a search with the last step of the
+    budget, which is for the answer.
+
+    ## Observation Space
+    `UnicodeText`. At first the question; after a search the passages, a line each, `Doc 1(Title: ...) ...`; after an
+    answer nothing. What a passage says is only shown: no text of it answers, searches or ends an episode. Control
+    characters and line breaks in it become blanks, and after 4,000 characters it is cut.
+
+    ## Starting State
+    The question that the seed draws from the split, or number k with `options={"task": k}`.
+
+    With `data=`, a published set is played: NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, as
+    their publishers, FlashRAG or Search-R1 write them. Its splits are its files `train`, `dev` and `test`; see
+    `agentgym_flow.envs.search.source` for what stands in for a missing one.
+
+    ## Rewards
+    With the answer, its score by `metric`; 0 with every other step.
+
+    ## Episode End
+    - Termination: an answer was given.
+    - Truncation: `max_steps` steps without that. The two never come together.
+
+    A step after the end raises `ResetNeeded`. A retriever that cannot be reached raises `RetrieverFailed` in `step`:
+    the state is as before, and the same step may be taken again.
+
+    ## Information
+    The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
+    `action_valid`, `admissible_actions`, `action_templates`), and:
+
+    | key | meaning |
+    |---|---|
+    | `source` (str) | the set that the question is from; of a generated one its kind |
+    | `kind` (str) | the kind of question, such as `2 hops`, `comparison` or `bridge` |
+    | `retrieved` (list of str) | the ids of the passages that this step has brought, best first |
+    | `scores` (dict) | after the answer: its `em`, `sub_em` and `f1`; before, empty |
+    | `spans` (list) | `[start, end, is_action]` for each stretch of the texts of the episode, put together: the question, then in turn an action and what came of it; what the policy did not write is masked in training |
+    | `compat_key` (str) | the state as published results of RewardFlow name it: the question, then the last passages |
+
+    `state_key` is the question with the ordered set of the passages that were brought; after the answer only its
+    outcome, right and wrong ones apart.
+
+    ## Arguments
+    | argument | default | meaning |
+    |---|---|---|
+    | `data` | `None` | a folder or file of a published set; the name of registered data; None for generated questions |
+    | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
+    | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
+    | `corpus` | `None` | what is searched: a folder made by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
+    | `topk` | `3` | a search shows at most so many passages |
+    | `metric` | `"em"` | what an answer is scored with: `"em"` (exact match), `"sub_em"` or `"f1"`, all with the normalisation of SQuAD |
+    | `remote` | `None` | settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}` |
+    | `max_steps` | `6` | the step budget |
+    | `render_mode` | `None` | `"ansi"` |
+
+    What anything but BM25 over the generated articles finds goes on the tape of the episode: its log can be checked
+    without server and corpus. A server's token is read from the environment variable
+    `AGENTGYM_FLOW_RETRIEVER_TOKEN`.
+
+    ## References
+    - B. Jin et al., *Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning*, 2025.
+
+    ## Version History
+    - v0: first version.
+
+    Raises:
+        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData, BadIndex: as their names say.
+        MissingExtra: dense retrieval or a Parquet file needs a package that is not installed.
+    """  # noqa: E501 (a table's row is one line)
+
+    env_id: ClassVar[str] = ENV_ID
+    split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | DataSet | None = None,
+        split: str = "train",
+        retriever: str | Retriever = "bm25",
+        corpus: str | os.PathLike[str] | None = None,
+        topk: int = DEFAULT_TOPK,
+        metric: str = "em",
+        remote: Mapping[str, Any] | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        render_mode: str | None = None,
+    ) -> None:
+        source = QuestionSource(data, split)
+        finder = find_with(retriever, corpus, remote, embedded=source.embedded)
+        super().__init__(
+            split=split,
+            max_steps=max_steps,
+            settings={"retriever": finder.name, "corpus": finder.corpus, "topk": topk, "metric": metric},
+            data=source.data,
+            render_mode=render_mode,
+        )
+        self._source = source
+        self._finder = finder
+        self._dialogue = Dialogue(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
+        self._shown: list[Passage] = []
+        self._entry: list[list[str]] | None = None
+        self._ahead: tuple[str, Sequence[Passage] | RetrieverFailed] | None = None
+        self._next_tape: Sequence[Any] | None = None
+        self._tape: Sequence[Any] | None = None
+
+    @property
+    def num_tasks(self) -> int:
+        """The number of questions in this split."""
+        return len(self._source.questions)
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """The present episode. For looking at; `step` is the way to change it."""
+        return self._dialogue
+
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        self._tape, self._next_tape = self._next_tape, None
+        if self._finder.retriever is None and self._tape is None:
+            raise BadSetting(
+                f"retriever={self._finder.name!r} names none, so only tapes can be played; name its address or corpus"
+            )
+        question = self._source.questions[task]
+        self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
+        self._dialogue = Dialogue(question, topk=self._dialogue.topk, metric=self._dialogue.metric)
+        self.goal = self._dialogue.opening()
+        self._shown, self._entry, self._ahead = [], None, None
+        return self.goal
+
+    def _apply(self, action: str) -> Transition:
+        self._shown, self._entry = [], None
+        reply = self._dialogue.act(action, self._find, last=self._on_last_step)
+        if reply.action_valid and not reply.terminated:
+            self._shown = list(self._dialogue.latest)
+            self._entry = [list(passage) for passage in self._shown] if self._finder.taped else None
+        return Transition(*reply)
+
+    @property
+    def _on_last_step(self) -> bool:
+        return self.steps + 1 >= self.max_steps
+
+    # ---------------------------------------------------------------- passages, from a retriever or from the tape
+    def _find(self, query: str) -> Sequence[Passage]:
+        if self._tape is not None:
+            return _passages_on(self._tape, self.steps + 1)
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != query:
+            return self._ask([query])[0]
+        if isinstance(ahead[1], RetrieverFailed):
+            raise RetrieverFailed(str(ahead[1])) from ahead[1]
+        return ahead[1]
+
+    def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
+        retriever = cast("Retriever", self._finder.retriever)  # without one there is a tape
+        return [[found.passage for found in one] for one in retriever.search(queries, self._dialogue.topk)]
+
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        """Search for what all of `envs` are about to search for with one request for each retriever.
+
+        A request that fails is not made again for each of them: it fails in their steps.
+        """
+        waiting: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
+        for env, action in zip(envs, actions, strict=True):
+            if isinstance(env, SearchEnv) and env.playing and env._finder.taped and env._tape is None:
+                query = env._dialogue.query_of(action, last=env._on_last_step)
+                if query is not None:
+                    waiting.setdefault((id(env._finder.retriever), env._dialogue.topk), []).append((env, query))
+        for together in waiting.values():
+            queries = list(dict.fromkeys(query for _, query in together))
+            try:
+                found: Mapping[str, Any] = dict(zip(queries, together[0][0]._ask(queries), strict=True))
+            except RetrieverFailed as error:
+                found = dict.fromkeys(queries, error)
+            for env, query in together:
+                env._ahead = query, found[query]
+
+    @property
+    def tape_entry(self) -> list[list[str]] | None:
+        """The passages that the last step showed, each as [id, title, text]; None where they can be computed again."""
+        return None if self._entry is None else [list(passage) for passage in self._entry]
+
+    def use_tape(self, entries: Sequence[Any] | None) -> None:
+        """Take the passages of the next episode from `entries`, as `tape_entry` gave them.
+
+        Raises `BadSetting` where they can be computed, and the tape is not empty.
+        """
+        if not self._finder.taped:
+            super().use_tape(entries)
+            return
+        self._next_tape = None if entries is None else list(entries)
+
+    # ---------------------------------------------------------------- state
+    def state_key(self) -> str:
+        """Return a digest of the question and the passages that were brought; after the answer only the outcome."""
+        return self._dialogue.state_key()
+
+    def describe_state(self) -> str:
+        """Return the question, what was searched for, and what was shown, for a person to read."""
+        dialogue = self._dialogue
+        lines = [f"Question: {dialogue.opening()}", f"Searched for: {'; '.join(dialogue.queries) or 'nothing yet'}"]
+        lines += [f"Shown: {passage.title or passage.id}" for passage in dialogue.passages]
+        if dialogue.answered is not None:
+            lines.append(f"Answered: {dialogue.answered} ({'right' if dialogue.success else 'wrong'})")
+        return "\n".join(lines)
+
+    def score(self) -> float:
+        """Return the score of the answer, 0.0 before it."""
+        return self._dialogue.score
+
+    def admissible_actions(self) -> list[str]:
+        """Return nothing: queries and answers are free text; `candidates` proposes some."""
+        return []
+
+    def action_templates(self) -> list[str]:
+        """Return what can be filled in: search and answer; with the last step only the answer."""
+        return self._dialogue.action_templates(last=self._on_last_step)
+
+    def candidates(self) -> list[str]:
+        """Return searches and answers in words that the question or a passage has shown."""
+        dialogue = self._dialogue
+        if dialogue.answered is not None:
+            return []
+        return candidates(dialogue.opening(), dialogue.recent, dialogue.queries, last=self._on_last_step)
+
+    def sample_action(self, rng: Stream) -> str:
+        """Return one of the candidates, all alike."""
+        proposed = self.candidates()
+        return proposed[rng.below(len(proposed))]
+
+    def expert_action(self) -> str | None:
+        """Return the next search on the way to the answer, or the answer once its articles were shown.
+
+        None when the steps are too few for that, and for published questions, whose way is not known.
+        """
+        left = self.max_steps - self.steps
+        brings = None if self._finder.taped else self._would_bring
+        return next_action(self._dialogue, left, brings)
+
+    def _would_bring(self, query: str) -> set[str]:
+        return {passage.id for passage in self._ask([query])[0]}
+
+    def _extra_info(self) -> dict[str, Any]:
+        dialogue = self._dialogue
+        question = dialogue.question
+        scored = {} if dialogue.answered is None else METRICS
+        return {
+            "source": question.kind if self._source.embedded else question.source,
+            "kind": question.kind,
+            "retrieved": [passage.id for passage in self._shown],
+            # Always a dictionary: Gymnasium's vector environments merge these key by key.
+            "scores": {name: metric(dialogue.answered, question.answers) for name, metric in scored.items()},
+            "spans": [list(span) for span in dialogue.spans()],
+            "compat_key": self._compat_key(),
+        }
+
+    def _compat_key(self) -> str:
+        """Return the state as RewardFlow's published code names it: what was last shown, and nothing at the end."""
+        dialogue = self._dialogue
+        if dialogue.answered is not None:
+            return ""
+        return information(dialogue.found()) if dialogue.queries else dialogue.opening()
+
+
+def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:
+    """Return what a search of step number `step` found, from the tape. Raises `BadData` when it is not there."""
+    entry = tape[step] if step < len(tape) else None
+    if not isinstance(entry, list) or not all(_is_passage(found) for found in entry):
+        raise BadData(f"the tape has no passages for step {step}, with which a search was made")
+    return [Passage(*found) for found in entry]
+
+
+def _is_passage(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 3 and all(isinstance(part, str) for part in found)

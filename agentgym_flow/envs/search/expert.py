@@ -1,0 +1,40 @@
+"""The expert of the generated questions: searches along the chain of articles that leads to the answer.
+
+It knows the chain, but acts as a competent agent could: it searches for what the question or an article before names,
+and answers only when all articles of the chain were shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from agentgym_flow.envs.search.dialogue import Dialogue
+
+Brings = Callable[[str], Container[str]]
+"""Returns the ids of the passages that a query finds."""
+
+
+def next_action(dialogue: Dialogue, steps_left: int, brings: Brings | None) -> str | None:
+    """Return the next action on the way to the answer; None when there is no way in `steps_left` steps.
+
+    Args:
+        dialogue: the episode so far.
+        steps_left: the steps that may still be taken, the one for the answer included.
+        brings: tells what a search would find. None where asking costs: then each search is trusted once, and the task
+            is given up when one did not bring its article.
+    """
+    question = dialogue.question
+    if dialogue.answered is not None or not question.supports:
+        return None
+    seen = set(dialogue.seen)
+    searches = []
+    for query, wanted in question.supports:
+        if wanted in seen:
+            continue
+        if wanted not in (brings(query) if brings else () if query in dialogue.queries else (wanted,)):
+            return None
+        seen.add(wanted)
+        searches.append(query)
+    if len(searches) + 1 > steps_left:
+        return None
+    return f"search[{searches[0]}]" if searches else f"answer[{question.answers[0]}]"

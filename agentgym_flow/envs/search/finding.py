@@ -1,0 +1,158 @@
+"""Who finds the passages of an episode, and whether that can be computed again elsewhere.
+
+Over the generated articles, BM25 finds the same on every machine. All else is taken from outside: vectors have floats,
+a server may change, and a corpus of gigabytes is not where a log is checked. What such a retriever found goes on the
+tape of the episode, and from that the episode plays again without it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.search import tasks
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+from agentgym_flow.retrieval.corpus import read_corpus
+from agentgym_flow.retrieval.kinds import KINDS, open_retriever
+from agentgym_flow.retrieval.lexical import LexicalRetriever
+from agentgym_flow.retrieval.passage import Retriever
+from agentgym_flow.retrieval.query_cache import QueryCache
+from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retrieval.stored import StoredCorpus
+
+REMOTE, CUSTOM = "remote", "custom"
+"""What logs call a server and an object: without the one that it was, only their tapes can be played."""
+
+TOKEN = "AGENTGYM_FLOW_RETRIEVER_TOKEN"
+"""The environment variable with the token for a server. Arguments are written down in too many places."""
+
+IN_MEMORY = 256 << 20
+"""A corpus file above so many bytes is not read and indexed at every start."""
+
+_ARTICLES = "agentgym-flow data export search FOLDER; agentgym-flow retriever build FOLDER/corpus.jsonl INDEX"
+_URL = re.compile(r"https?://", re.IGNORECASE)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Finder(NamedTuple):
+    """Who finds the passages.
+
+    Attributes:
+        retriever: the retriever; None where only tapes can be played.
+        name: what logs call it: one of `KINDS`, `REMOTE` or `CUSTOM`.
+        corpus: what logs call the corpus: `sha256:` and its digest; None for the generated articles, and where it is
+            not known.
+        taped: whether what it finds goes on the tape.
+    """
+
+    retriever: Retriever | None
+    name: str
+    corpus: str | None
+    taped: bool
+
+
+def find_with(
+    retriever: str | Retriever,
+    corpus: str | os.PathLike[str] | None,
+    remote: Mapping[str, Any] | None,
+    *,
+    embedded: bool,
+) -> Finder:
+    """Return the finder that the arguments of the environment name.
+
+    Args:
+        retriever: one of `KINDS`, the address of a server, or any retriever; `REMOTE` or `CUSTOM` for tapes alone.
+        corpus: a folder that `agentgym-flow retriever build` made, or for `bm25` a file of passages; `sha256:` and a
+            digest for tapes alone; None for the generated articles.
+        remote: settings of `RemoteRetriever`, and `cache`, a file for its answers.
+        embedded: whether the questions are the generated ones, which are about the generated articles only.
+
+    Raises:
+        BadSetting: the arguments do not fit together.
+        UnknownOption: there is no such kind, or no such setting in `remote`.
+        BadData, BadIndex, MissingExtra: the folder or file cannot be used.
+    """
+    address = isinstance(retriever, str) and bool(_URL.match(retriever))
+    if remote is not None and not address:
+        raise BadSetting("remote has settings for a server, so retriever must be its address, such as http://HOST:8000")
+    if corpus is not None and (address or retriever in (REMOTE, CUSTOM) or not isinstance(retriever, str)):
+        raise BadSetting("corpus is searched by bm25, dense or hybrid; another retriever has its own passages")
+    if not isinstance(retriever, str):
+        if not callable(getattr(retriever, "search", None)):
+            raise BadSetting(f"retriever must be a name, an address or an object that searches, got {retriever!r:.60}")
+        return Finder(retriever, CUSTOM, None, True)
+    if address:
+        options = json.dumps(dict(remote or {}), sort_keys=True, default=os.fspath)
+        return Finder(_server(retriever, options, os.environ.get(TOKEN)), REMOTE, None, True)
+    if retriever in (REMOTE, CUSTOM):
+        return Finder(None, retriever, None, True)
+    if retriever not in KINDS:
+        advice = "Or the address of a server, such as http://HOST:8000."
+        raise UnknownOption.among(retriever, [*KINDS, REMOTE, CUSTOM], advice)
+    if corpus is None:
+        return _over_generated_articles(retriever, embedded)
+    if isinstance(corpus, str) and _DIGEST.fullmatch(corpus):
+        return Finder(None, retriever, corpus, True)
+    opened, digest = _opened(Path(corpus), retriever)
+    if embedded and digest != tasks.DIGEST:
+        raise BadSetting(
+            f"the passages of {corpus} are not the articles that the generated questions are about; name the questions "
+            f"with data=, or build the folder of the articles: {_ARTICLES}"
+        )
+    return Finder(opened, retriever, f"sha256:{digest}", True)
+
+
+def _over_generated_articles(kind: str, embedded: bool) -> Finder:
+    if not embedded:
+        raise BadSetting(
+            "published questions need passages: corpus=FOLDER, made by agentgym-flow retriever build, "
+            "or retriever=ADDRESS of a server"
+        )
+    if kind != "bm25":
+        raise BadSetting(
+            f"retriever={kind!r} needs the vectors of the articles; make them once, with: {_ARTICLES} --kind {kind}; "
+            "and name corpus=INDEX"
+        )
+    return Finder(tasks.retriever(), kind, None, False)
+
+
+def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
+    """Return a retriever over a folder or a file of passages, and the digest of the corpus."""
+    if not place.is_file():
+        return _folder(place.resolve(), kind)
+    status = place.stat()
+    if kind != "bm25" or status.st_size > IN_MEMORY:
+        raise BadData(
+            f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
+            "and that folder named"
+        )
+    return _file(place.resolve(), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)  # all environments of a process share what is open
+def _folder(place: Path, kind: str) -> tuple[Retriever, str]:
+    return open_retriever(place, kind=kind), StoredCorpus(place).digest
+
+
+@lru_cache(maxsize=4)  # the stamps are part of the key: a file that has changed is read again
+def _file(place: Path, size: int, changed: int) -> tuple[Retriever, str]:
+    corpus = read_corpus(place)
+    return LexicalRetriever(corpus), corpus.digest
+
+
+@lru_cache(maxsize=8)  # one breaker, and connections that are kept, for all environments of a process
+def _server(address: str, options: str, token: str | None) -> RemoteRetriever:
+    settings = json.loads(options)
+    known = [name for name in inspect.signature(RemoteRetriever).parameters if name not in ("url", "token")]
+    for name in settings:
+        if name not in known:
+            raise UnknownOption.among(name, known, "These are the settings of a remote retriever.")
+    if settings.get("cache") is not None:
+        settings["cache"] = QueryCache(settings["cache"])
+    return RemoteRetriever(address, token=token, **settings)

@@ -1,0 +1,131 @@
+"""Where questions come from: the generated ones, or published sets on disk; by split and number.
+
+A published set is a folder with files `train`, `dev` and `test`, those that its publisher has, or one file:
+
+| split | is |
+|---|---|
+| `test` | the file `test`, or else `dev`; one file alone is `test` |
+| `valid` | the file `dev`, where there is a `test`; or else a tenth of `train`, at most 500, drawn by digests of ids |
+| `train` | the file `train` without the questions of the other two splits |
+
+Questions are compared without regard to case, and one that `test` has, too, is left out of `valid`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import check_split
+from agentgym_flow.data import DataSet, content_digest
+from agentgym_flow.envs.search import tasks
+from agentgym_flow.envs.search.official import read_questions, split_files
+from agentgym_flow.envs.search.question import Question
+from agentgym_flow.errors import BadData
+from agentgym_flow.seeding import stable_hash
+
+SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
+"""The official names of the splits."""
+
+HELD_OUT, MOST_HELD_OUT = 10, 500
+"""Where a set has no file for `valid`, one question in so many of `train` is, and not more than so many."""
+
+
+class QuestionSource:
+    """The questions of one split. Immutable, so copies of an environment share it.
+
+    Args:
+        data: a folder or a file of a published set, or the name of registered data; None for the generated questions.
+        split: `"train"`, `"valid"` or `"test"`, or an official name.
+
+    Attributes:
+        split: the split.
+        data: name -> SHA-256 of the published data in use.
+        questions: of the split, in the order of its tasks.
+        content: what identifies the passages that the questions are about; "" for published sets, which have none.
+
+    Raises:
+        UnknownSplit, UnknownData: as their names say.
+        BadData: a file is damaged, or the set has no questions for the split.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+
+    def __init__(self, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train") -> None:
+        self.split = check_split(split, SPLIT_ALIASES)
+        self.data: dict[str, str] = {}
+        self._found: DataSet | None = None
+        if data is None:
+            self.questions = tasks.tasks(self.split)
+            self.content = tasks.DIGEST
+            return
+        self._found = registry.resolve(data)
+        published = _published(self._found.path)
+        self.data = {self._found.name: published.digest}
+        self.questions = published.splits.get(self.split, ())
+        self.content = ""
+        if not self.questions:
+            raise BadData(
+                f"{self._found.path} has no questions for the split {self.split!r}: {published.remark}. "
+                f"It has: {', '.join(name for name, questions in published.splits.items() if questions)}."
+            )
+
+    @property
+    def embedded(self) -> bool:
+        """Whether these are the generated questions."""
+        return self._found is None
+
+    def __copy__(self) -> QuestionSource:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuestionSource:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuestionSource, (self._found, self.split)
+
+
+class _Published(NamedTuple):
+    """A published set: the digest of its files, its splits, and what to say of one that is not there."""
+
+    digest: str
+    splits: Mapping[str, tuple[Question, ...]]
+    remark: str
+
+
+def _published(place: Path) -> _Published:
+    files = {"test": place} if place.is_file() else split_files(place)
+    stamps = tuple((name, file, file.stat().st_size, file.stat().st_mtime_ns) for name, file in files.items())
+    return _read(stamps, place.is_file())
+
+
+@lru_cache(maxsize=8)  # the stamps are part of the key: files that have changed are read again
+def _read(stamps: tuple[tuple[str, Path, int, int], ...], alone: bool) -> _Published:
+    files = {name: file for name, file, _, _ in stamps}
+    digests = {name: content_digest(file) for name, file in files.items()}
+    digest = digests["test"] if alone else stable_hash(sorted(digests.items()))
+    read = {name: read_questions(file).questions for name, file in files.items()}
+    test = read.get("test") or read.get("dev", ())
+    train = read.get("train", ())
+    valid = _without(read["dev"] if "test" in read and "dev" in read else _held_out(_without(train, test)), test)
+    remark = (
+        "a file alone is its test split; to train on one, name it train in a folder"
+        if alone
+        else f"its files are {', '.join(file.name for file in files.values())}"
+    )
+    return _Published(digest, {"train": _without(train, [*test, *valid]), "valid": valid, "test": test}, remark)
+
+
+def _held_out(questions: tuple[Question, ...]) -> tuple[Question, ...]:
+    """Return some questions in their order: whether one is among them depends on its id, hardly on the others."""
+    count = min(len(questions) // HELD_OUT, MOST_HELD_OUT)
+    drawn = {one.id for one in sorted(questions, key=lambda one: stable_hash(["held out", one.id]))[:count]}
+    return tuple(one for one in questions if one.id in drawn)
+
+
+def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:
+    taken = {one.text.casefold() for one in others}
+    return tuple(one for one in questions if one.text.casefold() not in taken)
