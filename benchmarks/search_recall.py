@@ -1,21 +1,25 @@
 """Search: how much of what questions name the retrievers find, and what a query costs.
 
-Launch: `python benchmarks/search_recall.py CORPUS QUESTIONS [--retrievers bm25 dense hybrid] [--passages N]`.
+Launch: `python benchmarks/search_recall.py [CORPUS QUESTIONS] [--retrievers bm25 dense hybrid] [--passages N]`.
 
-CORPUS is a file as `agentgym_flow.retrieval.corpus` reads it, QUESTIONS has JSON lines with a `question`. What a
-question needs are the passages whose titles stand in it, so this is the recall of the first hop. Questions that name
-none are left out; those that name two or more have lines of their own, because there one title can hide the other.
-The query is the whole question. With `--passages`, the corpus is cut to the first so many besides those that are named:
-encoding takes long without a GPU. With `--vectors FOLDER` the vectors are kept there and made only once.
+CORPUS is a file as `agentgym_flow.retrieval.corpus` reads it, QUESTIONS has JSON lines with a `question`. Without them,
+the samples of the tests are taken (`AGENTGYM_FLOW_TEST_DATA`), if there are any. What a question needs are the passages
+whose titles stand in it, so this is the recall of the first hop. Questions that name none are left out; those that name
+two or more have lines of their own, because there one title can hide the other. The query is the whole question. With
+`--passages`, the corpus is cut to the first so many besides those that are named: encoding takes long without a GPU.
+With `--vectors FOLDER` the vectors are kept there and made only once; the folder `dense` in what `agentgym-flow
+retriever build --kind dense` makes is such a one.
 
-Times are CPU time of this process: to make the index, encoding included, and of a query in batches of 64.
+Times are CPU time of this process: to make the index, encoding included, and of a query in batches of 64. Set
+OMP_NUM_THREADS=1, or threads that wait for each other count too.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from _timing import arguments, print_header, print_row, seconds
@@ -25,7 +29,9 @@ from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Retriever
 from agentgym_flow.retrieval.recall import Needed, Recall, TitleFinder, recall_at
 
-KS = (3, 5, 10)
+KS = (1, 3, 5, 10)
+COMPLETE = (3, 5, 10)
+SAMPLES = ("2wikimultihopqa_corpus.json", "2wiki_500.jsonl")
 
 
 def needed(file: str, corpus: MemoryCorpus) -> list[Needed]:
@@ -73,35 +79,51 @@ def measured(run: Callable[[], dict[int, Recall]]) -> tuple[dict[int, Recall], f
     return results[0], spent
 
 
+def sources(given: Sequence[str]) -> list[str] | None:
+    """Return the corpus and the questions that were named, else the samples; None when there are no samples."""
+    if given:
+        return list(given)
+    folder = os.environ.get("AGENTGYM_FLOW_TEST_DATA")
+    found = [str(Path(folder, "search", name)) for name in SAMPLES] if folder else []
+    return found if found and all(map(os.path.exists, found)) else None
+
+
 def main() -> None:
     """Print the table."""
     parser = arguments(__doc__)
-    parser.add_argument("corpus")
-    parser.add_argument("questions")
+    parser.add_argument("files", nargs="*", metavar="CORPUS QUESTIONS", help="both or none (default: the samples)")
     parser.add_argument("--retrievers", nargs="+", choices=["bm25", "dense", "hybrid"], default=["bm25"])
     parser.add_argument("--passages", type=int, help="cut the corpus to so many passages")
     parser.add_argument("--vectors", help="keep the vectors of `dense` in this folder")
     given = parser.parse_args()
+    if len(given.files) not in (0, 2):
+        parser.error("name a corpus and a file of questions, or neither")
+    files = sources(given.files)
+    if files is None:
+        print("No corpus is named and there are no samples here, so nothing was measured.")
+        return
     names = [name for name in ("bm25", "dense", "hybrid") if name in given.retrievers or "hybrid" in given.retrievers]
-    corpus = read_corpus(given.corpus)
-    questions = needed(given.questions, corpus)
+    corpus = read_corpus(files[0])
+    questions = needed(files[1], corpus)
     if given.passages:
         corpus = cut(corpus, questions, given.passages)
-    groups = {"all": questions, "two or more": [question for question in questions if len(question.titles) > 1]}
+    groups = {"any": questions, "two or more": [question for question in questions if len(question.titles) > 1]}
     print(f"{len(corpus):,} passages\n")
-    recalls = [f"recall@{k}" for k in KS]
-    print_header("retriever", "titles", "questions", *recalls, f"all found @{KS[0]}", "build", "query", numeric=True)
+    columns = [*(f"recall@{k}" for k in KS), *(f"all found @{k}" for k in COMPLETE)]
+    print_header("retriever", "titles", "questions", *columns, "build", "query", numeric=True)
     made: dict[str, Retriever] = {}
     with tempfile.TemporaryDirectory() as home:
         folder = given.vectors or str(Path(home, "vectors"))
+        kept = os.path.exists(folder)
         for name in names:
             spent = seconds(lambda name=name: made.update({name: retriever(name, corpus, folder, made)}))
+            build = "kept" if name == "dense" and kept else f"{spent:.2f} s"
             for group, asked in groups.items():
                 if asked and name in given.retrievers:
                     found, searched = measured(lambda name=name, asked=asked: recall_at(made[name], asked, KS))
-                    shares = [f"{found[k].mean:.3f}" for k in KS]
-                    cost = [f"{spent:.2f} s", f"{searched / len(asked) * 1000:.2f} ms"]
-                    print_row(name, group, len(asked), *shares, f"{found[KS[0]].complete:.3f}", *cost)
+                    shares = [*(found[k].mean for k in KS), *(found[k].complete for k in COMPLETE)]
+                    query = f"{searched / len(asked) * 1000:.2f} ms"
+                    print_row(name, group, len(asked), *(f"{share:.3f}" for share in shares), build, query)
 
 
 if __name__ == "__main__":
