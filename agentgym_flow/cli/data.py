@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,21 +57,36 @@ def export(
     split: Annotated[str | None, typer.Option(help="ALFWorld: train, valid or test.", show_default="valid")] = None,
     tasks: Annotated[int | None, typer.Option(help="ALFWorld: only the first so many.", min=1)] = None,
 ) -> None:
-    """Write generated tasks as files in the official format, so that other tools play them (ALFWorld, WebShop)."""
+    """Write generated tasks as files in published formats, so that other tools use them (ALFWorld, WebShop, Search)."""
     from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
-    from agentgym_flow.envs.webshop.env import ENV_ID as SHOP
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name a folder")
     env_id = environments.full_id(env)
     if env_id == GAMES:
         _export_games(folder, split or "valid", tasks)
-    elif env_id != SHOP:
-        raise UnknownEnvironment.among(env_id, [GAMES, SHOP], "Their tasks have an official file format.")
-    elif split is not None or tasks is not None:
-        raise BadSetting("the shop is written whole: leave out --split and --tasks")
-    else:
-        _export_shop(folder)
+        return
+    write, what = _writer(env_id, besides=GAMES)
+    if split is not None or tasks is not None:
+        raise BadSetting(f"{what} is written whole: leave out --split and --tasks")
+    for path in write(folder):
+        stdout().print(printed(str(path)), soft_wrap=True)
+
+
+def _writer(env_id: str, *, besides: str) -> tuple[Callable[[str], list[Path]], str]:
+    """Return what writes the generated world of an environment, and what to call that world."""
+    from agentgym_flow.envs.search.env import ENV_ID as QUESTIONS
+    from agentgym_flow.envs.webshop.env import ENV_ID as SHOP
+
+    if env_id == SHOP:
+        from agentgym_flow.envs.webshop.export import export_shop
+
+        return export_shop, "the shop"
+    if env_id == QUESTIONS:
+        from agentgym_flow.envs.search.export import export_world
+
+        return export_world, "the world of Search"
+    raise UnknownEnvironment.among(env_id, [besides, SHOP, QUESTIONS], "Their tasks have a published file format.")
 
 
 def _export_games(folder: str, split: str, tasks: int | None) -> None:
@@ -85,13 +101,6 @@ def _export_games(folder: str, split: str, tasks: int | None) -> None:
         printed(f"{count} games of {games.split}: {Path(folder) / source.OFFICIAL_FOLDERS[games.split]}"),
         soft_wrap=True,
     )
-
-
-def _export_shop(folder: str) -> None:
-    from agentgym_flow.envs.webshop.export import export_shop
-
-    for path in export_shop(folder):
-        stdout().print(printed(str(path)), soft_wrap=True)
 
 
 @app.command("import")
@@ -154,11 +163,21 @@ def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
 @app.command("check")
 def check(
     data: Annotated[str, typer.Argument(metavar="DATA", help="The name of registered data, or a path.")],
+    env: Annotated[
+        str | None, typer.Option(help="Also read it as this environment does, and say what is in it: search.")
+    ] = None,
 ) -> None:
     """Read data again, all of it, and compare its digest; of a store, that of its content."""
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
+    if env is not None and env.lower().removeprefix("agentgym_flow/") not in ("search", "search-v0"):
+        raise UnknownEnvironment.among(env, ["search"], "What is in its data can be told.")
     found = registry.resolve(data)  # which compares what is registered, and of a store its statement
     if is_store(found.path):
         StoredCatalogue(found.path).verify()
+    if env is not None:
+        from agentgym_flow.envs.search.checking import check_questions, remarks
+
+        for line in remarks(check_questions(found)):
+            stdout().print(printed(line), soft_wrap=True)
     stdout().print(printed(f"{found.name}: SHA-256 {found.sha256[:16]}... is right"), soft_wrap=True)

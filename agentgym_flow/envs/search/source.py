@@ -88,6 +88,11 @@ class QuestionSource:
         return QuestionSource, (self._found, self.split)
 
 
+def split_sizes(data: str | os.PathLike[str] | DataSet) -> dict[str, int]:
+    """Return split -> number of questions of a published set; 0 where it has none. Raises as `QuestionSource` does."""
+    return {split: len(questions) for split, questions in _published(registry.resolve(data).path).splits.items()}
+
+
 class _Published(NamedTuple):
     """A published set: the digest of its files, its splits, and what to say of one that is not there."""
 

@@ -1,0 +1,71 @@
+"""What is in a published set of questions, for a look before a policy is measured on it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import SPLITS
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.search.official import QuestionSet, read_questions, split_files
+from agentgym_flow.envs.search.source import split_sizes
+
+MOST_KINDS = 8
+"""Of more kinds of questions only the number is told: PopQA's are the properties of things."""
+
+
+class Checked(NamedTuple):
+    """What a set holds.
+
+    Attributes:
+        files: name of a file -> what was read from it, in the order `test`, `dev`, `train`.
+        shared: (one file, another file, how many questions both have), where they have any; case does not matter.
+        splits: split -> how many questions the environment plays; 0 for a split that the set does not have.
+    """
+
+    files: Mapping[str, QuestionSet]
+    shared: tuple[tuple[str, str, int], ...]
+    splits: Mapping[str, int]
+
+
+def check_questions(data: str | os.PathLike[str] | DataSet) -> Checked:
+    """Read all questions of a published set: a folder, a file, or the name of registered data.
+
+    Raises:
+        UnknownData: there is nothing of that name.
+        BadData: a file is damaged, or there is none; the message names the file and the line.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+    found = registry.resolve(data)
+    paths = [found.path] if found.path.is_file() else list(split_files(found.path).values())
+    files = {path.name: read_questions(path) for path in paths}
+    texts = {name: {one.text.casefold() for one in read.questions} for name, read in files.items()}
+    shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(texts[a] & texts[b])))
+    sizes = split_sizes(found)
+    return Checked(files, shared, {split: sizes[split] for split in SPLITS})
+
+
+def remarks(checked: Checked) -> Iterator[str]:
+    """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
+    for name, read in checked.files.items():
+        yield f"{name}: {len(read.questions):,} questions{_kinds(read)}"
+        for said, what in (
+            (read.repeated, "repeated; an id that comes again counts once"),
+            (read.left_out, "marked as unanswerable, and left out"),
+        ):
+            if said:
+                yield f"{name}: {len(said):,} {what}. The first: {said[0]}"
+    for one, other, both in checked.shared:
+        yield f"{one} and {other} have questions in common: {both:,}, which only the split of {one} keeps"
+    yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())
+
+
+def _kinds(read: QuestionSet) -> str:
+    counts = Counter(one.kind for one in read.questions)
+    if len(counts) > MOST_KINDS:
+        return f" of {len(counts):,} kinds"
+    return "".join(f"; {kind}: {count:,}" for kind, count in sorted(counts.items())) if len(counts) > 1 else ""

@@ -1,0 +1,143 @@
+"""The generated articles and questions as files: written by the command, and read back as the same world."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow.cli.app import app
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.search import tasks
+from agentgym_flow.envs.search.checking import check_questions, remarks
+from agentgym_flow.envs.search.env import SearchEnv
+from agentgym_flow.envs.search.export import export_world
+from agentgym_flow.envs.search.source import QuestionSource
+from agentgym_flow.errors import BadData
+from agentgym_flow.retrieval.corpus import read_corpus
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "world"
+    assert [path.name for path in export_world(folder)] == ["corpus.jsonl", "train.jsonl", "dev.jsonl", "test.jsonl"]
+    return folder
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_corpus_is_the_generated_one_in_the_published_schema(exported: Path) -> None:
+    assert read_corpus(exported / "corpus.jsonl").digest == tasks.DIGEST
+    first = json.loads((exported / "corpus.jsonl").open(encoding="utf-8").readline())
+    assert sorted(first) == ["contents", "id"]
+    assert first["contents"].startswith(f'"{tasks.corpus()[0].title}"\n')
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_questions_are_the_generated_ones(exported: Path, split: str) -> None:
+    read = QuestionSource(exported, split).questions
+    made = tasks.tasks(split)
+    assert [(one.id, one.text, one.answers, one.kind) for one in read] == [
+        (one.id, one.text, one.answers, one.kind) for one in made
+    ]
+    lines = (exported / f"{'dev' if split == 'valid' else split}.jsonl").read_text("utf-8").splitlines()
+    ways = [json.loads(line)["metadata"]["supporting_ids"] for line in lines]
+    assert ways == [[name for _, name in one.supports] for one in made]
+
+
+def test_the_files_play_as_the_generated_questions_do(exported: Path, tmp_path: Path) -> None:
+    """The way that the environment's own messages tell."""
+    code, _, complaint = run("retriever", "build", exported / "corpus.jsonl", tmp_path / "index")
+    assert code == 0, complaint
+    own = SearchEnv(split="valid")
+    for other in (
+        SearchEnv(data=exported, split="valid", corpus=tmp_path / "index"),
+        SearchEnv(split="valid", corpus=tmp_path / "index"),
+    ):
+        assert other.num_tasks == own.num_tasks
+        for task in (2, 3):
+            own.reset(options={"task": task})
+            other.reset(options={"task": task})
+            terminated = False
+            while not terminated:
+                action = own.expert_action()
+                assert action is not None
+                observation, reward, terminated, *_ = own.step(action)
+                assert other.step(action)[:3] == (observation, reward, terminated)
+            assert reward == 1.0
+
+
+def test_the_command_writes_all_of_it(exported: Path, tmp_path: Path) -> None:
+    code, said, _ = run("data", "export", "search", tmp_path / "out")
+    assert code == 0
+    for path in exported.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+        assert path.name in said
+
+
+@pytest.mark.parametrize("option", [["--split", "test"], ["--tasks", "3"]])
+def test_the_world_has_no_parts(tmp_path: Path, option: list[str]) -> None:
+    code, _, complaint = run("data", "export", "search", tmp_path, *option)
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert "the world of Search is written whole" in complaint
+
+
+def test_a_check_tells_what_is_in_a_set(exported: Path) -> None:
+    code, said, _ = run("data", "check", exported, "--env", "search")
+    assert code == 0
+    assert said.splitlines()[0].startswith("test.jsonl: 500 questions; 1 hop: 70; 2 hops: ")
+    assert "played as: train 4,000, valid 500, test 500" in said
+    assert "in common" not in said
+    assert "repeated" not in said
+    assert "is right" in said
+
+
+def write(path: Path, *records: dict[str, object]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def asked(name: str, text: str, **more: object) -> dict[str, object]:
+    return {"id": name, "question": text, "golden_answers": ["x"], **more}
+
+
+def test_a_check_tells_what_is_odd(tmp_path: Path) -> None:
+    write(
+        tmp_path / "test.jsonl",
+        asked("a", "Who?", metadata={"type": "bridge"}),
+        asked("b", "who?"),
+        asked("c", "Why?", answerable=False),
+    )
+    write(tmp_path / "train.jsonl", asked("d", "WHO?"), *(asked(f"e{n}", f"Where is {n}?") for n in range(30)))
+    checked = check_questions(tmp_path)
+    assert checked.shared == (("test.jsonl", "train.jsonl", 1),)
+    assert checked.splits == {"train": 27, "valid": 3, "test": 2}
+    told = list(remarks(checked))
+    assert told[0] == f"test.jsonl: 2 questions; bridge: 1; {tmp_path.name}: 1"
+    assert "test.jsonl: 1 repeated; an id that comes again counts once. The first: line 2 repeats" in told[1]
+    assert "test.jsonl: 1 marked as unanswerable, and left out. The first: line 3 is" in told[2]
+    assert told[3] == "train.jsonl: 31 questions"
+    assert told[4] == "test.jsonl and train.jsonl have questions in common: 1, which only the split of test.jsonl keeps"
+    assert told[5] == "played as: train 27, valid 3, test 2"
+
+
+def test_many_kinds_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "set.jsonl", *(asked(str(n), f"Where is {n}?", type=f"kind {n}") for n in range(9)))
+    assert list(remarks(check_questions(tmp_path / "set.jsonl"))) == [
+        "set.jsonl: 9 questions of 9 kinds",
+        "played as: train 0, valid 0, test 9",
+    ]
+
+
+def test_a_check_finds_damage(tmp_path: Path) -> None:
+    write(tmp_path / "test.jsonl", asked("a", "Who?"), {"id": "b", "question": "Why?"})
+    with pytest.raises(BadData, match="line 2"):
+        check_questions(tmp_path)
+    code, _, complaint = run("data", "check", tmp_path, "--env", "search")
+    assert (code, "line 2" in complaint) == (2, True)
+    code, _, complaint = run("data", "check", tmp_path, "--env", "sokoban")
+    assert (code, "What is in its data can be told" in complaint) == (2, True)
