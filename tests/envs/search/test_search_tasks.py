@@ -171,6 +171,20 @@ def test_one_search_for_the_whole_question_is_not_enough(split: str) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
+def test_what_is_left_out_is_what_a_search_finds_at_once(split: str) -> None:
+    found = tasks.found_at_once(split)
+    assert found, "some are drawn that one search answers"
+    assert found == tasks.LEFT_OUT[split]
+
+
+def test_the_questions_are_drawn_without_a_search() -> None:
+    """Thousands of searches would take longer than all else of a start."""
+    code = "from agentgym_flow.envs.search import tasks\ntasks.retriever = None\nprint(tasks.manifest_digest('valid'))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [tasks.MANIFEST["valid"]]
+
+
+@pytest.mark.parametrize("split", SPLITS)
 def test_no_guess_is_right_for_a_tenth(split: str) -> None:
     total = tasks.num_tasks(split)
     guesses = Counter(normalise(answer) for one in tasks.tasks(split) for answer in set(one.answers))
