@@ -86,7 +86,7 @@ LEFT_OUT = {
     "valid": (61, 195, 339),
     "test": (105, 146, 326, 376),
 }  # fmt: skip
-"""Split -> the questions of two hops and more that one search answers: their numbers among those that are drawn, from 0.
+"""Split -> the questions of two hops and more that one search answers: their numbers among those drawn, from 0.
 
 Written down because thousands of searches took longer than the world and all its questions. `found_at_once` makes
 them."""
