@@ -89,6 +89,10 @@ class BadGame(AgentGymFlowError, ValueError):
     """An ALFWorld game file cannot be read or played; the message names the file and the line."""
 
 
+class BadWorkflow(AgentGymFlowError, ValueError):
+    """A workflow that cannot be, or a text that is none; the message names the rule that is broken."""
+
+
 class SearchLimit(AgentGymFlowError, RuntimeError):
     """A solver gave up at its own limit without knowing the answer; the message says which argument raises it."""
 

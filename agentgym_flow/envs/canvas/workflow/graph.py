@@ -1,0 +1,140 @@
+"""A workflow as a value: its nodes with the names of their places, and edits that apply whole or change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, form
+from agentgym_flow.errors import BadWorkflow
+from agentgym_flow.seeding import stable_hash
+
+UNDO_DEPTH = 100
+"""So many edits can be undone."""
+
+
+class Place(NamedTuple):
+    """Where a node stands.
+
+    Attributes:
+        id: the name of the place. Top-level nodes are `node_1`, `node_2`, ... in their order. Within `node_2`, the
+            branches of a parallel are `node_2_p0`, `node_2_p1`, ...; a conditional has `node_2_cond`, `node_2_pass`
+            and `node_2_fail`; the body of a loop is `node_2_l0`, `node_2_l1`, ... Where a branch is more than one node,
+            they are `node_2_p0_s0`, `node_2_p0_s1`, ...
+        path: the same as numbers: the index in the top-level chain, and then for each level the number of the chain
+            in `chains` and the index in it.
+        node: what stands there.
+    """
+
+    id: str
+    path: tuple[int, ...]
+    node: Node
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A workflow. A value: every edit gives another one and leaves this one as it is, so no edit applies in part.
+
+    Two are equal if their nodes are, instructions included; what can be undone does not matter.
+
+    Attributes:
+        nodes: the top-level chain; empty at first.
+        history: the top-level chains before the last edits, oldest first.
+    """
+
+    nodes: Chain = ()
+    history: tuple[Chain, ...] = field(default=(), compare=False, repr=False)
+
+    def insert(self, node: Node, position: int | None = None) -> Workflow:
+        """Return the workflow with `node` at top-level index `position`, or at the end.
+
+        Raises `BadWorkflow` when there is no such index.
+        """
+        at = len(self.nodes) if position is None else position
+        if not 0 <= at <= len(self.nodes):
+            raise BadWorkflow(f"there is no position {str(at)[:20]}: positions go from 0 to {len(self.nodes)}")
+        return self._edited((*self.nodes[:at], node, *self.nodes[at:]))
+
+    def remove(self, place_id: str) -> Workflow:
+        """Return the workflow without the node at this place.
+
+        Raises `BadWorkflow` when there is none, or when what is around it cannot do without.
+        """
+        return self._edited(_changed(self.nodes, self.place(place_id).path, None))
+
+    def replace(self, place_id: str, node: Node) -> Workflow:
+        """Return the workflow with `node` at this place. Raises `BadWorkflow` as `remove` does."""
+        return self._edited(_changed(self.nodes, self.place(place_id).path, node))
+
+    def undo(self) -> Workflow:
+        """Return the workflow before the last edit. Raises `BadWorkflow` when there is nothing to undo."""
+        if not self.history:
+            raise BadWorkflow("there is no edit to undo")
+        return Workflow(self.history[-1], self.history[:-1])
+
+    def _edited(self, nodes: Chain) -> Workflow:
+        return Workflow(nodes, (*self.history[1 - UNDO_DEPTH :], self.nodes))
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """All places by their ids, in the order in which the workflow is written down."""
+        return {place.id: place for place in _walk(self.nodes)}
+
+    def place(self, place_id: str) -> Place:
+        """Return the place of this id. Raises `BadWorkflow` when there is none."""
+        if place_id not in self.places:
+            known = ", ".join(self.places) if self.places else "the workflow is empty"
+            raise BadWorkflow(f"there is no node {place_id[:40]!a}: {known}")
+        return self.places[place_id]
+
+    @cached_property
+    def identity(self) -> str:
+        """64 hex digits, equal if and only if the workflows are."""
+        return stable_hash([form(node) for node in self.nodes])
+
+
+def child_ids(own: str, node: Node) -> tuple[tuple[str, ...], ...]:
+    """Return the ids of the children of `node`, which is at `own`, chain by chain in the order of `node.chains`."""
+    match node:
+        case Operator():
+            return ()
+        case Loop(body):
+            return (tuple(f"{own}_l{index}" for index in range(len(body))),)
+        case Parallel(branches):
+            names = [f"{own}_p{slot}" for slot in range(len(branches))]
+        case Conditional():
+            names = [f"{own}_cond", f"{own}_pass", f"{own}_fail"]
+    return tuple(
+        (name,) if len(chain) == 1 else tuple(f"{name}_s{index}" for index in range(len(chain)))
+        for name, chain in zip(names, node.chains, strict=True)
+    )
+
+
+def top_ids(nodes: Chain) -> tuple[str, ...]:
+    """Return the ids of the nodes of a top-level chain."""
+    return tuple(f"node_{number}" for number in range(1, len(nodes) + 1))
+
+
+def _walk(nodes: Chain) -> Iterator[Place]:
+    for index, (place_id, node) in enumerate(zip(top_ids(nodes), nodes, strict=True)):
+        yield from _below(Place(place_id, (index,), node))
+
+
+def _below(place: Place) -> Iterator[Place]:
+    yield place
+    for slot, (ids, chain) in enumerate(zip(child_ids(place.id, place.node), place.node.chains, strict=True)):
+        for index, (child_id, child) in enumerate(zip(ids, chain, strict=True)):
+            yield from _below(Place(child_id, (*place.path, slot, index), child))
+
+
+def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
+    """Return `chain` with `node` at `path`, or with nothing there for None."""
+    index, *rest = path
+    if rest:
+        around = chain[index]
+        assert not isinstance(around, Operator), "a path leads through structures"
+        slot = rest[0]
+        node = around.with_chain(slot, _changed(around.chains[slot], tuple(rest[1:]), node))
+    return chain[:index] + (() if node is None else (node,)) + chain[index + 1 :]
