@@ -1,12 +1,12 @@
 """Draw the pictures of README and the documentation: `make pictures`.
 
-One Sokoban level as the environment renders it, and the state graph of eight attempts at it by a player who follows the
-expert half of the time and wanders otherwise.
+One Sokoban level as the environment renders it, and the state graphs of eight attempts at it, and at a question of
+Search, by players who follow the expert at some steps and do anything at the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import gymnasium as gym
@@ -14,28 +14,48 @@ import numpy as np
 from matplotlib import image
 
 import agentgym_flow  # noqa: F401  (registers the environments)
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Group
 from agentgym_flow.policies import FunctionPolicy, Move, View
 from agentgym_flow.report import graph_svg
 from agentgym_flow.rollout import Start, rollout_groups
 
-SOKOBAN = "agentgym_flow/Sokoban-v0"
+SOKOBAN, SEARCH = "agentgym_flow/Sokoban-v0", "agentgym_flow/Search-v0"
 ATTEMPTS = 8
+READABLE = range(11, 16)
+"""So many states of a question are worth a picture, and have room for words."""
 
 
-def half_lost(views: Sequence[View]) -> list[Move]:
-    """Follow the expert half of the time, wander otherwise."""
-    return [Move((v.rng.below(2) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views]
+def lost(one_in: int) -> FunctionPolicy:
+    """Return a player who follows the expert, and at one step in so many does anything."""
+
+    def act(views: Sequence[View]) -> list[Move]:
+        return [Move((v.rng.below(one_in) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views]
+
+    return FunctionPolicy("half lost" if one_in == 2 else "sometimes lost", act)
+
+
+def half_right(env: TextEnv, policy: FunctionPolicy, states: Iterable[int] | None = None) -> Group:
+    """Return the attempts at the first task at which half of them succeed, with so many states if that matters."""
+    starts = [Start(seed=0, task=task) for task in range(100)]
+    groups = rollout_groups(policy, lambda: env, starts, ATTEMPTS, num_envs=1)
+    return next(
+        group
+        for group in groups
+        if sum(episode.success for episode in group) == ATTEMPTS // 2
+        and (states is None or len({key for episode in group for key in episode.state_keys}) in states)
+    )
 
 
 def draw(folder: Path) -> None:
-    """Write a board and its graph, of the first training task at which half of the attempts succeed."""
-    env = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
-    policy, starts = FunctionPolicy("half lost", half_lost), [Start(seed=0, task=task) for task in range(100)]
-    groups = rollout_groups(policy, lambda: env.unwrapped, starts, ATTEMPTS, num_envs=1)
-    group = next(group for group in groups if sum(episode.success for episode in group) == ATTEMPTS // 2)
-    env.reset(options={"task": group.episodes[0].task})
-    image.imsave(folder / "sokoban_board.png", np.asarray(env.render()).repeat(4, axis=0).repeat(4, axis=1))
+    """Write a board, its graph, and the graph of a question."""
+    sokoban = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
+    group = half_right(sokoban.unwrapped, lost(2))
+    sokoban.reset(options={"task": group.episodes[0].task})
+    image.imsave(folder / "sokoban_board.png", np.asarray(sokoban.render()).repeat(4, axis=0).repeat(4, axis=1))
     (folder / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
+    question = half_right(gym.make(SEARCH, split="valid").unwrapped, lost(4), READABLE)
+    (folder / "search_graph.svg").write_text(graph_svg(question), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,8 @@ def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:
     pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
     pictures["draw"](tmp_path)
     kept = ROOT / "docs" / "_static"
-    assert (tmp_path / "sokoban_graph.svg").read_text("utf-8") == (kept / "sokoban_graph.svg").read_text("utf-8")
+    for name in ("sokoban_graph.svg", "search_graph.svg"):
+        assert (tmp_path / name).read_text("utf-8") == (kept / name).read_text("utf-8")
     board, drawn = (pictures["image"].imread(folder / "sokoban_board.png") for folder in (kept, tmp_path))
     assert (board == drawn).all()
 

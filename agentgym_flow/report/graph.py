@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentgym_flow.episode import Group
 from agentgym_flow.report import palette
-from agentgym_flow.report.layout import layered
+from agentgym_flow.report.layout import layered, waypoint
 from agentgym_flow.rewards import StateGraph
 from agentgym_flow.rewards.relabel import passages
 
@@ -20,12 +21,18 @@ _LEGEND = 64.0
 _SCALES = ((40, 17.0, 100.0, 54.0), (120, 11.0, 70.0, 34.0), (MAX_NODES, 8.0, 54.0, 24.0))  # nodes, radius, column, gap
 _MIN_WIDTH = 660.0
 
+MAX_NAMED = 30
+"""Of more states none has a line below it that says how it was reached: there would be no room."""
+_NAMED_SCALE = (17.0, 186.0, 78.0)  # radius, column, gap
+_LINE, _LINES = 27, 2  # characters of a line, and lines
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen.
 
-    Where another state of the group has the same text, `way` names the actions that first led to this one.
+    Where another state of the group has the same text, or where it has none, `way` names the actions that first led to
+    this one. `lines`, below it, say the same of the last action, cut to a length.
     """
 
     key: str
@@ -39,6 +46,7 @@ class Node:
     visits: int
     text: str
     way: str
+    lines: tuple[str, ...]
     start: bool
     success: bool
     on_path: bool
@@ -83,23 +91,28 @@ class _Observed:
 
 
 def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> GraphPicture:
-    """Arrange the states of `group`, valued by `graph`; of more than `max_nodes` those nearest the success path."""
+    """Arrange the states of `group`, valued by `graph`; of more than `max_nodes` those nearest the success path.
+
+    Where actions have several words, at most `MAX_NAMED` states have the action that led to them written below.
+    """
     seen = _observe(group)
     path = _success_path(seen, graph)
     kept = _nearest(seen, path, max_nodes)
     moves = {pair: actions for pair, actions in seen.moves.items() if pair[0] in kept and pair[1] in kept}
-    radius, column, gap = next(scale[1:] for scale in _SCALES if len(kept) <= scale[0] or scale is _SCALES[-1])
-    place = layered(sorted(kept), sorted(moves), seen.start, gap=gap)
+    named = len(kept) <= MAX_NAMED and any(" " in action for actions in moves.values() for action in actions)
+    radius, column, gap = _NAMED_SCALE if named else _scale(len(kept))
+    margin = _MARGIN + (column / 3 if named else 0.0)
+    ends = {target for _, target in moves} - {source for source, _ in moves} if named else set()
+    place = layered(sorted(kept), sorted(moves), seen.start, gap=gap, ends=ends)
     top = min(y for _, y in place.values())
     at = {
-        key: (round(_MARGIN + col * column, 1), round(_MARGIN + _LEGEND + y - top, 1))
-        for key, (col, y) in place.items()
+        key: (round(margin + col * column, 1), round(_MARGIN + _LEGEND + y - top, 1)) for key, (col, y) in place.items()
     }
     steps = set(pairwise(path))
     most = max((sum(actions.values()) for actions in moves.values()), default=1)
     edges = [
         Edge(
-            _curve(at[a], at[b], radius, place[b][0] - place[a][0]),
+            _curve([at[key] for key in _way(a, b, place)], radius, place[b][0] - place[a][0]),
             round(1 + 3.5 * (sum(actions.values()) / most) ** 0.5, 2),
             (a, b) in steps,
             ", ".join(f"{action} \N{MULTIPLICATION SIGN}{count}" for action, count in sorted(actions.items())),
@@ -107,11 +120,12 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
         for (a, b), actions in sorted(moves.items(), key=lambda item: item[0] in steps)
     ]
     lowest = min((graph.potential(key) for key in kept if graph.distance(key) is not None), default=0.0)
-    nodes = [_node(key, at[key], seen, graph, set(path), radius, lowest) for key in kept]
+    lines = _lines(moves) if named else {}
+    nodes = [_node(key, at[key], seen, graph, set(path), radius, lowest, lines.get(key, ())) for key in kept]
     nodes.sort(key=lambda node: (node.x, node.y))
     return GraphPicture(
-        width=max(_MIN_WIDTH, max(x for x, _ in at.values()) + _MARGIN),
-        height=max(y for _, y in at.values()) + _MARGIN,
+        width=max(_MIN_WIDTH, max(x for x, _ in at.values()) + margin),
+        height=max(y for _, y in at.values()) + _MARGIN + (14.0 * _LINES if named else 0.0),
         radius=radius,
         nodes=nodes,
         edges=edges,
@@ -120,6 +134,27 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
         successes=sum(episode.success for episode in group),
         lowest=lowest,
     )
+
+
+def _scale(count: int) -> tuple[float, float, float]:
+    """Return radius, width of a column and vertical gap for so many states."""
+    return next(scale[1:] for scale in _SCALES if count <= scale[0] or scale is _SCALES[-1])
+
+
+def _lines(moves: dict[tuple[str, str], Counter[str]]) -> dict[str, tuple[str, ...]]:
+    """Return for each state in a few short lines the action that led to it most often, and how many others did."""
+    reached: dict[str, Counter[str]] = defaultdict(Counter)
+    for (_, target), actions in moves.items():
+        reached[target].update(actions)
+    return {key: _shortened(actions) for key, actions in reached.items()}
+
+
+def _shortened(actions: Counter[str]) -> tuple[str, ...]:
+    action = min(actions, key=lambda action: (-actions[action], action))
+    room = _LINES - (len(actions) > 1)
+    lines = textwrap.wrap(action, _LINE, max_lines=room, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+    others = {1: (), 2: ("and another",)}.get(len(actions), (f"and {len(actions) - 1} others",))
+    return (*lines, *others)
 
 
 def _observe(group: Group) -> _Observed:
@@ -141,7 +176,7 @@ def _observe(group: Group) -> _Observed:
             if turn.success:
                 seen.goals.add(target)
     alike = Counter(seen.text.values())
-    seen.way = {key: way for key, way in seen.way.items() if alike[seen.text[key]] > 1}
+    seen.way = {key: way for key, way in seen.way.items() if alike[text := seen.text[key]] > 1 or not text}
     return seen
 
 
@@ -188,6 +223,7 @@ def _node(
     path: Iterable[str],
     radius: float,
     lowest: float,
+    lines: tuple[str, ...],
 ) -> Node:
     distance = graph.distance(key)
     potential = None if distance is None else graph.potential(key)
@@ -204,6 +240,7 @@ def _node(
         visits=seen.visits[key],
         text=seen.text[key],
         way=seen.way.get(key, ""),
+        lines=("start",) if key == seen.start and lines else lines,
         start=key == seen.start,
         success=key in seen.goals,
         on_path=key in path,
@@ -223,14 +260,23 @@ def _shade(potential: float, lowest: float) -> float:
     return 1.0 - math.log(potential) / math.log(lowest)
 
 
-def _curve(a: tuple[float, float], b: tuple[float, float], radius: float, columns: int) -> str:
+def _way(source: str, target: str, place: Mapping[str, tuple[int, float]]) -> list[str]:
+    """Return the places that an edge passes: both its ends, and the waypoints between them, if there are any."""
+    between = (waypoint(target, column) for column in range(place[source][0] + 1, place[target][0]))
+    return [source, *(key for key in between if key in place), target]
+
+
+def _curve(points: Sequence[tuple[float, float]], radius: float, columns: int) -> str:
     """Return the SVG path of an edge, from rim to rim: forward (`columns` > 0) in an S, sideways and back in an arc."""
-    (ax, ay), (bx, by) = a, b
+    (ax, ay), (bx, by) = points[0], points[-1]
     rim = 0.75 * radius
     if columns > 0:
-        ax, bx = ax + radius, bx - radius - 3
-        middle = (ax + bx) / 2
-        return f"M{ax:.1f} {ay:.1f}C{middle:.1f} {ay:.1f} {middle:.1f} {by:.1f} {bx:.1f} {by:.1f}"
+        path = f"M{ax + radius:.1f} {ay:.1f}"
+        stops = [(ax + radius, ay), *points[1:-1], (bx - radius - 3, by)]
+        for (x, y), (to_x, to_y) in pairwise(stops):
+            middle = (x + to_x) / 2
+            path += f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+        return path
     if columns == 0:
         down = 1 if by > ay else -1
         ax, bx = ax + rim, bx + rim + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 _SWEEPS = 12
@@ -28,26 +28,49 @@ def hop_distances(start: str, successors: Mapping[str, Iterable[str]]) -> dict[s
 
 
 def layered(
-    nodes: Sequence[str], edges: Sequence[tuple[str, str]], start: str, *, gap: float
+    nodes: Sequence[str], edges: Sequence[tuple[str, str]], start: str, *, gap: float, ends: Collection[str] = ()
 ) -> dict[str, tuple[int, float]]:
-    """Return the column and the height of every node.
+    """Return the column and the height of every node, and of the waypoints of `ends`.
 
     Args:
         nodes: distinct names; those that cannot be reached from `start` share one last column.
         edges: pairs of names; self-loops do not matter.
         start: the node of column 0.
         gap: the least vertical distance of two nodes of one column.
+        ends: nodes without a successor that come after all that leads to them, not as soon as they can be reached.
     """
     successors: dict[str, list[str]] = {}
     for source, target in edges:
         successors.setdefault(source, []).append(target)
     hops = hop_distances(start, successors)
+    reached = [end for end in ends if end in hops and end != start]
+    before = {end: [hops[source] for source, target in edges if target == end and source in hops] for end in reached}
+    hops |= {end: max(columns) + 1 for end, columns in before.items()}
+    hops |= {waypoint(end, column): column for end in before for column in range(min(before[end]) + 1, hops[end])}
     last = max(hops.values()) + 1
     columns: list[list[str]] = [[] for _ in range(last + 1)]
-    for node in [*(n for n in hops if n in set(nodes)), *(n for n in nodes if n not in hops)]:
+    for node in [*hops, *(node for node in nodes if node not in hops)]:
         columns[hops.get(node, last)].append(node)
-    neighbours = _neighbours_by_side(columns, edges)
+    neighbours = _neighbours_by_side(columns, _in_steps(edges, hops, before))
     return _heights(_order(columns, neighbours), neighbours, gap)
+
+
+def waypoint(end: str, column: int) -> str:
+    """Return the name under which `layered` tells where edges to one of its `ends` pass through a column."""
+    return f"{end} via {column}"
+
+
+def _in_steps(
+    edges: Iterable[tuple[str, str]], hops: Mapping[str, int], ends: Collection[str]
+) -> list[tuple[str, str]]:
+    """Return the edges, those to `ends` cut into pieces from column to column; what has no column keeps its edges."""
+    pieces: dict[tuple[str, str], None] = {}
+    for source, target in edges:
+        way = [source, target]
+        if target in ends and source in hops:
+            way[1:1] = (waypoint(target, column) for column in range(hops[source] + 1, hops[target]))
+        pieces.update(dict.fromkeys(pairwise(way)))
+    return list(pieces)
 
 
 Neighbours = dict[str, tuple[list[str], list[str]]]

@@ -13,7 +13,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.report import Curve, graph_svg, palette
 from agentgym_flow.report.curves import charts, number
 from agentgym_flow.report.graph import picture
-from agentgym_flow.report.layout import _spread, hop_distances, layered
+from agentgym_flow.report.layout import _spread, hop_distances, layered, waypoint
 from agentgym_flow.rewards import group_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -124,6 +124,25 @@ def test_columns_are_hop_distances_and_no_nodes_touch(pairs):
         assert all(high - low >= 10 - 1e-6 for low, high in pairwise(heights))
 
 
+@given(edges, st.sets(st.integers(1, 14)))
+def test_ends_come_after_all_that_leads_to_them(pairs, numbers):
+    links = [(str(a), str(b)) for a, b in pairs if a not in numbers]
+    ends = {str(b) for _, b in pairs if b in numbers}
+    nodes = sorted({"0", *ends, *(name for link in links for name in link)})
+    place = layered(nodes, links, "0", gap=10, ends=ends)
+    column = {node: at for node, (at, _) in place.items()}
+    lost = max(column.values())
+    for end in ends:
+        sources = [a for a, b in links if b == end and column[a] < lost]
+        if column[end] < lost:
+            assert column[end] == 1 + max(column[a] for a in sources)
+            ways = {column[waypoint(end, at)] for at in range(lost) if waypoint(end, at) in column}
+            assert ways == set(range(min(column[a] for a in sources) + 1, column[end]))
+    for column_number in set(column.values()):
+        heights = sorted(y for at, y in place.values() if at == column_number)
+        assert all(high - low >= 10 - 1e-6 for low, high in pairwise(heights))
+
+
 def test_crossings_that_can_be_avoided_are_avoided():
     links = [("s", "a"), ("s", "b"), ("s", "c"), ("a", "z"), ("b", "y"), ("c", "x")]
     place = layered(["s", "a", "b", "c", "x", "y", "z"], links, "s", gap=10)
@@ -206,6 +225,55 @@ def test_states_that_look_alike_are_told_apart_by_what_led_there(make_group):
     assert drawn["0-1"] == "right"
     assert drawn["0-0"] == ""
     assert "first reached by right\n\na page</title>" in graph_svg(group)
+
+
+def spoken(group, words):
+    """Let the same be done in other words."""
+    for episode in group:
+        for turn in episode.turns:
+            turn.action = words(turn.action)
+    return group
+
+
+def test_states_are_named_by_what_led_there_where_actions_have_several_words(make_group):
+    group = make_group(size=4, attempts=6, skill=0.7)
+    assert not any(node.lines for node in picture(group, group_graph(group)).nodes)
+    drawn = picture(spoken(group, "go {}".format), group_graph(group))
+    lines = {node.key: node.lines for node in drawn.nodes}
+    assert lines["0-0"] == ("start",) or lines["0-0"] == ()
+    assert lines["0-1"][0] in ("go right", "go left", "go up")
+    assert all(1 <= len(said) <= 2 for key, said in lines.items() if key != "0-0")
+    into = {
+        turn.action for episode in group for turn in episode.turns if turn.next_state_key == "0-1" != turn.state_key
+    }
+    more = {1: (), 2: ("and another",)}.get(len(into), (f"and {len(into) - 1} others",))
+    assert lines["0-1"][1:] == more
+    assert all(line in graph_svg(group) for said in lines.values() for line in said)
+
+
+def test_long_and_hostile_actions_are_cut_and_escaped(make_group):
+    hostile = "</text><script>x</script> " + "and so on " * 30
+    group = spoken(make_group(size=3, attempts=2, skill=1.0), lambda action: hostile + action)
+    drawn = picture(group, group_graph(group))
+    lines = [node.lines for node in drawn.nodes if not node.start]
+    assert all(said == ("</text><script>x</script>", "and so on and so on and \u2026") for said in lines)
+    assert "<script" not in graph_svg(group)
+    ET.fromstring(graph_svg(group))
+
+
+def test_of_many_states_none_is_named(make_group):
+    group = spoken(make_group(size=12, attempts=20, skill=0.5, max_steps=80), "go {}".format)
+    assert not any(node.lines for node in picture(group, group_graph(group), 31).nodes)
+    assert any(node.lines for node in picture(group, group_graph(group), 30).nodes)
+
+
+def test_what_an_end_without_words_came_of_is_told(make_group):
+    group = make_group(size=3, attempts=1, skill=1.0)
+    assert not any(node.way for node in picture(group, group_graph(group)).nodes)
+    last = group.episodes[0].turns[-1]
+    last.next_observation = ""
+    ways = {node.text: node.way for node in picture(group, group_graph(group)).nodes}
+    assert ways[""] == ", ".join(turn.action for turn in group.episodes[0].turns)
 
 
 def test_a_single_state_is_a_picture(make_episode):
