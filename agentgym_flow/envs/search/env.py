@@ -15,7 +15,7 @@ from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.scoring import METRICS
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
-from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
+from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.retrieval.passage import Passage, Retriever
 from agentgym_flow.seeding import Stream
 
@@ -154,7 +154,7 @@ class SearchEnv(TextEnv):
         self._dialogue = Dialogue(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
         self._shown: list[Passage] = []
         self._entry: list[list[str]] | None = None
-        self._ahead: tuple[str, Sequence[Passage] | RetrieverFailed] | None = None
+        self._ahead: tuple[str, Sequence[Passage] | Exception] | None = None
         self._next_tape: Sequence[Any] | None = None
         self._tape: Sequence[Any] | None = None
 
@@ -182,11 +182,11 @@ class SearchEnv(TextEnv):
         return self.goal
 
     def _apply(self, action: str) -> Transition:
-        self._shown, self._entry = [], None
-        reply = self._dialogue.act(action, self._find, last=self._on_last_step)
-        if reply.action_valid and not reply.terminated:
-            self._shown = list(self._dialogue.latest)
-            self._entry = [list(passage) for passage in self._shown] if self._finder.taped else None
+        ahead, self._ahead = self._ahead, None  # it is for this step or for none
+        reply = self._dialogue.act(action, lambda query: self._find(query, ahead), last=self._on_last_step)
+        searched = reply.action_valid and not reply.terminated
+        self._shown = list(self._dialogue.latest) if searched else []
+        self._entry = [list(passage) for passage in self._shown] if searched and self._finder.taped else None
         return Transition(*reply)
 
     @property
@@ -194,14 +194,13 @@ class SearchEnv(TextEnv):
         return self.steps + 1 >= self.max_steps
 
     # ---------------------------------------------------------------- passages, from a retriever or from the tape
-    def _find(self, query: str) -> Sequence[Passage]:
+    def _find(self, query: str, ahead: tuple[str, Sequence[Passage] | Exception] | None) -> Sequence[Passage]:
         if self._tape is not None:
             return _passages_on(self._tape, self.steps + 1)
-        ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] != query:
             return self._ask([query])[0]
-        if isinstance(ahead[1], RetrieverFailed):
-            raise RetrieverFailed(str(ahead[1])) from ahead[1]
+        if isinstance(ahead[1], Exception):
+            raise ahead[1]
         return ahead[1]
 
     def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
@@ -224,7 +223,7 @@ class SearchEnv(TextEnv):
             queries = list(dict.fromkeys(query for _, query in together))
             try:
                 found: Mapping[str, Any] = dict(zip(queries, together[0][0]._ask(queries), strict=True))
-            except RetrieverFailed as error:
+            except Exception as error:  # whatever it is, it concerns these steps and no others of the rollout
                 found = dict.fromkeys(queries, error)
             for env, query in together:
                 env._ahead = query, found[query]

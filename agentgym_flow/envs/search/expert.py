@@ -6,11 +6,11 @@ and answers only when all articles of the chain were shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 from agentgym_flow.envs.search.dialogue import Dialogue
 
-Brings = Callable[[str], Container[str]]
+Brings = Callable[[str], Collection[str]]
 """Returns the ids of the passages that a query finds."""
 
 
@@ -31,9 +31,10 @@ def next_action(dialogue: Dialogue, steps_left: int, brings: Brings | None) -> s
     for query, wanted in question.supports:
         if wanted in seen:
             continue
-        if wanted not in (brings(query) if brings else () if query in dialogue.queries else (wanted,)):
+        found = brings(query) if brings else () if query in dialogue.queries else (wanted,)
+        if wanted not in found:
             return None
-        seen.add(wanted)
+        seen.update(found)
         searches.append(query)
     if len(searches) + 1 > steps_left:
         return None

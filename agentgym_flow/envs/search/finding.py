@@ -14,8 +14,9 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from agentgym_flow.data import STATEMENT
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.retrieval.corpus import read_corpus
@@ -56,6 +57,9 @@ class Finder(NamedTuple):
     corpus: str | None
     taped: bool
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # clones of an environment have the same retriever before them, whatever it is
+
 
 def find_with(
     retriever: str | Retriever,
@@ -81,15 +85,20 @@ def find_with(
     address = isinstance(retriever, str) and bool(_URL.match(retriever))
     if remote is not None and not address:
         raise BadSetting("remote has settings for a server, so retriever must be its address, such as http://HOST:8000")
+    if not isinstance(remote, Mapping | None):
+        raise BadSetting(f'remote must be settings by name, such as {{"deadline": 30}}, got {remote!r:.60}')
     if corpus is not None and (address or retriever in (REMOTE, CUSTOM) or not isinstance(retriever, str)):
         raise BadSetting("corpus is searched by bm25, dense or hybrid; another retriever has its own passages")
+    if corpus is not None and not (isinstance(corpus, str | os.PathLike) and os.fspath(corpus)):
+        raise BadSetting(
+            f"corpus must be a folder that retriever build made, or a file of passages, got {corpus!r:.60}"
+        )
     if not isinstance(retriever, str):
         if not callable(getattr(retriever, "search", None)):
             raise BadSetting(f"retriever must be a name, an address or an object that searches, got {retriever!r:.60}")
         return Finder(retriever, CUSTOM, None, True)
     if address:
-        options = json.dumps(dict(remote or {}), sort_keys=True, default=os.fspath)
-        return Finder(_server(retriever, options, os.environ.get(TOKEN)), REMOTE, None, True)
+        return Finder(_server_at(retriever, _options(remote)), REMOTE, None, True)
     if retriever in (REMOTE, CUSTOM):
         return Finder(None, retriever, None, True)
     if retriever not in KINDS:
@@ -125,34 +134,71 @@ def _over_generated_articles(kind: str, embedded: bool) -> Finder:
 def _opened(place: Path, kind: str) -> tuple[Retriever, str]:
     """Return a retriever over a folder or a file of passages, and the digest of the corpus."""
     if not place.is_file():
-        return _folder(place.resolve(), kind)
-    status = place.stat()
-    if kind != "bm25" or status.st_size > IN_MEMORY:
+        return _folder(place.resolve(), kind, _stamp(place / STATEMENT))
+    size, _ = stamp = _stamp(place)
+    if kind != "bm25" or size > IN_MEMORY:
         raise BadData(
             f"{place} must be built first, with: agentgym-flow retriever build {place} FOLDER --kind {kind}, "
             "and that folder named"
         )
-    return _file(place.resolve(), status.st_size, status.st_mtime_ns)
+    return _file(place.resolve(), stamp)
 
 
-@lru_cache(maxsize=4)  # all environments of a process share what is open
-def _folder(place: Path, kind: str) -> tuple[Retriever, str]:
+def _stamp(file: Path) -> tuple[int, int]:
+    """Return size and time of a file, which tell whether it has changed; zeros when it is not there."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+# All environments of a process share what is open; the stamps are part of the key, so what has changed is opened again.
+@lru_cache(maxsize=4)
+def _folder(place: Path, kind: str, stamp: tuple[int, int]) -> tuple[Retriever, str]:
     return open_retriever(place, kind=kind), StoredCorpus(place).digest
 
 
-@lru_cache(maxsize=4)  # the stamps are part of the key: a file that has changed is read again
-def _file(place: Path, size: int, changed: int) -> tuple[Retriever, str]:
+@lru_cache(maxsize=4)
+def _file(place: Path, stamp: tuple[int, int]) -> tuple[Retriever, str]:
     corpus = read_corpus(place)
     return LexicalRetriever(corpus), corpus.digest
 
 
+class _Server(RemoteRetriever):
+    """A server with the token of this process. A pickle holds where it is and how it is asked, but no token."""
+
+    def __init__(self, address: str, options: str, token: str | None) -> None:
+        self._made_of = address, options
+        settings = json.loads(options)
+        if settings.get("cache") is not None:
+            settings["cache"] = QueryCache(settings["cache"])
+        super().__init__(address, token=token, **settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _server_at, self._made_of
+
+
+def _server_at(address: str, options: str) -> _Server:
+    return _server(address, options, os.environ.get(TOKEN))
+
+
 @lru_cache(maxsize=8)  # one breaker, and connections that are kept, for all environments of a process
-def _server(address: str, options: str, token: str | None) -> RemoteRetriever:
-    settings = json.loads(options)
+def _server(address: str, options: str, token: str | None) -> _Server:
+    return _Server(address, options, token)
+
+
+def _options(remote: Mapping[str, Any] | None) -> str:
+    """Return the settings of a server as JSON, the same for equal ones. Raises `BadSetting` and `UnknownOption`."""
     known = [name for name in inspect.signature(RemoteRetriever).parameters if name not in ("url", "token")]
+    settings = dict(remote or {})
     for name in settings:
         if name not in known:
-            raise UnknownOption.among(name, known, "These are the settings of a remote retriever.")
-    if settings.get("cache") is not None:
-        settings["cache"] = QueryCache(settings["cache"])
-    return RemoteRetriever(address, token=token, **settings)
+            advice = f"These are the settings of a remote retriever; its token is in the variable {TOKEN}."
+            raise UnknownOption.among(name, known, advice)
+    if not isinstance(settings.get("cache"), str | os.PathLike | None):
+        raise BadSetting(f"remote: cache must be a file for the answers, got {settings['cache']!r:.60}")
+    try:
+        return json.dumps(settings, sort_keys=True, default=os.fspath)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"remote must hold numbers, texts and paths, got {settings!r:.200}: {error}") from None
