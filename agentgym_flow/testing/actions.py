@@ -91,6 +91,23 @@ class ActionChecks(TextSuite):
                 f"= {ends}, not {wanted}"
             )
 
+    def test_preparing_steps_changes_nothing(self, variant: Variant) -> None:
+        """Rollouts call `prepare_steps` before each round of steps: episodes are the same, even if others are taken."""
+        alone = [list(play.episode(self.make(variant), seed)) for seed in self.seeds]
+        envs = [self.make(variant) for _ in self.seeds]
+        together = [[play.start(env, seed)] for env, seed in zip(envs, self.seeds, strict=True)]
+        for number in range(1, max(map(len, alone))):
+            going = [i for i, moments in enumerate(alone) if number < len(moments)]
+            strays = [play.choose(envs[i], "random", Stream("stray", number, i)) for i in going]
+            for actions in (strays, [alone[i][number].action for i in going]):
+                type(envs[0]).prepare_steps([envs[i] for i in going], actions)
+            for i in going:
+                together[i].append(play.advance(envs[i], alone[i][number].action))
+            type(envs[0]).prepare_steps(envs, [""] * len(envs))
+        for seed, one, other in zip(self.seeds, alone, together, strict=True):
+            apart = play.difference(one, other)
+            assert apart is None, f"with prepare_steps seed {seed} plays differently: {apart}"
+
     def test_step_outside_an_episode_is_refused(self, variant: Variant) -> None:
         """`step` before the first reset and after the end raises `ResetNeeded`."""
         with pytest.raises(ResetNeeded):

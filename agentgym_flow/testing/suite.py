@@ -20,9 +20,13 @@ Variant = Mapping[str, Any]
 
 
 def label(variant: Variant) -> str:
-    """Return a short readable name of a variant, also its pytest id; official data go by name, not by path."""
-    shown = {key: Path(value).stem if key == "data" else value for key, value in sorted(variant.items())}
+    """Return a short readable name of a variant, also its pytest id; what lies on disk goes by name, not by path."""
+    shown = {key: Path(value).stem if _is_path(key, value) else value for key, value in sorted(variant.items())}
     return ",".join(f"{key}={value}" for key, value in shown.items()).replace("\n", "/") or "default"
+
+
+def _is_path(key: str, value: Any) -> bool:
+    return key == "data" or (isinstance(value, str) and Path(value).is_absolute())
 
 
 class Suite:

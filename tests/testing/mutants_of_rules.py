@@ -1,7 +1,7 @@
 """Caves with faults in their rules, keys, tasks, logs or registration."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -81,6 +81,30 @@ class GoesOnAfterTheEnd(CaveEnv):
 class EndsTheKeyOnTruncation(CaveEnv):
     def state_key(self) -> str:
         return "end:fail:late" if self.steps >= self.max_steps and not self.ending else super().state_key()
+
+
+@mutant("test_preparing_steps_changes_nothing")
+class PreparesByStepping(CaveEnv):
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        for env, action in zip(envs, actions, strict=True):
+            if env.playing:
+                env._apply(action)
+
+
+@mutant("test_preparing_steps_changes_nothing")
+class TakesWhatWasPreparedForAnotherAction(CaveEnv):
+    prepared: str | None = None
+
+    @classmethod
+    def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+        for env, action in zip(envs, actions, strict=True):
+            assert isinstance(env, cls)
+            env.prepared = env.prepared or action
+
+    def _apply(self, action: str) -> Transition:
+        prepared, self.prepared = self.prepared, None
+        return super()._apply(prepared or action)
 
 
 # ---------------------------------------------------------------- keys
