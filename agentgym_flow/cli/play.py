@@ -17,6 +17,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Recorder, Turn
 from agentgym_flow.episode_log import write_log
+from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.files import partial_of
 
 QUIT = "q"
@@ -57,7 +58,8 @@ def play(
     episode = recorder.reset(seed=seed, task=task)
     episode.meta["policy"] = "human"
     console = stdout()
-    console.print(Text.assemble(("Task ", "dim"), str(episode.task), ("  goal ", "dim"), printed(episode.goal)))
+    goal = () if episode.goal == episode.observation else (("  goal ", "dim"), printed(episode.goal))
+    console.print(Text.assemble(("Task ", "dim"), str(episode.task), *goal))
     bindings = key_bindings(recorder.info)
     facts = Facts()
     try:
@@ -87,7 +89,10 @@ def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Facts:
-    """What an environment says beside the contract: all of it at the start, later only what has changed since."""
+    """What an environment says beside the contract: all of it at the start, later only what has changed since.
+
+    Lists are left out: they are for programs, and grow.
+    """
 
     def __init__(self) -> None:
         self._start: dict[str, str] = {}
@@ -96,7 +101,8 @@ class Facts:
     def of(self, recorder: Recorder) -> dict[str, str]:
         """Return the facts to show now; those that are empty say nothing, and are left out."""
         assert recorder.episode is not None  # reset() comes before
-        now = {key: str(value) for key, value in recorder.info.items() if key not in _CONTRACT}
+        told = {key: value for key, value in recorder.info.items() if key not in _CONTRACT}
+        now = {key: str(value) for key, value in told.items() if not isinstance(value, list)}
         if not recorder.episode.turns:
             self._start = now
         self._changed |= {key for key, value in now.items() if value != self._start.get(key)}
@@ -132,7 +138,10 @@ def _play_by_lines(recorder: Recorder, console: Console, facts: Facts) -> None:
         if line == QUIT:
             break
         if line:
-            last = recorder.step(line)
+            try:
+                last = recorder.step(line)
+            except RetrieverFailed as error:  # nothing has changed, and the player may wait until it is back
+                console.print(Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error))))
     else:
         console.print(_scene(recorder, last, facts))
 
@@ -156,7 +165,8 @@ def _scene(recorder: Recorder, last: Turn | None, told: Facts) -> RenderableType
     if last is not None:
         facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
     line = Text("  ").join(Text.assemble((f"{name} ", "dim"), printed(value)) for name, value in facts.items())
-    return Group(Text(), board(recorder.observation), Text(), line)
+    seen = (board(recorder.observation), Text()) if recorder.observation else ()
+    return Group(Text(), *seen, line)
 
 
 def _ending(recorder: Recorder) -> Text:

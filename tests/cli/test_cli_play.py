@@ -102,6 +102,21 @@ def test_what_is_said_beside_is_not_said_again_unless_it_changes():
     assert re.findall("page ([a-z_]+)", shown) == ["index", "search_results", "search_results", "index"]
 
 
+def test_a_question_is_shown_once_and_what_is_for_programs_not_at_all():
+    env = make_text_env("agentgym_flow/Search-v0", split="valid")
+    question, _ = env.reset(options={"task": 2})
+    lines = "search[Winter without the Restless Well]\nsearch[Gourskatis Pictures]\nanswer[2,824]\n"
+    arguments = ["play", "search", "--split", "valid", "--task", "2"]
+    shown = CliRunner().invoke(app, arguments, input=lines, env={"COLUMNS": "5000"}).stdout
+    assert shown.count(question) == 1
+    assert "spans" not in shown
+    assert "retrieved" not in shown
+    assert "Doc 3(Title: " in shown
+    assert "scores {'em': 1.0" in shown
+    assert "\n\n\n" not in shown
+    assert shown.endswith("Success: 3 steps, return 1.0, score 1\n")
+
+
 def test_a_task_can_be_chosen_and_a_wrong_one_is_refused():
     runner = CliRunner()
     assert "Task 17 " in runner.invoke(app, ["play", "Sokoban-v0", "--task", "17"], input="q\n").stdout
