@@ -17,10 +17,7 @@ read on Linux only.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
-import tempfile
 import time
 from collections import defaultdict
 from functools import partial
@@ -28,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from _lucene import FIRST, against_lucene, lucene_is_here
 from _timing import arguments, in_turns, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.queries import random_query
-from agentgym_flow.retrieval import BM25
 from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/WebShop-v0"
@@ -88,32 +85,14 @@ def one(env: Any, episodes: int, draws: Stream, kind: str) -> float:
 
 def print_lucene(catalogue: Catalogue, queries: list[str], repetitions: int) -> None:
     """Print the cost of a search with ours and with Lucene, in turns, if Lucene is here."""
-    if importlib.util.find_spec("pyserini") is None or shutil.which("java") is None:
-        print("Lucene: pyserini or Java is not installed here, so it was not measured.\n")
+    if not lucene_is_here():
         return
-    from agentgym_flow.retrieval.lucene import LuceneIndex
-
     texts = [catalogue.listing(number).product.index_text for number in range(len(catalogue))]
-    index = BM25.build(texts)  # the catalogue's own keeps results
-
-    def ours(query: str, hits: int) -> list[int]:
-        return [hit.document for hit in index.search(query, hits)]
-
-    with tempfile.TemporaryDirectory() as folder:
-        lucene = LuceneIndex.build(texts, Path(folder) / "index")
-        agree = sum(ours(query, HITS)[:10] == lucene.find(query, HITS)[:10] for query in queries)
-
-        def each(find: Any) -> float:
-            start = time.perf_counter()
-            for query in queries:
-                find(query, HITS)
-            return 1e3 * (time.perf_counter() - start) / len(queries)
-
-        figures = in_turns({"ours": partial(each, ours), "Lucene": partial(each, lucene.find)}, repetitions)
+    compared = against_lucene(texts, queries, HITS, repetitions)  # not the catalogue's index, which keeps results
     print_header("search", "ms", "slower than ours")
-    for name, figure in figures.items():
-        print_row(name, f"{figure:.3f}", f"{figure / figures['ours']:,.1f}x")
-    print(f"\nThe first ten are the same, in the same order, for {agree} of {len(queries)} queries.\n")
+    for name, figure in compared.query.items():
+        print_row(name, f"{figure:.3f}", f"{figure / compared.query['ours']:,.1f}x")
+    print(f"\nThe first {FIRST} are the same, in the same order, for {compared.agreeing} of {len(queries)} queries.\n")
 
 
 def resident() -> float:
