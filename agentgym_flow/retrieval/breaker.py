@@ -6,13 +6,14 @@ that were sent before the last change of state say nothing about the present, so
 
 from __future__ import annotations
 
-import threading
+import os
 import time
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.sharing import Lock
 
 PROBE_POLL = 0.05
 """Seconds after which one asks again while the probe of another is under way."""
@@ -39,7 +40,8 @@ class Pass(NamedTuple):
 class Breaker:
     """Counts failures one after the other, and lets no request through for a while when there are too many.
 
-    Every pass from `enter` goes back by exactly one of `succeeded`, `failed` and `dropped`. Safe in threads.
+    Every pass from `enter` goes back by exactly one of `succeeded`, `failed` and `dropped`. Safe in threads. It is
+    closed in a forked child.
 
     Args:
         failures: so many failures, with no success between them, open it.
@@ -56,7 +58,8 @@ class Breaker:
             raise BadSetting(f"a breaker rests for a positive number of seconds, not {rest}")
         self.failures, self.rest = failures, rest
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = Lock()
+        self._process = os.getpid()
         self._state = State.CLOSED
         self._era = 0
         self._in_a_row = 0
@@ -71,6 +74,9 @@ class Breaker:
     def enter(self) -> Pass | float:
         """Return a pass, or the seconds to wait before one asks again."""
         with self._lock:
+            if self._process != os.getpid():  # a forked child: the probe, if there is one, is not its own
+                self._process = os.getpid()
+                self._turn(State.CLOSED)
             if self._state is State.OPEN:
                 left = self._opened + self.rest - self._clock()
                 if left > 0:

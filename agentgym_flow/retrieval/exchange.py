@@ -11,12 +11,12 @@ import io
 import os
 import socket
 import ssl
-import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.sharing import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,7 +86,7 @@ class Exchange:
         self._address, self._headers = address, dict(headers)
         self._connect_timeout, self._read_timeout, self._max_answer = connect_timeout, read_timeout, max_answer
         self._idle: list[_Connection] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._process = os.getpid()
 
     def post(self, body: bytes, deadline: float) -> Answer:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -20,6 +19,7 @@ from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import naming
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.seeding import canonical
+from agentgym_flow.sharing import Lock
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class QueryCache:
             raise BadSetting(f"a query cache holds 1 byte or more, not {max_bytes}")
         self.path, self.max_bytes = Path(path), max_bytes
         self.trouble = ""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._process = os.getpid()
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +25,7 @@ from agentgym_flow.retrieval.passage import Retriever
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.stored import StoredCorpus
+from agentgym_flow.sharing import once
 
 REMOTE, CUSTOM = "remote", "custom"
 """What logs call a server and an object: without the one that it was, only their tapes can be played."""
@@ -154,12 +154,12 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 # All environments of a process share what is open; the stamps are part of the key, so what has changed is opened again.
-@lru_cache(maxsize=4)
+@once(4)
 def _folder(place: Path, kind: str, stamp: tuple[int, int]) -> tuple[Retriever, str]:
     return open_retriever(place, kind=kind), StoredCorpus(place).digest
 
 
-@lru_cache(maxsize=4)
+@once(4)
 def _file(place: Path, stamp: tuple[int, int]) -> tuple[Retriever, str]:
     corpus = read_corpus(place)
     return LexicalRetriever(corpus), corpus.digest
@@ -183,7 +183,7 @@ def _server_at(address: str, options: str) -> _Server:
     return _server(address, options, os.environ.get(TOKEN))
 
 
-@lru_cache(maxsize=8)  # one breaker, and connections that are kept, for all environments of a process
+@once(8)  # one breaker, and connections that are kept, for all environments of a process
 def _server(address: str, options: str, token: str | None) -> _Server:
     return _Server(address, options, token)
 

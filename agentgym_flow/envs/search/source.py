@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from agentgym_flow.envs.search.official import read_questions, split_files
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.errors import BadData
 from agentgym_flow.seeding import stable_hash
+from agentgym_flow.sharing import once
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
@@ -107,7 +107,7 @@ def _published(place: Path) -> _Published:
     return _read(stamps, place.is_file())
 
 
-@lru_cache(maxsize=8)  # the stamps are part of the key: files that have changed are read again
+@once(8)  # the stamps are part of the key: files that have changed are read again
 def _read(stamps: tuple[tuple[str, Path, int, int], ...], alone: bool) -> _Published:
     files = {name: file for name, file, _, _ in stamps}
     digests = {name: content_digest(file) for name, file in files.items()}

@@ -7,7 +7,6 @@ search for the whole question finds: for the others one must search again, with 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from hashlib import sha256
 from itertools import count
 
@@ -18,6 +17,7 @@ from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import canonical
+from agentgym_flow.sharing import once
 
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 
@@ -25,7 +25,7 @@ SHOWN = 3
 """Passages that one search shows, as the questions were made for it."""
 
 
-@lru_cache(maxsize=1)
+@once()
 def corpus() -> MemoryCorpus:
     """Return the articles of all splits, made once a process."""
     articles = world().articles
@@ -34,13 +34,13 @@ def corpus() -> MemoryCorpus:
     )
 
 
-@lru_cache(maxsize=1)
+@once()
 def retriever() -> LexicalRetriever:
     """Return BM25 over the corpus, made once a process."""
     return LexicalRetriever(corpus())
 
 
-@lru_cache(maxsize=3)
+@once(3)
 def tasks(split: str) -> tuple[Question, ...]:
     """Return the questions of a split in the order of its tasks. Raises `UnknownSplit`."""
     check_split(split, {})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from agentgym_flow.envs.search.world.articles import Article, distractors, write
 from agentgym_flow.envs.search.world.draft import KEY, Draft
 from agentgym_flow.envs.search.world.entity import THE, Entity
@@ -13,6 +11,7 @@ from agentgym_flow.envs.search.world.places import draw_places, people_places
 from agentgym_flow.envs.search.world.relations import WORK_KINDS
 from agentgym_flow.envs.search.world.things import draw_things, namesakes
 from agentgym_flow.seeding import Stream
+from agentgym_flow.sharing import once
 
 COUNTRIES = {"train": 32, "valid": 8, "test": 8}
 
@@ -72,7 +71,7 @@ def _distinguish(entity: Entity, alike: list[Entity]) -> None:
         entity.mention = f"the {entity.name}" if entity.kind in THE else entity.name
 
 
-@lru_cache(maxsize=1)
+@once()
 def world() -> World:
     """Return the world, made once a process."""
     return World()
