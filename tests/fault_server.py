@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FaultServer(ThreadingHTTPServer):
-    """The server, and what it was asked."""
+    """The server, what it was asked, and which queries it has answered well."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -52,6 +52,7 @@ class FaultServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.script = list(script)
         self.asked: list[Any] = []
+        self.answered: list[str] = []
         self.tokens: list[str | None] = []
         self.paths: list[str] = []
         self.lock = threading.Lock()
@@ -100,6 +101,8 @@ def good(handler: Handler) -> None:
     asked = handler.asked
     queries = asked["queries"] if "queries" in asked else [asked["query"]]
     handler.reply(200, json.dumps({"result": [documents(query, asked["topk"]) for query in queries]}).encode())
+    with handler.server.lock:
+        handler.server.answered += queries
 
 
 def closing(handler: Handler) -> None:

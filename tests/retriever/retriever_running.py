@@ -1,11 +1,16 @@
-"""What the tests of the retriever's server share: a retriever without an index, and a server in a thread."""
+"""What the tests of the retriever's server share: a retriever without an index, a server in a thread or a process."""
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -13,6 +18,13 @@ import uvicorn
 from agentgym_flow import loopback
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.retriever.app import create_app
+
+PROGRAM = """
+import sys
+from retriever_running import Noting
+from agentgym_flow.retriever.serve import serve
+serve(Noting(sys.argv[2]), port=int(sys.argv[1]), on_ready=lambda address: print(address, flush=True))
+"""
 
 
 class Echo:
@@ -63,3 +75,45 @@ def running(retriever: Any, **settings: Any) -> Iterator[str]:
         thread.join(20)
         listening.close()
         assert not thread.is_alive()
+
+
+class Noting(Echo):
+    """Takes two milliseconds for a search, and appends every query to a file."""
+
+    def __init__(self, notes: str) -> None:
+        super().__init__(0.002)
+        self.notes = Path(notes)
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        with self.notes.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{query}\n" for query in queries))
+        return super().search(queries, topk)
+
+
+class Program:
+    """The server as a process of its own, on one port however often it is started; `notes` has what it searched for."""
+
+    def __init__(self, notes: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.notes = notes
+        self.process: Any = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-c", PROGRAM, str(self.port), str(self.notes)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=Path(__file__).parent,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A test in the background inherits it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        assert self.process.stdout.readline().strip() == self.address
+
+    def stop(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        self.process.communicate(timeout=60)
+        return int(self.process.returncode)

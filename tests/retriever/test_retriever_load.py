@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 from retriever_running import Echo, running, said
@@ -19,12 +14,6 @@ from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.retrieval.remote import RemoteRetriever
 
 CLIENTS = 64
-PROGRAM = """
-import sys
-from retriever_running import Echo
-from agentgym_flow.retriever.serve import serve
-serve(Echo(0.002), port=int(sys.argv[1]), on_ready=lambda address: print(address, flush=True))
-"""
 
 
 class Clients:
@@ -82,42 +71,6 @@ def test_64_clients_get_through_a_short_queue() -> None:
         clients = Clients(RemoteRetriever(address, retries=50), turns=2)
         clients.join()
         assert clients.failed() == 0
-
-
-class Program:
-    """The server as a process of its own, on one port however often it is started."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.process: Any = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(self.port)]
-        self.process = subprocess.Popen(
-            command,
-            cwd=Path(__file__).parent,
-            stdout=subprocess.PIPE,
-            text=True,
-            # A test in the background inherits it ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        assert self.process.stdout.readline().strip() == self.address
-
-    def stop(self, how: signal.Signals) -> int:
-        self.process.send_signal(how)
-        self.process.communicate(timeout=60)
-        return int(self.process.returncode)
-
-
-@pytest.fixture
-def program():
-    made = Program()
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.stop(signal.SIGKILL)
 
 
 def wait_for(clients: Clients, count: int) -> None:
