@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from agentgym_flow.envs.canvas.language import Language
 from agentgym_flow.envs.canvas.operators import OPERATORS
@@ -53,11 +53,16 @@ class Repair(NamedTuple):
 
     Attributes:
         kind: what was wrong, one word or a few joined by `_`.
-        detail: what it was; at most 60 characters in one line.
+        detail: what it was; at most 60 ASCII characters in one line.
     """
 
     kind: str
     detail: str
+
+    @classmethod
+    def of(cls, kind: str, detail: str = "") -> Self:
+        """Return the repair with `detail` cut and escaped as it has to be."""
+        return cls(kind, detail[:60].encode("unicode_escape").decode("ascii")[:60])
 
 
 # ---------------------------------------------------------------------- printing
@@ -251,7 +256,7 @@ class Reader:
             raise BadWorkflow(f"the count of a loop is a whole number from 1 to {MOST_LOOPS}")
         count = int(digits) if len(digits) < 5 else MOST_LOOPS + 1
         if self._lenient and not 1 <= count <= MOST_LOOPS:
-            self.repairs.append(Repair("loop_count", digits[:20]))
+            self.repairs.append(Repair.of("loop_count", digits))
             count = max(1, min(MOST_LOOPS, count))
         if not 1 <= count <= MOST_LOOPS:
             raise BadWorkflow(f"a loop runs 1 to {MOST_LOOPS} times")
@@ -264,7 +269,7 @@ class Reader:
         if known not in OPERATORS:
             raise BadWorkflow(unknown_operator(name))
         if known != name:
-            self.repairs.append(Repair("operator_case", name))
+            self.repairs.append(Repair.of("operator_case", name))
         if self._next().startswith('"'):
             return Operator(known, _unquoted(self._tokens.pop()))
         return Operator(known, self._instructions.pop() if self._instructions else "")

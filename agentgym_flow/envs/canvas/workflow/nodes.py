@@ -44,7 +44,7 @@ class Operator:
         if self.name not in OPERATORS:
             raise BadWorkflow(unknown_operator(self.name))
         if self.instruction:
-            object.__setattr__(self, "instruction", _whole(self.instruction).strip())
+            object.__setattr__(self, "instruction", cleaned(self.instruction))
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -178,10 +178,10 @@ def unknown_operator(name: str) -> str:
     return f"There is no operator {short!a}.{guess} Known: {', '.join(OPERATORS)}."
 
 
-def _whole(text: str) -> str:
-    """Return `text` with surrogate pairs joined, and halves of pairs replaced."""
+def cleaned(text: str) -> str:
+    """Return `text` without blanks around it, its surrogate pairs joined, and halves of pairs replaced."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.strip()

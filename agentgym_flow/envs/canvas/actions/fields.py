@@ -1,0 +1,236 @@
+"""From the named fields of a written action to the action, and back. Tags and JSON have the same fields.
+
+| action | structure | must have | may have |
+|---|---|---|---|
+| `add` | none, or `operator` | `operator` | `prompt`, `position` |
+| `add` | `parallel` | `operators`, one branch each | `prompt` once for each operator, `position` |
+| `add` | `conditional` | `condition` | `true`, `false` (not both `done`), `prompt` as before, `position` |
+| `add` | `loop` | `operators`, one step each | `count`, `prompt` as before, `position` |
+| `delete` | | `target` | |
+| `modify` | | `target`, `operator` | `prompt` |
+| `set_prompt` | | `target`, `prompt` | |
+| `finish` | | | `answer` |
+
+Where an operator, a branch, a step or a case is asked for, the text is that of `dsl`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.dsl import DONE, Reader, Repair, conditional, to_text
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.workflow.nodes import DEFAULT_LOOPS, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.errors import BadWorkflow
+
+VERBS = ("add", "delete", "modify", "set_prompt", "finish")
+"""The actions."""
+
+STRUCTURES = ("operator", "parallel", "conditional", "loop")
+"""What can be added."""
+
+FIELDS = (
+    "action", "structure", "operator", "operators", "condition", "true", "false", "count", "position", "target",
+    "prompt", "answer",
+)  # fmt: skip
+"""Every field, in the order in which they are written."""
+
+Fields: TypeAlias = Mapping[str, Sequence[str]]
+"""The fields of a written action; `operators` and `prompt` can have several values, the others have one."""
+
+
+_ID = re.compile(r"node_[0-9]+(?:_(?:p[0-9]+|l[0-9]+|s[0-9]+|cond|pass|fail))*", re.ASCII)
+_LONGEST_ID = 100
+_NO_ID = "a target is the id of a node, such as node_2"
+
+
+class _Form(NamedTuple):
+    needs: tuple[str, ...]
+    allows: tuple[str, ...] = ()
+
+
+_FORMS = {
+    "operator": _Form(("operator",), ("structure", "prompt", "position")),
+    "parallel": _Form(("structure", "operators"), ("prompt", "position")),
+    "conditional": _Form(("structure", "condition"), ("true", "false", "prompt", "position")),
+    "loop": _Form(("structure", "operators"), ("count", "prompt", "position")),
+    "delete": _Form(("target",)),
+    "modify": _Form(("target", "operator"), ("prompt",)),
+    "set_prompt": _Form(("target", "prompt")),
+    "finish": _Form((), ("answer",)),
+}
+
+
+# ---------------------------------------------------------------------- reading
+def action_of(fields: Fields, language: Language, *, lenient: bool = False) -> tuple[Action, list[Repair]]:
+    """Return the action that the fields say, and what was repaired to read it (nothing unless `lenient`).
+
+    Raises `BadWorkflow` when they say none. Whether the action fits a workflow is not asked here.
+    """
+    return _Builder(dict(fields), language, lenient).build()
+
+
+class _Builder:
+    def __init__(self, fields: dict[str, Sequence[str]], language: Language, lenient: bool) -> None:
+        self.fields = fields
+        self.language = language
+        self.lenient = lenient
+        self.repairs: list[Repair] = []
+
+    def build(self) -> tuple[Action, list[Repair]]:
+        form = self._form()
+        self._check(form)
+        several = form in ("parallel", "conditional", "loop")
+        prompts = list(self.fields.get("prompt", ()))
+        if not several and len(prompts) > 1:
+            self._repair_or_refuse("repeated_field", "prompt", "one operator takes one prompt")
+            prompts = prompts[:1]
+        reader = Reader(self.language, lenient=self.lenient, instructions=[] if form == "set_prompt" else prompts)
+        action = self._action(form, reader)
+        if reader.instructions_left:
+            left = str(reader.instructions_left)
+            self._repair_or_refuse("prompts_left", left, "there are more prompts than operators")
+        return action, self.repairs + reader.repairs
+
+    def _action(self, form: str, reader: Reader) -> Action:
+        match form:
+            case "delete":
+                return Delete(self._target())
+            case "modify":
+                return Modify(self._target(), reader.operator_of(self._one("operator")))
+            case "set_prompt":
+                return SetPrompt(self._target(), self._one("prompt"))
+            case "finish":
+                return Finish(self._one("answer"))
+            case _:
+                return Add(self._node(form, reader), self._position())
+
+    def _node(self, form: str, reader: Reader) -> Node:
+        match form:
+            case "parallel":
+                return Parallel(tuple(chain for text in self.fields["operators"] for chain in reader.chains_of(text)))
+            case "loop":
+                count = reader.count_of(self._one("count").strip()) if "count" in self.fields else DEFAULT_LOOPS
+                chains = [chain for text in self.fields["operators"] for chain in reader.chains_of(text)]
+                return Loop(tuple(node for chain in chains for node in chain), count)
+            case "conditional":
+                check = reader.operator_of(self._one("condition"))
+                first, second = (reader.case_of(self._one(case, DONE)) for case in ("true", "false"))
+                return conditional(check, first, second, self.language)
+            case _:
+                return reader.operator_of(self._one("operator"))
+
+    # ------------------------------------------------------------------ fields
+    def _form(self) -> str:
+        """Return which row of the table this is."""
+        verb = self._word("action", (*VERBS, *STRUCTURES))
+        if self.lenient and verb in STRUCTURES:
+            self.repairs.append(Repair.of("structure_as_action", verb))
+            self.fields["structure"] = [verb]
+            verb = "add"
+        if verb not in VERBS:
+            raise BadWorkflow(f"there is no action {verb[:20]!a}; the actions are {', '.join(VERBS)}")
+        if verb != "add":
+            return verb
+        structure = self._word("structure", STRUCTURES) or "operator"
+        if structure not in STRUCTURES:
+            raise BadWorkflow(f"there is no structure {structure[:20]!a}; there are {', '.join(STRUCTURES)}")
+        return structure
+
+    def _word(self, field: str, known: Sequence[str]) -> str:
+        """Return the text of a field that is one of a few words."""
+        word = self._one(field).strip()
+        if self.lenient and word not in known and word.lower() in known:
+            self.repairs.append(Repair.of("word_case", word))
+            return word.lower()
+        return word
+
+    def _check(self, form: str) -> None:
+        """Drop or refuse fields that have no meaning here; refuse when one is missing."""
+        needs, allows = _FORMS[form]
+        for field in needs:
+            if not any(text.strip() for text in self.fields.get(field, ())):
+                raise BadWorkflow(f"{_name(form)} needs {field}")
+        for field in list(self.fields):
+            if field != "action" and field not in (*needs, *allows):
+                self._repair_or_refuse("needless_field", field, f"{_name(form)} takes no {field}")
+                del self.fields[field]
+
+    def _repair_or_refuse(self, kind: str, detail: str, reason: str) -> None:
+        if not self.lenient:
+            raise BadWorkflow(reason)
+        self.repairs.append(Repair.of(kind, detail))
+
+    def _one(self, field: str, default: str = "") -> str:
+        return next(iter(self.fields.get(field, ())), default)
+
+    def _position(self) -> int | None:
+        text = self._one("position").strip()
+        if not text:
+            return None
+        if not (text.isascii() and text.isdecimal() and len(text) < 7):
+            raise BadWorkflow("a position is a whole number, counted from 0")
+        return int(text)
+
+    def _target(self) -> str:
+        target = self._one("target").strip()
+        if len(target) > _LONGEST_ID:
+            raise BadWorkflow(_NO_ID)
+        if not self.lenient or _ID.fullmatch(target):
+            known = target
+        else:
+            known = _published_id(target.lower(), self.language)
+            self.repairs.append(Repair.of("target", target))
+        if not _ID.fullmatch(known):
+            raise BadWorkflow(_NO_ID)
+        return known
+
+
+def _name(form: str) -> str:
+    return form if form in VERBS else f"add {form}"
+
+
+def _published_id(target: str, language: Language) -> str:
+    """Return our id for a published one, which says `_true` and `_false` for the cases of a conditional."""
+    passed, failed = ("_true", "_false") if language.first_case == "passed" else ("_false", "_true")
+    return target.replace(passed, "_pass").replace(failed, "_fail")
+
+
+# ---------------------------------------------------------------------- writing
+def fields_of(action: Action, language: Language) -> dict[str, str | list[str] | int]:
+    """Return the fields that say `action`, in their order; `operators` is a list and numbers are numbers."""
+    match action:
+        case Add(node, position):
+            where: dict[str, str | list[str] | int] = {} if position is None else {"position": position}
+            return {"action": "add", **_node_fields(node, language), **where, **_prompt(node)}
+        case Delete(target):
+            return {"action": "delete", "target": target}
+        case Modify(target, operator):
+            return {"action": "modify", "target": target, "operator": operator.name, **_prompt(operator)}
+        case SetPrompt(target, instruction):
+            return {"action": "set_prompt", "target": target, "prompt": instruction}
+        case Finish(answer):
+            return {"action": "finish", **({"answer": answer} if answer else {})}
+
+
+def _prompt(node: Node) -> dict[str, str]:
+    return {"prompt": node.instruction} if isinstance(node, Operator) and node.instruction else {}
+
+
+def _node_fields(node: Node, language: Language) -> dict[str, str | list[str] | int]:
+    match node:
+        case Operator(name):
+            return {"operator": name}
+        case Parallel(branches):
+            return {"structure": "parallel", "operators": [to_text(branch, language) for branch in branches]}
+        case Loop(body, count):
+            steps = [to_text((step,), language) for step in body]
+            return {"structure": "loop", "operators": steps, "count": count}
+        case Conditional(check, passed, failed):
+            cases = (passed, failed) if language.first_case == "passed" else (failed, passed)
+            first, second = (to_text(case, language) or DONE for case in cases)
+            condition = to_text((check,), language)
+            return {"structure": "conditional", "condition": condition, "true": first, "false": second}
