@@ -54,7 +54,7 @@ class RemoteRetriever:
         identity: what the cache knows the server by; without it, its address. Change it when the server's corpus
             changes.
 
-    Raises `BadSetting` for an address or a number that cannot work.
+    Raises `BadSetting` for an address or a setting that cannot work.
     """
 
     name = "remote"
@@ -78,22 +78,25 @@ class RemoteRetriever:
         identity: str | None = None,
     ) -> None:
         self._settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        times = {
+        for setting, seconds in {
             "connect_timeout": connect_timeout,
             "read_timeout": read_timeout,
             "deadline": deadline,
             "backoff": backoff,
-        }
-        for setting, seconds in times.items():
-            if not 0 < seconds < float("inf"):
-                raise BadSetting(f"{setting} is a positive number of seconds, not {seconds}")
+            "breaker_rest": breaker_rest,
+        }.items():
+            _check_seconds(setting, seconds)
         for setting, number, least in (
             ("topk_limit", topk_limit, 1),
             ("retries", retries, 0),
+            ("breaker_failures", breaker_failures, 1),
             ("max_answer", max_answer, 1),
         ):
-            if number < least:
-                raise BadSetting(f"{setting} is {least} or more, not {number}")
+            _check_whole(setting, number, least)
+        if not isinstance(single, bool):
+            raise BadSetting(f"single is true or false, not {single!r:.60}")
+        if not isinstance(identity, str | None):
+            raise BadSetting(f"identity is a text, not {identity!r:.60}")
         address = address_of(url, protocol.PATH)
         self.url = f"{address.scheme}://{address.host}:{address.port}{address.path}"
         self._single, self._topk_limit = single, topk_limit
@@ -202,6 +205,16 @@ class RemoteRetriever:
         return RetrieverFailed(
             f"the retriever at {self.url} gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
         )
+
+
+def _check_seconds(setting: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise BadSetting(f"{setting} is a positive number of seconds, not {value!r:.60}")
+
+
+def _check_whole(setting: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadSetting(f"{setting} is a whole number of {least} or more, not {value!r:.60}")
 
 
 def _headers(token: str | None) -> dict[str, str]:

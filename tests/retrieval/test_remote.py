@@ -302,8 +302,17 @@ def test_settings_that_cannot_work_are_refused() -> None:
         {"topk_limit": 0},
         {"max_answer": 0},
         {"breaker_failures": 0},
+        {"breaker_rest": 0.0},
+        {"deadline": "60"},
+        {"read_timeout": None},
+        {"connect_timeout": True},
+        {"retries": 1.5},
+        {"max_answer": "all"},
+        {"single": "yes"},
+        {"identity": 7},
     ):
-        with pytest.raises(BadSetting):
+        [name] = settings
+        with pytest.raises(BadSetting, match=name):
             RemoteRetriever("http://host", **settings)
     for topk in (0, -1, 101):
         with pytest.raises(BadSetting, match="topk is 1 to 100"):
