@@ -12,7 +12,7 @@ from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.cli.player import Live, NumEnvs, PolicyArgs, PolicyName, Watched
 from agentgym_flow.demonstrations import Collected
-from agentgym_flow.errors import BadPolicy
+from agentgym_flow.errors import BadPolicy, BadSetting
 
 
 def collect(
@@ -37,7 +37,7 @@ def collect(
     env_id = environments.full_id(env)
     player = Watched(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
     env_kwargs = environments.env_settings(env_id, env_arg)
-    live = Live(episodes)
+    live = Live(episodes, num_envs)
     with live.progress:
         try:
             result = demonstrations.collect(
@@ -53,10 +53,12 @@ def collect(
                 num_envs=num_envs,
                 on_episode=live.add,
             )
-        except (KeyboardInterrupt, BadPolicy):
+        except (KeyboardInterrupt, BadPolicy, BadSetting):
             if live.finished:
                 note(f"{out} holds the {len(live.finished)} episodes that had finished")
             raise
+    if live.loss:
+        note(live.loss)
     advice = f". Check it with: {environments.check_command(out, env_kwargs.get('data'))}" if form == "log" else ""
     stdout().print(printed(f"{_sentence(result, out)}{advice}"), soft_wrap=True)
 

@@ -13,7 +13,7 @@ from agentgym_flow import evaluation
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, share, show_table, stdout
 from agentgym_flow.cli.player import Live, NumEnvs, PolicyArgs, PolicyName, Watched
-from agentgym_flow.errors import BadPolicy
+from agentgym_flow.errors import BadPolicy, BadSetting
 from agentgym_flow.evaluation import Evaluation
 
 
@@ -36,7 +36,7 @@ def evaluate(
     env_id = environments.full_id(env)
     player = Watched(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
     env_kwargs = environments.env_settings(env_id, env_arg)
-    live, stopped = Live(episodes), False
+    live, stopped = Live(episodes, num_envs), False
     with live.progress:
         try:
             result, _ = evaluation.evaluate(
@@ -54,11 +54,13 @@ def evaluate(
             if not live.finished:
                 raise
             stopped, result = True, Evaluation.of(live.finished, player.name)
-        except BadPolicy:
+        except (BadPolicy, BadSetting):
             if log is not None and live.finished:
                 note(f"the log {log} holds the {len(live.finished)} episodes that had finished")
             raise
     _show(result, log, as_json, env_kwargs.get("data"))
+    if live.loss:
+        note(live.loss)
     if stopped:
         lean = "short ones finish first, so the figures lean to them"
         note(f"stopped after {len(live.finished)} of {episodes} episodes; {lean}")
@@ -83,7 +85,7 @@ def _show(result: Evaluation, log: Path | None, as_json: bool, data: str | None)
         "invalid actions": share(result.invalid_rate),
         "out of steps": share(result.truncated_rate),
     }
-    troubles = {"errors": result.errors, "failed requests": result.failed_requests}
+    troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}
     rows |= {name: str(count) for name, count in troubles.items() if count}
     for name, value in rows.items():
         table.add_row(name, printed(value))

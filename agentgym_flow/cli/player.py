@@ -1,8 +1,9 @@
-"""A policy at work for a command: its progress, and what becomes of the exceptions of its code."""
+"""A policy at work for a command: its progress, and what becomes of exceptions, of its code and of the environment."""
 
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agentgym_flow import evaluation
 from agentgym_flow.cli.console import share, stderr
 from agentgym_flow.episode import Episode
-from agentgym_flow.errors import AgentGymFlowError, BadPolicy
+from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadSetting
 from agentgym_flow.policies import Move, Policy, View, make_policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
+from agentgym_flow.rollout import ERROR
 
 PolicyName = Annotated[
     str, typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL or module:callable.")
@@ -88,20 +90,47 @@ class Live:
 
     Args:
         total: how many episodes there will be.
+        num_envs: how many are played at a time.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, num_envs: int) -> None:
         console = stderr()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.finished: list[Episode] = []
+        self._at_start = min(total, num_envs)
         self._successes = 0
         self._bar = self.progress.add_task("success", total=total)
 
     def add(self, episode: Episode) -> None:
-        """Count a finished episode."""
+        """Count a finished episode.
+
+        Raises `BadSetting` when the environment raised in the first step of all that began the run: in the middle of
+        it a server that does not answer is data, at the start it is a wrong address.
+        """
         self.finished.append(episode)
         self._successes += episode.success
         count = len(self.finished)
         so_far = share(self._successes / count, evaluation.wilson(self._successes, count))
         self.progress.update(self._bar, advance=1, description=f"success {so_far}")
+        if count == self._at_start and not any(one.turns for one in self.finished):
+            reasons = _reasons(self.finished)
+            raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
+
+    @property
+    def loss(self) -> str:
+        """One sentence on the episodes in which the environment raised; nothing when there is none."""
+        lost = [episode for episode in self.finished if ERROR in episode.meta]
+        if not lost:
+            return ""
+        count, total = len(lost), len(self.finished)
+        how = "each ends there and counts with the score that it had"
+        return f"lost: in {count} of {total} episodes the environment raised; {how} ({_reasons(lost)})"
+
+
+def _reasons(lost: Sequence[Episode]) -> str:
+    """Return the most frequent error of the environment, and how many others there were."""
+    errors = Counter(f"{error['class']}: {error['message']}" for episode in lost if (error := episode.meta.get(ERROR)))
+    [(first, count)] = errors.most_common(1)
+    others = errors.total() - count
+    return f"{first}; and {others} more with other messages" if others else first
