@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections import namedtuple
+from itertools import groupby
 from pathlib import Path
 
 import gymnasium as gym
@@ -99,6 +100,22 @@ def mark_code(app: Sphinx, what: str, name: str, obj: object, options: object, l
     lines[:] = re.sub(r"(?<![`:])`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines)).split("\n")
 
 
+def list_tables(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Turn the Markdown tables of our docstrings into reStructuredText's."""
+    written: list[str] = []
+    for is_table, block in groupby(lines, lambda line: line.startswith("|")):
+        if not is_table:
+            written += block
+            continue
+        written += ["", ".. list-table::", "   :header-rows: 1", ""]
+        for row in block:
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            if set("".join(cells)) != {"-"}:
+                written += [f"   {'  ' if column else '* '}- {cell}" for column, cell in enumerate(cells)]
+        written.append("")
+    lines[:] = written
+
+
 def skip_tuple_fields(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
     """Leave out the accessors of named tuples: the docstring of the class lists the fields."""
     return True if isinstance(obj, TupleField) else None
@@ -115,5 +132,6 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("builder-inited", write_environment_pages)
     app.connect("autodoc-process-docstring", point_to_manual, priority=400)
+    app.connect("autodoc-process-docstring", list_tables, priority=405)
     app.connect("autodoc-process-docstring", mark_code, priority=410)
     app.connect("autodoc-skip-member", skip_tuple_fields)
