@@ -7,9 +7,11 @@ that what disturbs one disturbs all, and ratios stay honest on a busy machine.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 
 def arguments(description: str, repetitions: int | None = None) -> argparse.ArgumentParser:
@@ -50,6 +52,12 @@ def in_turns(
         for name, measure in contestants.items():
             figures[name].append(measure())
     return {name: summary(values) for name, values in figures.items()}
+
+
+def resident() -> float:
+    """Return the megabytes that this process holds; on Linux only."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def board_name(size: Sequence[int], boxes: int) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 import gymnasium as gym
 from _lucene import FIRST, against_lucene, lucene_is_here
-from _timing import arguments, in_turns, print_header, print_row
+from _timing import arguments, in_turns, print_header, print_row, resident
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
@@ -93,12 +93,6 @@ def print_lucene(catalogue: Catalogue, queries: list[str], repetitions: int) -> 
     for name, figure in compared.query.items():
         print_row(name, f"{figure:.3f}", f"{figure / compared.query['ours']:,.1f}x")
     print(f"\nThe first {FIRST} are the same, in the same order, for {compared.agreeing} of {len(queries)} queries.\n")
-
-
-def resident() -> float:
-    """Return the megabytes that this process holds."""
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def print_memory(data: str | None) -> None:
