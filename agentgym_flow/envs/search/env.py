@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.data import DataSet
@@ -157,6 +158,14 @@ class SearchEnv(TextEnv):
         self._ahead: tuple[str, Sequence[Passage] | Exception] | None = None
         self._next_tape: Sequence[Any] | None = None
         self._tape: Sequence[Any] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        clone = self.__class__.__new__(self.__class__)
+        memo[id(self)] = clone
+        # A clone has the same retriever before it, whatever that is; the arguments in `spec` may name it, too.
+        memo[id(self._finder.retriever)] = self._finder.retriever
+        clone.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return clone
 
     @property
     def num_tasks(self) -> int:

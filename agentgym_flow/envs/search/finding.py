@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from agentgym_flow.data import STATEMENT
 from agentgym_flow.envs.search import tasks
@@ -56,9 +56,6 @@ class Finder(NamedTuple):
     name: str
     corpus: str | None
     taped: bool
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # clones of an environment have the same retriever before them, whatever it is
 
 
 def find_with(
