@@ -117,6 +117,8 @@ def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     assert not finished.returncode, finished.stdout + finished.stderr
     manual = (tmp_path / "html" / "environments" / "generated" / "sokoban.html").read_text(encoding="utf-8")
     assert "agentgym_flow/Sokoban-v0" in manual
+    # Sphinx has pages of its own, and writes them over those of the same name without a word.
+    assert not {"search", "genindex", "py-modindex"} & {page.stem for page in (ROOT / "docs").glob("*.md")}
 
 
 def test_every_public_module_has_its_place_in_the_reference() -> None:
