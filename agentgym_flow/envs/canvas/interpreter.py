@@ -1,0 +1,257 @@
+"""Runs a workflow: walks its graph and calls a backend for each operator. No source is generated or executed.
+
+How results flow:
+
+- Every operator gets the inputs that its declaration names, and no others. `problem` is always the raw problem; the
+  last plan and the sub-problems stay at hand for later solvers.
+- The branches of a parallel start from the same results. Right after Decompose they share out the sub-problems. What
+  they make is gathered in their order; an operator that is no ensemble gets all of it, as a tuple.
+- A checker hands the solution on as it is, unless it gives another one (a repaired program). Its notes are there for
+  Revise as long as that solution stands.
+- In a conditional the chain for a pass runs when the checker says so, the other one when it says the opposite, and none
+  when the check itself failed. A loop runs as often as it says. Nothing is merged, dropped or cut.
+- A call that fails makes nothing: the run goes on with what was there before, and `Run.failures` names it.
+- What came out is what the last node that made something left, whichever operators ran before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.canvas.calls import Backend, Input, OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators import OPERATORS, OperatorSpec, Role
+from agentgym_flow.envs.canvas.run import Run, Step, StepId
+from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+
+_By = tuple[StepId, ...]
+
+
+class _Made(NamedTuple):
+    value: Value
+    by: _By
+
+
+class _Flow(NamedTuple):
+    """What there is at a point of a run."""
+
+    results: tuple[_Made, ...] = ()
+    plan: _Made | None = None
+    pieces: tuple[str, ...] = ()
+    pieces_by: _By = ()
+    to_share: bool = False  # the sub-problems have just been made
+    notes: _Made | None = None
+    control: _By = ()  # the checks whose verdicts led here
+
+
+class Cache:
+    """Results of earlier calls of one backend, by everything that the call said. Only what worked is kept."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[Any, ...], OpResult] = {}
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def get(self, call: OpCall) -> OpResult | None:
+        """Return the result of an equal call; None when there is none."""
+        return self._results.get(call.identity)
+
+    def put(self, call: OpCall, result: OpResult) -> None:
+        """Keep the result of a call, unless it is a failure: the next call may work."""
+        if result.status == "ok":
+            self._results[call.identity] = result
+
+
+class Interpreter:
+    """Runs workflows on one backend.
+
+    Args:
+        backend: does the work of the operators. What it raises passes through.
+        seed: what the backend draws chance from.
+        cache: results of earlier runs with the same backend; None to call anew each time.
+        concurrent: run the branches of a parallel in threads, for backends that wait for something; the run is the
+            same.
+    """
+
+    def __init__(
+        self, backend: Backend, *, seed: int = 0, cache: Cache | None = None, concurrent: bool = False
+    ) -> None:
+        self.backend = backend
+        self.seed = seed
+        self.cache = cache
+        self.concurrent = concurrent
+
+    def run(self, nodes: Chain, problem: Problem) -> Run:
+        """Return what happens when the top-level chain `nodes` runs on `problem`."""
+        steps: list[Step] = []
+        flow = self._chain(top_ids(nodes), nodes, _Flow(), 0, problem, steps)
+        by = dict.fromkeys(step for made in flow.results for step in made.by)
+        return Run(tuple(steps), tuple(made.value for made in flow.results), tuple(by))
+
+    def _chain(
+        self, ids: Iterable[str], nodes: Chain, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+    ) -> _Flow:
+        """Run a chain from `flow`, append its calls to `steps`, and return what there is then."""
+        for place, node in zip(ids, nodes, strict=True):
+            flow = self._node(place, node, flow, attempt, problem, steps)
+        return flow
+
+    def _node(self, place: str, node: Node, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]) -> _Flow:
+        match node:
+            case Operator():
+                step = self._call(place, node, flow, attempt, problem)
+                steps.append(step)
+                return _after(step, flow)
+            case Parallel():
+                return self._parallel(place, node, flow, attempt, problem, steps)
+            case Conditional():
+                return self._conditional(place, node, flow, attempt, problem, steps)
+            case Loop(body, count):
+                (ids,) = child_ids(place, node)
+                for time in range(count):
+                    flow = self._chain(ids, body, flow, attempt * count + time, problem, steps)
+                return flow
+
+    def _parallel(
+        self, place: str, node: Parallel, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+    ) -> _Flow:
+        ids = child_ids(place, node)
+        count = len(node.branches)
+
+        def run(slot: int) -> tuple[_Flow, list[Step]]:
+            own: list[Step] = []
+            start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
+            return self._chain(ids[slot], node.branches[slot], start, attempt, problem, own), own
+
+        if self.concurrent:
+            # A pool of its own: branches wait for their inner branches, which in a shared pool might never start.
+            with ThreadPoolExecutor(count) as pool:
+                branches = list(pool.map(run, range(count)))
+        else:
+            branches = [run(slot) for slot in range(count)]
+        results: list[_Made] = []
+        for after, own in branches:
+            steps += own
+            if any(step.ok for step in own):
+                results += after.results
+        if not results:
+            return flow._replace(to_share=False)
+        return flow._replace(results=tuple(results), notes=None, to_share=False)
+
+    def _conditional(
+        self, place: str, node: Conditional, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+    ) -> _Flow:
+        (check_id,), passed_ids, failed_ids = child_ids(place, node)
+        check = self._call(check_id, node.check, flow, attempt, problem)
+        steps.append(check)
+        checked = _after(check, flow)
+        if check.result.value is None:
+            return checked
+        ids, chain = (passed_ids, node.passed) if check.result.value.passed else (failed_ids, node.failed)
+        inner = checked._replace(control=(*flow.control, check.id))
+        after = self._chain(ids, chain, inner, attempt, problem, steps)
+        # Whatever is there now is there because of the verdict, also when nothing ran.
+        results = tuple(_Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
+        return after._replace(results=results, control=flow.control)
+
+    def _call(self, place: str, node: Operator, flow: _Flow, attempt: int, problem: Problem) -> Step:
+        spec = OPERATORS[node.name]
+        inputs: dict[str, Input] = {}
+        reads = flow.control
+        for name in spec.inputs:
+            inputs[name], by = _GIVEN[name](problem, flow)
+            if by:
+                reads = _joined(reads, by)
+        call = OpCall(node.name, problem.task_id, place, attempt, inputs, node.instruction, self.seed)
+        result = self.cache.get(call) if self.cache is not None else None
+        cached = result is not None
+        if result is None:
+            result = _complete(spec, self.backend.run(call))
+            if self.cache is not None:
+                self.cache.put(call, result)
+        return Step(StepId(place, attempt), node.name, result, cached, reads)
+
+
+def _after(step: Step, flow: _Flow) -> _Flow:
+    """Return what there is after a call."""
+    value = step.result.value
+    if value is None:
+        return flow
+    made = _Made(value, (step.id,))
+    match OPERATORS[step.operator].role:
+        case Role.CHECKER:
+            return flow._replace(results=_checked(made, flow.results), notes=made, to_share=False)
+        case Role.PLANNER if step.operator == "Plan":
+            return flow._replace(results=(made,), plan=made, notes=None, to_share=False)
+        case Role.PLANNER:
+            return flow._replace(
+                results=(made,), pieces=value.items, pieces_by=made.by, notes=None, to_share=bool(value.items)
+            )
+        case Role.ENSEMBLE:
+            return flow._replace(results=(made,), pieces=(), pieces_by=(), notes=None, to_share=False)
+        case _:
+            return flow._replace(results=(made,), notes=None, to_share=False)
+
+
+def _checked(made: _Made, results: tuple[_Made, ...]) -> tuple[_Made, ...]:
+    """Return the results after a check: as they were, unless the checker gave another solution."""
+    text, code = made.value.text, made.value.code
+    same = len(results) == 1 and (text, code) == (results[0].value.text, results[0].value.code)
+    return results if same or not (text or code) else (made,)
+
+
+def _share(pieces: tuple[str, ...], slot: int, count: int) -> tuple[str, ...]:
+    """Return the sub-problems of branch `slot` of `count`: dealt out in turn; some twice when there are too few."""
+    return pieces[slot::count] if slot < len(pieces) else (pieces[slot % len(pieces)],)
+
+
+def _joined(one: _By, other: _By) -> _By:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+def _complete(spec: OperatorSpec, result: OpResult) -> OpResult:
+    """Return `result`, or an error in its place when it lacks what the operator is declared to make."""
+    value = result.value
+    if result.status != "ok":
+        return result if value is None else OpResult(result.status, None, result.text, result.tokens, result.cost)
+    lacks = "value" if value is None else _lacks(spec, value)
+    if not lacks:
+        return result
+    said = f"{spec.name} gave no {lacks}"
+    return OpResult("error", None, said, result.tokens, result.cost, result.latency)
+
+
+def _lacks(spec: OperatorSpec, value: Value) -> str:
+    if "passed" in spec.outputs and value.passed is None:
+        return "verdict"
+    if "items" in spec.outputs and not value.items:
+        return "items"
+    if "code" in spec.outputs and not value.code:
+        return "code"
+    return "text" if "text" in spec.outputs and not (value.text or value.code) else ""
+
+
+def _results(problem: Problem, flow: _Flow) -> tuple[Input, _By]:
+    if len(flow.results) == 1:
+        return flow.results[0]
+    return (tuple(made.value for made in flow.results) or None), _all_by(flow)
+
+
+def _all_by(flow: _Flow) -> _By:
+    return tuple(dict.fromkeys(step for made in flow.results for step in made.by))
+
+
+_GIVEN: dict[str, Callable[[Problem, _Flow], tuple[Input, _By]]] = {
+    "problem": lambda problem, flow: (problem.text, ()),
+    "entry_point": lambda problem, flow: (problem.entry_point, ()),
+    "tests": lambda problem, flow: (problem.tests, ()),
+    "plan": lambda problem, flow: flow.plan or (None, ()),
+    "pieces": lambda problem, flow: (flow.pieces, flow.pieces_by),
+    "previous": _results,
+    "solution": _results,
+    "candidates": lambda problem, flow: (tuple(made.value for made in flow.results), _all_by(flow)),
+    "notes": lambda problem, flow: flow.notes or (None, ()),
+}

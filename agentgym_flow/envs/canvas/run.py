@@ -1,0 +1,103 @@
+"""What happened when a workflow ran: every call with its result, what came out, and which calls it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from agentgym_flow.envs.canvas.calls import OpResult, Value
+
+
+class StepId(NamedTuple):
+    """Names a step of a run.
+
+    Attributes:
+        place: the id of the node.
+        attempt: how often the node had been called before.
+    """
+
+    place: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call.
+
+    Attributes:
+        id: which one.
+        operator: what was called.
+        result: what came of it.
+        cached: whether it was taken from the cache.
+        reads: the steps that its inputs come from, and whose verdicts led to it.
+    """
+
+    id: StepId
+    operator: str
+    result: OpResult
+    cached: bool
+    reads: tuple[StepId, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call worked."""
+        return self.result.status == "ok"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened when a workflow ran. Equal for equal workflows, problems, seeds and backends.
+
+    Attributes:
+        steps: the calls, in the order in which the workflow is written down, loops unrolled; the order in which
+            concurrent branches came to an end does not show.
+        results: what came out: one value, several after branches that nothing gathered, or none.
+        made_by: the steps that `results` come from directly.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[Value, ...]
+    made_by: tuple[StepId, ...]
+
+    @property
+    def value(self) -> Value | None:
+        """The one value that came out; None when there is none, or more than one."""
+        return self.results[0] if len(self.results) == 1 else None
+
+    @property
+    def answer(self) -> str:
+        """What came out, as text; several results in lines, and no result is the empty text."""
+        return "\n".join(value.text or value.code for value in self.results)
+
+    @property
+    def failures(self) -> tuple[Step, ...]:
+        """The steps that failed; what they should have made was missing in the rest of the run."""
+        return tuple(step for step in self.steps if not step.ok)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the calls of this run; what came from the cache is not counted again."""
+        return sum(step.result.tokens for step in self.steps if not step.cached)
+
+    @property
+    def cost(self) -> float:
+        """Cost of the calls of this run; what came from the cache is not counted again."""
+        return sum(step.result.cost for step in self.steps if not step.cached)
+
+    @cached_property
+    def influential(self) -> tuple[Step, ...]:
+        """The steps without which the results could have been others.
+
+        Those they were made by, whatever these read, and so on. A step that only ran is not among them: a plan that
+        nobody read, a solution that was made anew, a check whose verdict and notes were used by nothing.
+        """
+        reads = {step.id: step.reads for step in self.steps}
+        found: set[StepId] = set()
+        waiting = list(self.made_by)
+        while waiting:
+            step = waiting.pop()
+            if step not in found:
+                found.add(step)
+                waiting += reads[step]
+        return tuple(step for step in self.steps if step.id in found)
