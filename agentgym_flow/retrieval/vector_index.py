@@ -116,7 +116,7 @@ class FaissIndex:
         if kind == "hnsw":
             self._index.hnsw.efSearch = effort or 64
         else:
-            self._index.nprobe = min(effort or max(16, self._index.nlist // 64), self._index.nlist)
+            self._index.nprobe = min(effort or max(64, self._index.nlist // 10), self._index.nlist)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _opened, (self._embeddings, self._kind, self._effort)
