@@ -25,6 +25,7 @@ FILES: Mapping[str, str] = {
     "agentgym_flow/Sokoban-v0": "compare_sokoban.yaml",
     "agentgym_flow/ALFWorld-v0": "compare_alfworld.yaml",
     "agentgym_flow/WebShop-v0": "compare_webshop.yaml",
+    "agentgym_flow/Search-v0": "compare_search.yaml",
 }
 """The settings file of an environment when none is given, in `baselines/configs`."""
 

@@ -30,8 +30,8 @@ LONGEST = 80
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019&-][^\W_]+)*")
 _QUOTED = re.compile(rf'"([^"]{{1,{LONGEST}}})"|\u201c([^\u201c\u201d]{{1,{LONGEST}}})\u201d')
-_MONTHS = "January February March April May June July August September October November December"
-_MONTH = f"(?:{_MONTHS.replace(' ', '|')})"
+MONTHS = "January February March April May June July August September October November December"
+_MONTH = f"(?:{MONTHS.replace(' ', '|')})"
 _NUMBER = re.compile(
     rf"\b(\d{{1,2}} {_MONTH} \d{{3,4}}|{_MONTH} \d{{1,2}}, \d{{3,4}})\b"  # a date
     r"|(?<![\w.,-])(\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,9})?)((?: square| cubic)? [a-z]+)?(?![\w-])"
@@ -47,10 +47,12 @@ _SMALL = (
 _JOINS = "of the de la le du des di da del van von der den for in on at to"
 _ASKS = "are is was were do does did has have had can could will would"
 _FUNCTION_WORDS, _JOINING, _POLAR = (frozenset(words.split()) for words in (_SMALL, _JOINS, _ASKS))
-_NO_NAMES = _FUNCTION_WORDS.union(_MONTHS.lower().split())
+_NO_NAMES = _FUNCTION_WORDS.union(MONTHS.lower().split())
 
 
-class _Read(NamedTuple):
+class Named(NamedTuple):
+    """What a text names, each in the order of the text: names, dates and numbers, and small words."""
+
     names: tuple[str, ...]
     numbers: tuple[str, ...]
     words: tuple[str, ...]
@@ -84,9 +86,9 @@ def proposed_queries(question: str, passages: Iterable[Passage], tried: Sequence
     """Return queries: the question, its names, and for each passage its title and names; none that was `tried`."""
     asked = one_line(question)
     known = {query.casefold() for query in tried}
-    found = [asked, *_read(asked).names]
+    found = [asked, *read_text(asked).names]
     for passage in passages:
-        found += [passage.title, *_read(passage.text).names]
+        found += [passage.title, *read_text(passage.text).names]
     return [query for query in _different(found) if query.casefold() not in known]
 
 
@@ -96,18 +98,23 @@ def proposed_answers(question: str, passages: Sequence[Passage]) -> list[str]:
     At least one: the question itself, where nothing was read.
     """
     asked = one_line(question)
-    first = _WORD.search(asked)
-    found = ["yes", "no"] if first and first[0].lower() in _POLAR else []
-    mine = _read(asked)
+    found = ["yes", "no"] if begins_polar(asked) else []
+    mine = read_text(asked)
     rest: list[str] = []
     for passage in passages:
-        read = _read(passage.text)
+        read = read_text(passage.text)
         found += [passage.title, *read.numbers, *read.names]
         rest += read.words
     # Which of two it is: two that the question names, or that one had to look up.
     if " or " in asked:
         found = [*mine.names, *(passage.title for passage in passages), *found]
     return list(_different([*found, *rest, *mine.names, *mine.numbers])) or [asked or "unknown"]
+
+
+def begins_polar(question: str) -> bool:
+    """Return whether a question begins like one that is answered yes or no."""
+    first = _WORD.search(question)
+    return first is not None and first[0].lower() in _POLAR
 
 
 def _different(texts: Iterable[str]) -> Iterator[str]:
@@ -119,7 +126,7 @@ def _different(texts: Iterable[str]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _read(text: str) -> _Read:
+def read_text(text: str) -> Named:
     """Return what a text names, in its order, repeats left out."""
     quoted = [one_line(match[1] or match[2]) for match in _QUOTED.finditer(text)]
     numbers: list[str] = []
@@ -130,7 +137,7 @@ def _read(text: str) -> _Read:
             known_unit = unit and unit.split()[0] not in _FUNCTION_WORDS
             numbers += [f"{number}{unit}", number] if known_unit else [number]
     words = (word for word in _NAMED_LAST.findall(text) if word.islower())
-    return _Read(tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words)))
+    return Named(tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words)))
 
 
 def _names(text: str) -> Iterator[str]:

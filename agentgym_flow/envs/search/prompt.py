@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from agentgym_flow.envs.search.compact import CompactProfile
 from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.episode import Turn
@@ -214,5 +215,5 @@ class SearchChoice(ChoiceProfile, SearchPrompt):
         return tame(ChoiceProfile._offered(self, view))
 
 
-PROFILES: dict[str, Profile] = {"text": SearchText(), "choice": SearchChoice()}
+PROFILES: dict[str, Profile] = {"text": SearchText(), "choice": SearchChoice(), "compact": CompactProfile()}
 """The profiles of Search by name."""

@@ -277,7 +277,7 @@ def test_tamed_text_has_no_brackets_and_keeps_the_rest(text: str) -> None:
 
 # ---------------------------------------------------------------- choice
 def test_the_choice_prompt_numbers_candidates() -> None:
-    assert PROFILES == {"text": TEXT, "choice": CHOICE}
+    assert list(PROFILES) == ["text", "choice", "compact"]
     assert (CHOICE.name, CHOICE.history) == ("choice", HISTORY)
     talk = Talk(Passage("p", "The <b> Bridge", "Built by Ada Voss.")).do("search[tarn]")
     prompt = CHOICE.prompt(talk)

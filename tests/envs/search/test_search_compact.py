@@ -1,0 +1,264 @@
+"""The prompt of the tiny policy on Search: how a question is read, what is said of a candidate, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.search.candidates import candidates
+from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, CompactProfile
+from agentgym_flow.envs.search.lexicon import CUES, asked, told
+from agentgym_flow.envs.search.notes import Page, notes_of, read_question, shape_of
+from agentgym_flow.envs.search.shown import documents
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.tiny import CONTEXT
+
+ENV = "agentgym_flow/Search-v0"
+COMPACT = CompactProfile()
+TARN = Passage("0", "Tarn", '"Tarn" is a novel about fog. It was written by Ada Voss. It appeared in 1841. Some wept.')
+VOSS = Passage("1", "Ada Voss", "Ada Voss was a novelist. Ada Voss was a pupil of Ivo Lorne. She died in 1860.")
+ZELL = Passage("2", "Zell", "Zell is a city known for peat. Zell has 2,824 inhabitants. The city lies in Baye.")
+HUM = Passage("3", "Hum", "Hum is a city known for peat. Hum has 931 inhabitants. The city lies in Orr.")
+LORNE = Passage("4", "Ivo Lorne", "Ivo Lorne was a novelist. He was born on 3 May 1799.")
+IN_TWO = 'Think of the author of the novel "Tarn". When was this person born?'
+EARLIER = "Which was founded earlier, Zell or the home city of Voss Press?"
+TEACHER = 'Who was the teacher of the author of the novel "Tarn"?'
+
+
+def view(question: str, *searches: tuple[str, list[Passage]], max_steps: int = 6) -> Any:
+    """Return a situation after some searches and what they found."""
+    turns: list[Any] = []
+    passages: list[Passage] = []
+    for query, found in searches:
+        turns.append(SimpleNamespace(action=f"search[{query}]", action_valid=True, next_observation=documents(found)))
+        passages = [*found, *(one for one in passages if one not in found)]
+    episode = SimpleNamespace(turns=turns, max_steps=max_steps)
+    tried = [query for query, _ in searches]
+    last = len(turns) + 1 >= max_steps
+    return SimpleNamespace(
+        info={"goal": question},
+        episode=episode,
+        observation=turns[-1].next_observation if turns else question,
+        candidates=lambda: candidates(question, passages, tried, last=last),
+    )
+
+
+def said(situation: Any) -> dict[str, str]:
+    """Return what the prompt says of each candidate that a completion asks for."""
+    written = COMPACT.written(situation)
+    words: dict[str, str] = {}
+    text = written.text.removesuffix(" choose")
+    for index in reversed(list(written.actions)):
+        text, _, _ = text.rpartition(f" {index}")
+        start = max(text.rfind(" search "), text.rfind(" answer "))
+        words[written.actions[index]] = text[start + 1 :]
+    return words
+
+
+# ---------------------------------------------------------------- questions
+@pytest.mark.parametrize(
+    ("question", "kind", "chains", "wants"),
+    [
+        (TEACHER, "chain", [("Tarn", "maker", "teacher")], "name"),
+        (IN_TWO, "chain", [("Tarn", "maker", "birthday")], "date"),
+        ("What is the population of Zell?", "chain", [("Zell", "population")], "number"),
+        ("What do people in the country around Zell pay with?", "chain", [("Zell", "within", "currency")], "word"),
+        (EARLIER, "choice", [("Zell", "time"), ("Voss Press", "home", "time")], "year"),
+        ("Is the area of Zell smaller than that of Hum?", "polar", [("Zell", "area"), ("Hum", "area")], "number"),
+        ("who is it", "chain", [], "name"),
+        ("", "chain", [], "name"),
+    ],
+)
+def test_a_question_is_read_from_the_inside_out(question: str, kind: str, chains: list[Any], wants: str) -> None:
+    read = read_question(question)
+    assert (read.kind, [(one.start, *one.cues) for one in read.chains], read.wants) == (kind, chains, wants)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_every_generated_question_is_read_with_as_many_look_ups_as_it_needs(split: str) -> None:
+    env: Any = make_text_env(ENV, split=split)
+    for question in env._source.questions[:500]:
+        read = read_question(question.text)
+        assert sum(len(chain.cues) for chain in read.chains) == len(question.supports), question.text
+        assert read.kind == {"comparison": "choice", "yes or no": "polar"}.get(question.kind, "chain")
+
+
+def test_a_title_in_a_sentence_is_no_cue() -> None:
+    assert told('"Sail and the Organist" was written by Ada Voss.') == "maker"
+    assert told("The shipyard has 1,962 employees.") == "staff"  # no year
+    assert told("It came into being in 1441.") == "time"
+    assert told("She died in 1860.") == "died"
+    assert told("Her desk had a lamp.") == ""
+    assert asked("In which year was Zell founded") == "time"
+    assert {told("It was built by Ada Voss."), asked("the builder of")} == {"builder"} <= set(CUES)
+
+
+def test_shapes() -> None:
+    shapes = {"3 May 1841": "date", "May 3, 1841": "date", "1841": "year", "2,824": "number", "12 metres": "number"}
+    for text, shape in {**shapes, "crown": "word", "Ada Voss": "name"}.items():
+        assert shape_of(text) == shape
+
+
+def test_other_names_of_what_a_passage_is_about() -> None:
+    page = Page(
+        "Tarn University (of 1849)", "Tarn University (Tarno) is old. Some texts say Old Lodge. It has 9 doors."
+    )
+    for name in ("Tarn University", "University of Tarn", "the Tarn University", "Tarno", "Old Lodge"):
+        assert page.is_of(name)
+    assert not page.is_of("Tarn")
+    assert page.is_part("Tarn")
+    assert page.qualifier == {"1849"}
+
+
+# ---------------------------------------------------------------- what is said of candidates
+def test_before_a_search_there_are_the_question_and_its_names() -> None:
+    assert COMPACT.prompt(view(TEACHER)) == (
+        "left6 chain hops2 wants-name open search whole 0 search asked self new 1 answer asked self name 2 choose"
+    )
+
+
+def test_candidates_are_told_by_what_their_sentence_says_with_regard_to_the_question() -> None:
+    found = said(view(TEACHER, ("Tarn", [TARN, VOSS, ZELL])))
+    assert found["search[Ada Voss]"] == "search near hop1 shown"
+    assert found["search[Ivo Lorne]"] == "search near end new"
+    assert found["answer[Ivo Lorne]"] == "answer near end name"
+    assert found["answer[1841]"] == "answer near plain year"
+    assert found["search[Zell]"] == "search far self shown"
+    assert found["search[Baye]"] == "search far plain new"
+    assert "search[Tarn]" not in found  # tried
+
+
+def test_the_way_ends_where_a_passage_was_not_shown() -> None:
+    found = said(view(TEACHER, ("Tarn", [TARN])))
+    assert found["search[Ada Voss]"] == "search near hop1 new"
+    elsewhere = said(view(TEACHER, ("Tarn", [VOSS])))
+    assert elsewhere["answer[Ivo Lorne]"] == "answer far cue name"
+
+
+@pytest.mark.parametrize(
+    ("question", "verdict"),
+    [
+        ("Which has fewer inhabitants, Zell or Hum?", "more"),
+        ("Does Hum have fewer inhabitants than Zell?", "less"),
+        ("Are Zell and Hum in the same region?", "other"),
+        ("Which has fewer inhabitants, Zell or Lorne?", "open"),
+    ],
+)
+def test_two_are_compared_once_both_were_read(question: str, verdict: str) -> None:
+    before = view(question, ("Zell", [ZELL, VOSS]))
+    assert notes_of(before).verdict() == "open"
+    after = view(question, ("Zell", [ZELL, VOSS]), ("Hum", [HUM, ZELL]))
+    assert notes_of(after).verdict() == verdict
+    assert COMPACT.prompt(after).split()[4] == verdict
+
+
+def test_equal_dates_are_the_same() -> None:
+    twin = Passage("5", "Ida Lorne", "Ida Lorne was a singer. She was born on May 3, 1799.")
+    after = view("Was Ivo Lorne born before Ida Lorne?", ("Ivo Lorne", [LORNE]), ("Ida Lorne", [twin]))
+    assert notes_of(after).verdict() == "same"
+
+
+# ---------------------------------------------------------------- answers
+def test_words_of_the_expert_are_asked_for_as_the_candidate_that_they_mean() -> None:
+    situation = view(TEACHER, ("Tarn", [TARN, VOSS, ZELL]))
+    index = {action: COMPACT.answer(action, situation) for action in situation.candidates()}
+    meant = {"search[novelist Ivo Lorne of 1799]": "search[Ivo Lorne]", "answer[the Ivo Lorne!]": "answer[Ivo Lorne]"}
+    for action, candidate in meant.items():
+        assert COMPACT.answer(action, situation) == index[candidate] is not None
+        assert COMPACT.parse(str(index[candidate]), situation) == candidate
+    assert COMPACT.answer("answer[nobody]", situation) in INDICES
+    assert COMPACT.answer("fly", situation) is None
+    for nothing in ("", "99", "-1", "search[Ivo Lorne]", "one"):
+        assert COMPACT.parse(nothing, situation) == ""
+
+
+def test_alike_candidates_are_shown_once_and_asked_for_alike() -> None:
+    situation = view(TEACHER, ("Tarn", [ZELL, HUM]))
+    assert COMPACT.answer("search[Baye]", situation) == COMPACT.answer("search[Orr]", situation)
+    index = COMPACT.answer("search[Orr]", situation)
+    assert COMPACT.parse(str(index), situation) == "search[Baye]"
+
+
+def test_what_finds_no_room_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.envs.search.compact.INDICES", INDICES[:3])
+    situation = view("Who taught Hum, or was it Tarn?", ("Tarn", [TARN, VOSS, ZELL]))
+    assert len(COMPACT.written(situation).actions) == 3
+    assert {COMPACT.answer(action, situation) for action in situation.candidates()} == {"0", "1", "2", None}
+
+
+# ---------------------------------------------------------------- from texts alone, for any texts
+def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
+    """Playing what the prompt makes of the expert's actions: what any policy of this prompt could do at best."""
+    exact = []
+
+    class Expert:
+        name = "through the prompt"
+
+        def act(self, views: Sequence[View]) -> list[Move]:
+            return [Move(self._of(view)) for view in views]
+
+        def _of(self, view: View) -> str:
+            prompt = COMPACT.prompt(view).split()
+            assert len(prompt) + 1 <= CONTEXT
+            assert set(prompt) <= set(VOCABULARY)
+            action = view.env.expert_action()
+            if action is None:
+                return view.candidates()[-1]
+            index = COMPACT.answer(action, view)
+            assert index is not None
+            played = COMPACT.parse(index, view)
+            exact.append(played[:7] == action[:7])
+            return played
+
+    episodes = rollout(Expert(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(120)])
+    assert sum(episode.success for episode in episodes) >= 116  # 99 % of all 500
+    assert all(exact)
+
+
+def test_the_profile_reads_nothing_hidden() -> None:
+    class Blind:
+        def __init__(self, view: View) -> None:
+            self.observation = view.observation
+            self.info = {"goal": view.info["goal"]}
+            self.episode = view.episode
+            self.candidates = view.candidates
+
+    class Half:
+        name = "half"
+
+        def act(self, views: Sequence[View]) -> list[Move]:
+            moves = []
+            for view in views:
+                blind: Any = Blind(view)
+                assert COMPACT.prompt(blind) == COMPACT.prompt(view)
+                moves.append(Move(view.env.sample_action(view.rng)))
+            return moves
+
+    rollout(Half(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(20)])
+    assert profile_for(ENV, "compact").name == "compact"
+
+
+TEXTS = st.text(st.sampled_from('aZ 19,.()[]"“”\n:?\u202eé') | st.characters(), max_size=60)
+
+
+@given(TEXTS, st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=4))
+def test_no_text_breaks_it(question: str, found: list[tuple[str, str, str]]) -> None:
+    situation = view(question, *((query, [Passage("p", title, text)]) for query, title, text in found), max_steps=9)
+    written = COMPACT.written(situation)
+    words = written.text.split()
+    assert len(words) < CONTEXT
+    assert set(words) <= set(VOCABULARY)
+    assert 1 <= len(written.actions) <= MOST
+    assert set(written.actions.values()) <= set(situation.candidates())
+    for index, action in written.actions.items():
+        assert COMPACT.parse(index, situation) == action
+        assert COMPACT.answer(action, situation) == index
