@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentgym_flow.cli.console import note, printed, progress_bars, stderr, stdout
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
+    from agentgym_flow.retrieval.passage import Retriever
     from agentgym_flow.retrieval.resuming import Progress
+
+EMBEDDED = "embedded"
+"""In place of a folder: the articles of Search's generated questions, indexed at the start. A folder of this name is
+`./embedded`."""
 
 app = typer.Typer(help="Index a corpus of passages, and serve it as Search-R1's /retrieve.", no_args_is_help=True)
 
@@ -60,7 +65,13 @@ def build(
 
 @app.command("serve")
 def serve(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What `retriever build` made.")],
+    folder: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER",
+            help="What `retriever build` made; or `embedded`: the articles of Search's generated questions.",
+        ),
+    ],
     kind: Kind = "bm25",
     index: Index = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
@@ -82,10 +93,8 @@ def serve(
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name what `retriever build` made")
-    from agentgym_flow.retrieval.kinds import open_retriever
-
     with stderr().status("opening the index"):
-        retriever = open_retriever(folder, kind=kind, index=index)
+        retriever = _embedded(kind, index) if folder == EMBEDDED else _opened(folder, kind, index)
 
     def on_ready(address: str) -> None:
         stdout().print(printed(f"The retriever answers at {address}/retrieve. Ctrl-C ends it."), soft_wrap=True)
@@ -101,3 +110,20 @@ def serve(
             max_waiting=max_waiting,
             on_ready=on_ready,
         )
+
+
+def _opened(folder: str, kind: str, index: str | None) -> Retriever:
+    from agentgym_flow.retrieval.kinds import open_retriever
+
+    return open_retriever(folder, kind=kind, index=index)
+
+
+def _embedded(kind: str, index: str | None) -> Retriever:
+    from agentgym_flow.envs.search import tasks
+
+    if kind != "bm25" or index is not None:
+        raise BadSetting(
+            "the embedded articles are served by bm25; for vectors make a folder of them: agentgym-flow data export "
+            "search FOLDER; agentgym-flow retriever build FOLDER/corpus.jsonl INDEX --kind dense"
+        )
+    return tasks.retriever()

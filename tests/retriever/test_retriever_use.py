@@ -117,3 +117,18 @@ def test_what_a_setting_of_the_server_must_be_is_told(run: Callable[..., Any]) -
         result = run("evaluate", "Search", *named)
         assert result.exit_code == 2
         assert reason in result.stderr
+
+
+def test_the_generated_articles_are_served_without_a_folder(run: Callable[..., Any], monkeypatch: Any) -> None:
+    served = []
+    monkeypatch.setattr("agentgym_flow.retriever.serve.serve", lambda retriever, **_: served.append(retriever))
+    assert run("retriever", "serve", "embedded").exit_code == 0
+    assert served == [tasks.retriever()]
+    for more in (["--kind", "dense"], ["--index", "flat"]):
+        refused = run("retriever", "serve", "embedded", *more)
+        assert refused.exit_code == 2
+        assert "retriever build FOLDER/corpus.jsonl INDEX --kind dense" in refused.stderr
+    elsewhere = run("retriever", "serve", "./embedded")
+    assert elsewhere.exit_code == 2
+    assert "embedded" in elsewhere.stderr
+    assert len(served) == 1
