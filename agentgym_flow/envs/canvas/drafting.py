@@ -1,0 +1,179 @@
+"""One turn of building: from what a policy wrote to the draft after it, with prompts inline or asked for one by one.
+
+Inline, an action is done when it is read. In two phases, the published way, an action that brings operators without
+instructions waits until each has got one, a turn for each: one operator takes two turns, a parallel of three takes
+four. Nothing waits that could not be done: the action is tried first. Whoever is asked for a prompt can leave by giving
+one, or by writing another action, which drops the one that waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Finish, Modify
+from agentgym_flow.envs.canvas.actions.reading import read_action
+from agentgym_flow.envs.canvas.actions.tags import THINKING
+from agentgym_flow.envs.canvas.dsl import Repair
+from agentgym_flow.envs.canvas.edits import apply
+from agentgym_flow.envs.canvas.finishing import Circumstances, FinishRules
+from agentgym_flow.envs.canvas.language import LONGEST_INSTRUCTION, SHORTEST_INSTRUCTION, Language
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Node, Operator, cleaned, form
+from agentgym_flow.seeding import stable_hash
+
+NO_PROMPT = f"A prompt has {SHORTEST_INSTRUCTION} to {LONGEST_INSTRUCTION} characters. Write the prompt for {{}}."
+
+_PROMPT = re.compile(r"<prompt>|</prompt>", re.IGNORECASE)
+_THINKING_TAG = re.compile(rf"<(/?)(?:{'|'.join(THINKING)})>", re.IGNORECASE)
+_OTHER_TAG = re.compile(r"</?(?:action|operator|target|answer)>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What there is between two turns. A value.
+
+    Attributes:
+        workflow: the workflow so far.
+        waiting: the action that waits for prompts; None when none does.
+    """
+
+    workflow: Workflow = field(default_factory=Workflow)
+    waiting: Add | Modify | None = None
+
+    @property
+    def asked(self) -> Operator | None:
+        """The operator whose prompt is asked for; None when none is."""
+        return None if self.waiting is None else next(_unprompted(_node(self.waiting)))[1]
+
+    @property
+    def identity(self) -> str:
+        """64 hex digits, equal if and only if the drafts are."""
+        if self.waiting is None:
+            return self.workflow.identity
+        where = self.waiting.target if isinstance(self.waiting, Modify) else self.waiting.position
+        return stable_hash([self.workflow.identity, form(_node(self.waiting)), where])
+
+
+class Turn(NamedTuple):
+    """What came of a turn.
+
+    Attributes:
+        draft: the draft now.
+        action: what was read and done, or waits; None when nothing was.
+        reason: why nothing was done, in a sentence for the policy; empty otherwise.
+        repairs: what was overlooked to read the action.
+        edited: whether the workflow was edited, so that it is to be run.
+        finished: whether it was handed in.
+    """
+
+    draft: Draft
+    action: Action | None = None
+    reason: str = ""
+    repairs: tuple[Repair, ...] = ()
+    edited: bool = False
+    finished: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the text was read and the rules allowed what it says."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """The rules of turns.
+
+    Attributes:
+        language: what can be written.
+        finish: when a workflow can be handed in.
+        prompting: `"inline"` or `"two_phase"`.
+        strict: refuse actions that have to be repaired.
+
+    Raises:
+        BadSetting: no workflow of the language can be handed in.
+    """
+
+    language: Language = field(default_factory=Language)
+    finish: FinishRules = field(default_factory=FinishRules)
+    prompting: Literal["inline", "two_phase"] = "inline"
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self.finish.simplest(self.language)
+
+    def turn(self, written: str | Mapping[str, Any], draft: Draft, circumstances: Circumstances | None = None) -> Turn:
+        """Return what comes of what a policy wrote; never raises for any text or object."""
+        if draft.waiting is not None:
+            another = read_action(written, self.language, strict=True).action
+            if another is None:
+                return self._prompted(written if isinstance(written, str) else "", draft, draft.waiting)
+            return self._done(another, Draft(draft.workflow), draft, (), circumstances)
+        reading = read_action(written, self.language, strict=self.strict)
+        if reading.action is None:
+            return Turn(draft, reason=reading.reason)
+        return self._done(reading.action, draft, draft, reading.repairs, circumstances)
+
+    def _done(
+        self, action: Action, draft: Draft, before: Draft, repairs: tuple[Repair, ...], about: Circumstances | None
+    ) -> Turn:
+        """Do `action` on `draft`; leave everything as it was `before` when it is refused."""
+        edit = apply(action, draft.workflow, self.language, self.finish, about)
+        if not edit.accepted:
+            return Turn(before, reason=edit.reason)
+        if self.prompting == "two_phase" and isinstance(action, (Add, Modify)) and any(_unprompted(_node(action))):
+            return Turn(Draft(draft.workflow, action), action, repairs=repairs)
+        edited = not isinstance(action, Finish)
+        return Turn(Draft(edit.workflow), action, repairs=repairs, edited=edited, finished=edit.finished)
+
+    def _prompted(self, text: str, draft: Draft, waiting: Add | Modify) -> Turn:
+        """Take `text` for the prompt that is asked for."""
+        prompt = prompt_in(text)
+        place, operator = next(_unprompted(_node(waiting)))
+        if not SHORTEST_INSTRUCTION <= len(prompt) <= LONGEST_INSTRUCTION:
+            return Turn(draft, reason=NO_PROMPT.format(operator.name))
+        node = Workflow((_node(waiting),)).replace(place, replace(operator, instruction=prompt)).nodes[0]
+        action = _with_node(waiting, node)
+        return self._done(action, Draft(draft.workflow), draft, (), None)
+
+
+def prompt_in(text: str) -> str:
+    """Return the prompt in a text that is taken for one: what is in its first prompt tag, or all but thinking and tags.
+
+    Linear in the text, which may be anything.
+    """
+    tags = _PROMPT.finditer(text)
+    opening = next((tag for tag in tags if tag[0][1] != "/"), None)
+    if opening is not None:
+        closing = next((tag for tag in tags if tag[0][1] == "/"), None)
+        return cleaned(text[opening.end() : closing.start() if closing else len(text)])
+    kept, start, thinking = [], 0, False
+    for tag in _THINKING_TAG.finditer(text):
+        if tag[1]:
+            start, thinking = tag.end(), False
+        elif not thinking:
+            kept.append(text[start : tag.start()])
+            thinking = True
+    if not thinking:
+        kept.append(text[start:])
+    return cleaned(_OTHER_TAG.sub("", "".join(kept)))
+
+
+def _node(action: Add | Modify) -> Node:
+    return action.node if isinstance(action, Add) else action.operator
+
+
+def _with_node(action: Add | Modify, node: Node) -> Add | Modify:
+    if isinstance(action, Add):
+        return Add(node, action.position)
+    assert isinstance(node, Operator), "an operator is replaced by an operator"
+    return Modify(action.target, node)
+
+
+def _unprompted(node: Node) -> Iterator[tuple[str, Operator]]:
+    """Yield the operators of `node` that have no instruction, with their places in a workflow of this node alone."""
+    for place in Workflow((node,)).places.values():
+        if isinstance(place.node, Operator) and not place.node.instruction:
+            yield place.id, place.node

@@ -1,0 +1,223 @@
+"""Turns: prompts inline or one by one, what waits and what does not, and that no state of waiting is a trap."""
+
+from __future__ import annotations
+
+import pytest
+from canvas_graphs import op, ops, par
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.envs.canvas.actions.kinds import Add
+from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.drafting import Draft, Drafting, Turn, prompt_in
+from agentgym_flow.envs.canvas.dsl import to_text
+from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, FinishRules
+from agentgym_flow.envs.canvas.language import PUBLISHED, Language
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Conditional
+from agentgym_flow.errors import BadSetting
+
+INLINE = Drafting()
+TWO_PHASE = Drafting(prompting="two_phase")
+ADD_CUSTOM = "<action>add</action><operator>Custom</operator>"
+ADD_BOTH = "<action>add</action><structure>parallel</structure><operators>Custom,Programmer</operators>"
+
+
+def turns(drafting: Drafting, *texts: str, draft: Draft | None = None) -> list[Turn]:
+    found = []
+    draft = draft or Draft()
+    for text in texts:
+        found.append(drafting.turn(text, draft))
+        draft = found[-1].draft
+    return found
+
+
+def test_inline_an_operator_takes_one_turn() -> None:
+    """Spec 1.2: upstream ignores an inline prompt, so that one operator always takes two."""
+    (turn,) = turns(INLINE, f"{ADD_CUSTOM}<prompt>be exact</prompt>")
+    assert turn.edited
+    assert turn.draft == Draft(Workflow((op("Custom", "be exact"),)))
+    (turn,) = turns(INLINE, ADD_CUSTOM)
+    assert turn.draft.workflow.nodes == ops("Custom")
+    assert turn.draft.asked is None
+
+
+def test_in_two_phases_an_operator_takes_two_turns_and_a_structure_one_more_than_it_has_operators() -> None:
+    one, two = turns(TWO_PHASE, ADD_CUSTOM, "be exact")
+    assert (one.accepted, one.edited, one.draft.workflow.nodes, one.draft.asked) == (True, False, (), op("Custom"))
+    assert (two.accepted, two.edited, two.draft) == (True, True, Draft(Workflow((op("Custom", "be exact"),))))
+    many = turns(TWO_PHASE, ADD_BOTH, "reason in words", "count with a program")
+    assert [turn.edited for turn in many] == [False, False, True]
+    assert [turn.draft.asked for turn in many] == [op("Custom"), op("Programmer"), None]
+    assert to_text(many[-1].draft.workflow.nodes) == '[Custom "reason in words", Programmer "count with a program"]'
+
+
+def test_the_published_example_takes_the_published_rounds() -> None:
+    drafting = Drafting(PUBLISHED, PUBLISHED_FINISH, "two_phase")
+    found = turns(
+        drafting,
+        "<action>add</action><operator>Programmer</operator>",
+        "compute exactly, return the value",
+        "<action>finish</action>",
+        "<action>add</action><structure>conditional</structure><condition>Verify</condition><true>Revise</true>"
+        "<false>done</false>",
+        "recompute independently",
+        "repair using the checker's notes",
+        "<action>add</action><structure>parallel</structure><operators>Custom,ScEnsemble</operators>",
+        "<action>add</action><operator>Review</operator>",
+        "look for mistakes",
+        "<action>add</action><operator>Format</operator>",
+        "only the number",
+        "<action>finish</action>",
+    )
+    assert [turn.accepted for turn in found] == [n not in (2, 6) for n in range(12)]
+    assert [turn.edited for turn in found] == [n in (1, 5, 8, 10) for n in range(12)]
+    assert [turn.finished for turn in found] == [n == 11 for n in range(12)]
+    text = to_text(found[-1].draft.workflow.nodes, PUBLISHED, instructions=False)
+    assert text == "Programmer -> Verify ? Revise : done -> Review -> Format"
+
+
+def test_prompts_that_come_along_are_not_asked_for() -> None:
+    one, two = turns(TWO_PHASE, f"{ADD_BOTH}<prompt></prompt><prompt>by program</prompt>", "by words")
+    assert one.draft.asked == op("Custom")
+    assert to_text(two.draft.workflow.nodes) == '[Custom "by words", Programmer "by program"]'
+    (turn,) = turns(TWO_PHASE, f"{ADD_CUSTOM}<prompt>be exact</prompt>")
+    assert turn.edited
+
+
+def test_modify_waits_for_its_prompt_too() -> None:
+    start = Draft(Workflow((op("Custom", "be exact"), par("Custom", "Plan"))))
+    text = "<action>modify</action><target>node_2_p1</target><operator>Programmer</operator>"
+    one, two = turns(TWO_PHASE, text, "write a loop", draft=start)
+    assert one.draft.workflow == start.workflow
+    assert two.draft.workflow.place("node_2_p1").node == op("Programmer", "write a loop")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<action>add</action><operator>Verifier</operator>",
+        "<action>add</action><operator>Custom</operator><position>7</position>",
+        "<action>modify</action><target>node_1</target><operator>Custom</operator>",
+        "<action>modify</action><target>node_5</target><operator>Custom</operator>",
+        "<action>modify</action><target>node_1_p0</target><operator>Aggregate</operator>",
+    ],
+)
+def test_nothing_waits_that_could_not_be_done(text: str) -> None:
+    """Spec 5, row 1: upstream lets an unknown operator, or another operator for a structure, wait for ever."""
+    start = Draft(Workflow((par("Custom", "Plan"),)))
+    (turn,) = turns(TWO_PHASE, text, draft=start)
+    assert turn.reason
+    assert turn.draft is start
+
+
+def test_what_does_not_fit_any_more_is_refused_with_its_last_prompt_at_the_latest() -> None:
+    drafting = Drafting(Language(most_operators=1), prompting="two_phase")
+    start = Draft(Workflow(ops("Plan")))
+    assert drafting.turn(ADD_CUSTOM, start).draft is start
+
+
+# -------------------------------------------------------------------- leaving
+def test_too_short_a_prompt_is_asked_for_again() -> None:
+    one, two, three = turns(TWO_PHASE, ADD_CUSTOM, " hm ", "x" * 4001)
+    assert two.draft is three.draft is one.draft
+    assert two.reason == "A prompt has 5 to 4000 characters. Write the prompt for Custom."
+
+
+def test_another_action_drops_the_one_that_waits() -> None:
+    """Spec 1.2: upstream takes every text for the prompt while it waits, `finish` too."""
+    start = Draft(Workflow((op("Plan", "in steps"),)))
+    _, turn = turns(TWO_PHASE, ADD_CUSTOM, "<action>finish</action>", draft=start)
+    assert turn.finished
+    assert turn.draft == start
+    _, turn = turns(TWO_PHASE, ADD_CUSTOM, "<action>add</action><operator>Format</operator>", draft=start)
+    assert turn.draft.asked == op("Format")
+
+
+def test_a_refused_action_leaves_the_one_that_waits() -> None:
+    one, two = turns(TWO_PHASE, ADD_CUSTOM, "<action>finish</action>")
+    assert two.reason.startswith("The workflow cannot be finished yet")
+    assert two.draft is one.draft
+
+
+_texts = st.sampled_from(
+    [ADD_CUSTOM, ADD_BOTH, "be exact", "hm", "", "<action>delete</action><target>node_1</target>", "<think>so",
+     "<action>modify</action><target>node_1</target><operator>Format</operator>", "<action>finish</action>",
+     "<action>add</action><operator>Nothing</operator>", "<action>modify</action><target>node_9</target>"]
+)  # fmt: skip
+
+
+@given(st.lists(_texts, max_size=12), st.sampled_from(["inline", "two_phase"]))
+def test_from_every_state_the_workflow_can_be_finished(texts: list[str], prompting) -> None:
+    drafting = Drafting(Language(most_operators=6), FinishRules(checker=True), prompting)
+    draft = Draft()
+    for text in texts:
+        turn = drafting.turn(text, draft)
+        assert turn.accepted or turn.draft is draft
+        draft = turn.draft
+    exits = ["<action>delete</action><target>node_1</target>"] * len(draft.workflow.nodes)
+    for node in drafting.finish.simplest(drafting.language):
+        exits += [write_action(Add(node)), *(["do it well"] if prompting == "two_phase" else [])]
+    assert turns(drafting, *exits, "<action>finish</action>", draft=draft)[-1].finished
+
+
+# -------------------------------------------------------------------- prompts in texts
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("  be exact \n", "be exact"),
+        ("<prompt>be exact</prompt>", "be exact"),
+        ("Here: <Prompt>be exact</PROMPT> thanks", "be exact"),
+        ("<action>set_prompt</action><prompt>be exact</prompt>", "be exact"),
+        ("<prompt>be exact", "be exact"),
+        ("</prompt>be exact<prompt>twice", "twice"),
+        ("<think>hm <think>hm</think>be exact", "be exact"),
+        ("so</think>be exact", "be exact"),
+        ("be exact<think>was that", "be exact"),
+        ("<operator>be exact</operator>", "be exact"),
+        ("<think>nothing else", ""),
+        ("a < b and [c]", "a < b and [c]"),
+    ],
+)
+def test_the_prompt_in_a_text(text: str, prompt: str) -> None:
+    assert prompt_in(text) == prompt
+
+
+@pytest.mark.parametrize(
+    "text", ["<prompt>" * 120_000, "</think>" * 120_000, "<think>" * 140_000, "<" * 10**6, "x" * 10**6]
+)
+def test_a_prompt_of_a_million_characters_is_one_turn(text: str) -> None:
+    one, two = turns(TWO_PHASE, ADD_CUSTOM, text)
+    assert two.draft is one.draft
+    assert two.reason
+
+
+# -------------------------------------------------------------------- identity and settings
+def test_drafts_differ_in_what_waits() -> None:
+    nodes = Workflow((op("Plan", "in steps"),))
+    texts = ["", ADD_CUSTOM, f"{ADD_CUSTOM}<position>0</position>", ADD_BOTH, f"{ADD_BOTH}<prompt>first</prompt>",
+             "<action>modify</action><target>node_1</target><operator>Custom</operator>"]  # fmt: skip
+    drafts = [TWO_PHASE.turn(text, Draft(nodes)).draft for text in texts]
+    assert len({draft.identity for draft in drafts}) == len(drafts)
+    assert drafts[0].identity == nodes.identity
+
+
+def test_rules_that_cannot_be_met_are_refused_at_the_start() -> None:
+    with pytest.raises(BadSetting, match="has none of them"):
+        Drafting(Language(operators=("Plan",)), FinishRules(checker=True))
+
+
+def test_strict_turns_refuse_what_needs_repair() -> None:
+    text = "[action]add[/action][operator]Plan[/operator]"
+    assert not Drafting(strict=True).turn(text, Draft()).accepted
+    turn = INLINE.turn(text, Draft())
+    assert [repair.kind for repair in turn.repairs] == ["brackets"]
+    assert INLINE.turn({"action": "add", "operator": "Plan"}, Draft()).draft == turn.draft
+
+
+def test_a_conditional_asks_for_its_prompts_in_the_order_in_which_it_is_written() -> None:
+    text = write_action(Add(Conditional(op("Verify"), ops("Format"), ops("Revise"))))
+    found = turns(TWO_PHASE, text, "check it", "shorten it", "repair it")
+    both = Conditional(op("Verify", "check it"), (op("Format", "shorten it"),), (op("Revise", "repair it"),))
+    assert [turn.draft.asked for turn in found] == [*ops("Verify", "Format", "Revise"), None]
+    assert found[-1].draft.workflow.nodes == (both,)
