@@ -1,0 +1,72 @@
+"""The recipe on Search in miniature: the published algorithms, the packaged settings, and what a large run costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from short_run import train
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.replay import verify_log
+from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.tiny import CONTEXT
+from agentgym_flow.training.warm_start import demonstrations
+from baselines.comparison.plan import read_settings
+
+ENV = "agentgym_flow/Search-v0"
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "gigpo", "rewardflow"])
+def test_three_updates_of_every_published_algorithm(algorithm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = train(ENV, algorithm, folder)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "finished"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["episodes"] for record in records if "success" in record][-1] == 24
+    assert "Search" in (folder / "report.html").read_text()
+    log = folder / "evaluations" / "after_sampled.jsonl.gz"
+    assert verify_log(log).ok
+    for episode in read_log(log):
+        assert episode.max_steps == 6
+        assert episode.success == (episode.score == 1.0)
+        assert episode.terminated == episode.actions[-1].startswith("answer[")
+
+
+def test_demonstrations_search_on_before_they_answer() -> None:
+    """What is cloned: prompts that fit the context, in known words, and choices of every sort."""
+    profile = profile_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", profile)
+    rows = demonstrations(lambda: make_text_env(ENV), tokenizer, profile, tasks=60, noise=0.0)
+    chosen = set()
+    for row in rows:
+        assert len(row.prompt) + len(row.completion) <= CONTEXT
+        words, [answer] = tokenizer.decode(row.prompt).split(), tokenizer.decode(row.completion).split()
+        assert "<unk>" not in words
+        place = words.index(answer)
+        chosen.add(" ".join(words[max(0, place - 4) : place]))
+    told = {"search asked self new", "search near hop1 new", "search near hop2 new", "answer near end name"}
+    assert told <= chosen
+
+
+def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:
+    file = packaged_config(ENV)
+    assert file is not None
+    run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
+    assert (run.env_id, run.model, run.profile, run.boxoban) == (ENV, "tiny", "compact", None)
+    assert agent.stop_when is None
+    assert "credit" not in file.read_text()
+    assert agent.generation_batch_size == 32 * 8
+
+
+def test_the_comparison_has_settings_for_it() -> None:
+    [setting] = read_settings(ENV)
+    assert setting.num_generations == 8
+    assert setting.lasting["env_kwargs"] == {"max_steps": 6}
+    assert setting.lasting["profile"] == "compact"
