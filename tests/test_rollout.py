@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.core import Transition
+from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
@@ -238,6 +238,40 @@ def test_a_group_that_does_not_start_alike_is_noticed() -> None:
 
     with pytest.raises(GroupMismatch):
         rollout_groups(RandomPolicy(), DriftingEnv, [Start(0)], 2)
+
+
+def test_a_round_is_prepared_once_for_each_kind() -> None:
+    told: list[tuple[str, list[tuple[int, int, str]]]] = []
+
+    class Preparing(CaveEnv):
+        @classmethod
+        def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
+            assert all(type(env) is cls and env.playing for env in envs)
+            told.append((cls.__name__, [(e.task, e.steps, action) for e, action in zip(envs, actions, strict=True)]))
+
+    class Other(Preparing):
+        pass
+
+    made = 0
+
+    def make_env() -> CaveEnv:
+        nonlocal made
+        made += 1
+        return Other(max_steps=2) if made == 2 else Preparing(max_steps=2)
+
+    def act(views: Sequence[View]) -> list[str]:
+        return [f"say[{view.episode.task}]" for view in views]
+
+    policy = FunctionPolicy("talking", act)  # type: ignore[arg-type]
+    rollout(policy, make_env, [Start(0, task) for task in range(4)], num_envs=3)
+    assert told == [
+        ("Preparing", [(0, 0, "say[0]"), (2, 0, "say[2]")]),
+        ("Other", [(1, 0, "say[1]")]),
+        ("Preparing", [(0, 1, "say[0]"), (2, 1, "say[2]")]),
+        ("Other", [(1, 1, "say[1]")]),
+        ("Preparing", [(3, 0, "say[3]")]),
+        ("Preparing", [(3, 1, "say[3]")]),
+    ]
 
 
 def test_a_pool_keeps_its_environments_between_rollouts() -> None:
