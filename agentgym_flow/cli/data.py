@@ -18,7 +18,9 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.official import OfficialFiles
 
-app = typer.Typer(help="Register, check and import official data, and write generated tasks as files.", no_args_is_help=True)
+app = typer.Typer(
+    help="Register, check and import official data, and write generated tasks as files.", no_args_is_help=True
+)
 
 
 @app.command("add")
