@@ -85,7 +85,16 @@ class QuestionSource:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return QuestionSource, (self._found, self.split)
+        return _again, (self._found, self.split, self.data)
+
+
+def _again(found: DataSet | None, split: str, data: Mapping[str, str]) -> QuestionSource:
+    """Return the source of a pickle. Raises `BadData` when its files have changed since."""
+    source = QuestionSource(found, split)
+    if source.data != data:
+        where = found.path if found else "the package"
+        raise BadData(f"the questions at {where} are not those that were pickled; they have changed since")
+    return source
 
 
 def split_sizes(data: str | os.PathLike[str] | DataSet) -> dict[str, int]:

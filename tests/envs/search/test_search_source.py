@@ -199,6 +199,17 @@ def test_copies_share_the_questions(tmp_path: Path) -> None:
     assert QuestionSource(None, "train").content == tasks.DIGEST
 
 
+def test_a_pickle_of_questions_that_have_changed_is_refused(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "bridges")
+    env = make(data=folder, retriever=Shelf(), split="test")
+    env.reset(seed=0)
+    stored = pickle.dumps(env)
+    assert pickle.loads(stored).step("search[Tarn]") == env.step("search[Tarn]")
+    write_questions(folder / "train.jsonl", ASKED["train"][:20])
+    with pytest.raises(BadData, match="have changed since"):
+        pickle.loads(stored)
+
+
 # ---------------------------------------------------------------- data by name
 def record(env_data: str | Path | DataSet) -> Episode:
     recorder = Recorder(make(data=env_data, retriever=Shelf(), split="test"))
