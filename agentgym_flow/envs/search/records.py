@@ -1,14 +1,16 @@
-"""The records of a file, whatever its kind: JSON lines, one JSON document, a table of text, or Parquet."""
+"""The records of a file, whatever its kind: JSON lines, one JSON document (both perhaps gzipped), a table, Parquet."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import importlib
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from agentgym_flow.errors import BadData, MissingExtra
 
@@ -20,22 +22,28 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield for each record of a file what to call it (`line 7`, `record 7`; from 1), and its fields.
 
     Raises:
-        BadData: the ending is none of `SUFFIXES`, or the file cannot be read; the message names the file and the line.
+        BadData: the ending is none of `SUFFIXES` (`.gz` may follow those of JSON), or the file cannot be read; the
+            message names the file and the line.
         MissingExtra: a Parquet file needs pyarrow.
     """
-    reader = _READERS.get(path.suffix.lower())
+    zipped = path.suffix.lower() == ".gz"
+    reader = _READERS.get((path.with_suffix("") if zipped else path).suffix.lower())
+    if zipped and reader not in (_json_lines, _json_document):
+        reader = None
     if reader is None:
         raise BadData(f"{path}: the ending must be one of {', '.join(SUFFIXES)}.")
     if not path.is_file():
         raise BadData(f"{path}: there is no such file.")
     try:
         yield from reader(path)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadData(f"{path} cannot be read: it is no gzip file, or not whole.") from error
     except OSError as error:
         raise BadData(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file, 1):
             where = f"{path}, line {number}"
             text = _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, where)
@@ -43,8 +51,13 @@ def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"line {number}", _object(_parsed(text, where), where)
 
 
+def _opened(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
 def _json_document(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    value = _parsed(_decoded(path.read_bytes().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
+    with _opened(path) as file:
+        value = _parsed(_decoded(file.read().removeprefix(b"\xef\xbb\xbf"), str(path)), str(path))
     if isinstance(value, dict):
         value = next((value[name] for name in LISTS if name in value), value)
     if not isinstance(value, list):

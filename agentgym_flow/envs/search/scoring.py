@@ -76,5 +76,6 @@ def last_answer(response: str) -> str | None:
 
     `response` is what a policy wrote, without its prompt and without what was retrieved for it. One block is enough.
     """
-    blocks = _ANSWER.findall(response)
+    # Nothing after the last end tag can matter, and without it every start tag would be looked for an end to no avail.
+    blocks = _ANSWER.findall(response[: response.rfind("</answer>") + len("</answer>")])
     return blocks[-1].strip() if blocks else None
