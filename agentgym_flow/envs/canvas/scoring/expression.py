@@ -88,7 +88,7 @@ def symbols(tree: Expression) -> tuple[str, ...]:
     return tuple(sorted(found - CONSTANTS.keys() - {"oo"}))
 
 
-def evaluate(tree: Expression, values: Mapping[str, complex] | None = None) -> Value:
+def evaluate(tree: Expression, values: Mapping[str, Value] | None = None) -> Value:
     """Return the value of `tree`, a `Fraction` where only rational steps lead to it.
 
     Raises `Undefined` for a structure, for a symbol that `values` does not have, and where there is no finite value
@@ -100,7 +100,7 @@ def evaluate(tree: Expression, values: Mapping[str, complex] | None = None) -> V
         raise Undefined(str(error)) from error
 
 
-def _evaluate(tree: Expression, values: Mapping[str, complex]) -> Value:
+def _evaluate(tree: Expression, values: Mapping[str, Value]) -> Value:
     if isinstance(tree, Number):
         return tree.value
     if isinstance(tree, Name):
@@ -147,10 +147,11 @@ def _both(exact: Callable[[Fraction, Fraction], Fraction], other: Callable[[comp
 def _power(base: Value, exponent: Value) -> Value:
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if bits * abs(exponent.numerator) <= MAX_BITS or abs(base) == 1 or base == 0:
-            # of -1, 0 and 1 only the parity of the exponent matters
-            small = exponent.numerator if abs(exponent.numerator) <= MAX_BITS else 2 + exponent.numerator % 2
-            return base**small if exponent >= 0 or abs(exponent.numerator) <= MAX_BITS else base**-(small)
+        size = abs(exponent.numerator)
+        if base in (-1, 0, 1) and size > 2:
+            size = 2 + size % 2  # only whether it is odd matters
+        if bits * size <= MAX_BITS:
+            return base**size if exponent >= 0 else 1 / base**size
     power: complex = inexact(base) ** inexact(exponent)
     return power
 
@@ -180,17 +181,18 @@ def _exact_root(radicand: Fraction, index: int, near: float) -> Fraction | None:
     return guess if _finite(guess) == guess and guess**index == radicand else None
 
 
-def _factorial(number: Value) -> Value:
-    if not isinstance(number, Fraction) or number.denominator != 1 or not 0 <= number <= 400:
-        raise Undefined("factorial")
-    return Fraction(math.factorial(number.numerator))
-
-
 def _binomial(total: Value, chosen: Value) -> Value:
-    ok = isinstance(total, Fraction) and isinstance(chosen, Fraction) and total.denominator == chosen.denominator == 1
-    if not ok or not (0 <= (n := int(inexact(total).real)) <= 1000 and 0 <= (k := int(inexact(chosen).real)) <= 1000):
-        raise Undefined("binomial")
-    return Fraction(math.comb(n, k))
+    return Fraction(math.comb(_small(total), _small(chosen)))
+
+
+def _factorial(number: Value) -> Value:
+    return Fraction(math.factorial(_small(number)))
+
+
+def _small(number: Value) -> int:
+    if not isinstance(number, Fraction) or number.denominator != 1 or not 0 <= number <= 400:
+        raise Undefined("neither a small nor a natural number")
+    return number.numerator
 
 
 _Rule = Callable[..., Value]
@@ -205,13 +207,6 @@ _RULES: Mapping[str, _Rule] = {
     "%": lambda a: a / 100,
     "neg": lambda a: -a,
     "abs": lambda a: abs(a) if isinstance(a, Fraction) else complex(abs(a)),
-    "log": _both(
-        lambda base, a: Fraction(1) if base == a else _log(base, a),  # type: ignore[arg-type,return-value]
-        lambda base, a: cmath.log(a) / cmath.log(base),
-    ),
+    "log": lambda base, number: cmath.log(inexact(number)) / cmath.log(inexact(base)),
     "binomial": _binomial,
 }
-
-
-def _log(base: Fraction, number: Fraction) -> Value:
-    return cmath.log(inexact(number)) / cmath.log(inexact(base))

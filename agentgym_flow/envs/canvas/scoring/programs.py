@@ -1,0 +1,71 @@
+"""Programs as answers: found in a text, completed, and scored by running the hidden tests, and by nothing else.
+
+What a text says of its tests proves nothing, and neither does code that merely compiles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
+
+MAX_PROGRAM = 100_000
+"""A longer program is not run."""
+
+RunTests = Callable[[str, CodeTests], bool]
+"""Runs a program against tests, safely; `True` only when all of them passed. For checks and harnesses it runs
+`tests.script(program)`, for cases the program itself, once for each, comparing with `same_output`."""
+
+_FENCED = re.compile(r"^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_PYTHON = ("python", "python3", "py")
+
+
+def program_in(text: str, entry_point: str = "") -> str:
+    """Return the program in a text: of its fenced blocks the last that defines `entry_point`, else the last.
+
+    Blocks that say they are Python come before others. Without a block the text itself is the program.
+    """
+    text = text[: text.rfind("```") + 3] if "```" in text else text  # every start looked at has an end
+    blocks = [(found["language"].lower(), found["code"]) for found in _FENCED.finditer(text)]
+    blocks = [block for block in blocks if block[0] in _PYTHON] or blocks
+    codes = [code for _, code in blocks]
+    defining = [code for code in codes if entry_point and defines(code, entry_point)]
+    return (defining or codes or [text])[-1]
+
+
+def defines(program: str, name: str) -> bool:
+    """Return whether a line of a program begins the definition of the function `name` at its outermost level."""
+    return bool(name) and _definition(program, name) is not None
+
+
+def _definition(program: str, name: str) -> re.Match[str] | None:
+    return re.search(rf"^(?:async\s+)?def\s+{re.escape(name)}\s*\(", program, re.MULTILINE)
+
+
+def completed(problem: Problem, program: str) -> str:
+    """Return a program that can stand alone, for a problem that gives the beginning of one (`Problem.prefix`).
+
+    It may be answered with the whole function, or with its body alone; both need the imports and helpers above it.
+    """
+    if not defines(program, problem.entry_point):
+        return problem.prefix + program
+    start = _definition(problem.prefix, problem.entry_point)
+    return problem.prefix[: start.start()] + program if start else program
+
+
+def passes(problem: Problem, text: str, run_tests: RunTests) -> bool:
+    """Return whether the program in a text passes the hidden tests; False for a problem that has none (pass@1)."""
+    if not problem.hidden_tests:
+        return False
+    program = completed(problem, program_in(text, problem.entry_point))
+    return len(program) <= MAX_PROGRAM and run_tests(program, problem.hidden_tests) is True
+
+
+def same_output(produced: str, wanted: str) -> bool:
+    """Return whether two outputs have the same words in the same lines; blank lines do not count."""
+    return _words(produced) == _words(wanted)
+
+
+def _words(output: str) -> list[list[str]]:
+    return [words for line in output.splitlines() if (words := line.split())]

@@ -1,0 +1,140 @@
+r"""The words of a mathematical expression, as plain text or LaTeX writes it.
+
+What only tells how a formula looks (`\left`, `\!`, `$`, `\displaystyle`) is dropped, and what has several spellings
+(`\dfrac` and `\frac`, `\times`, `×` and `*`) gets one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_CHARACTERS = 600
+"""The longest text that is read as an expression."""
+MAX_TOKENS = 250
+"""The most tokens that an expression may have."""
+
+
+class NotMathematics(ValueError):
+    """A text is no expression of the grammar, or too large. Never leaves this package."""
+
+
+class Token(NamedTuple):
+    """A word of an expression.
+
+    Attributes:
+        kind: `number`, `word` (letters), `command` (LaTeX, without its backslash) or `sign`.
+        text: what it says, in its one spelling.
+        spaced: whether white space came before it.
+    """
+
+    kind: str
+    text: str
+    spaced: bool
+
+
+_SPELLINGS = {
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\cfrac": "\\frac",
+    "\\dbinom": "\\binom",
+    "\\tbinom": "\\binom",
+    "\\times": "*",
+    "\\cdot": "*",
+    "\\ast": "*",
+    "\\div": "/",
+    "\\lvert": "|",
+    "\\rvert": "|",
+    "\\vert": "|",
+    "\\mid": "|",
+    "\\leq": "\\le",
+    "\\geq": "\\ge",
+    "\\leqslant": "\\le",
+    "\\geqslant": "\\ge",
+    "\\lt": "<",
+    "\\gt": ">",
+    "\\lbrace": "\\{",
+    "\\rbrace": "\\}",
+    "\\lbrack": "[",
+    "\\rbrack": "]",
+    "\\%": "%",
+    "**": "^",
+    "\N{MULTIPLICATION SIGN}": "*",
+    "·": "*",
+    "⋅": "*",
+    "÷": "/",
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "π": "\\pi",
+    "√": "\\sqrt",
+    "∞": "\\infty",
+    "\N{UNION}": "\\cup",
+    "±": "\\pm",
+    "≤": "\\le",
+    "≥": "\\ge",
+    "∈": "\\in",
+}
+_DROPPED = frozenset(
+    [
+        "\\left",
+        "\\right",
+        "\\big",
+        "\\Big",
+        "\\bigl",
+        "\\bigr",
+        "\\Bigl",
+        "\\Bigr",
+        "\\bigg",
+        "\\Bigg",
+        "\\displaystyle",
+        "\\textstyle",
+        "\\limits",
+        "\\!",
+        "\\,",
+        "\\;",
+        "\\:",
+        "\\$",
+        "\\quad",
+        "\\qquad",
+        "$",
+        "~",
+        "°",
+    ]
+)
+_TOKEN = re.compile(
+    r"(?P<space>\s+|\\\s)"
+    r"|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+(?![A-Za-z]))?|\.\d+)"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<command>\\[A-Za-z]+|\\.)"
+    r"|(?P<sign>\*\*|.)",
+    re.DOTALL,
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,|\{,\}|\\,|\\!,)\d{3})+(?![\d,]|\{,\})")
+_COMMAS = re.compile(r"[^\d]+")
+_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")
+
+
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of an expression. Raises `NotMathematics` when there are too many, or none."""
+    if len(text) > MAX_CHARACTERS:
+        raise NotMathematics("too long")
+    if not any(bracket in text for bracket in "([") and "\\{" not in text:
+        text = _THOUSANDS.sub(lambda found: _COMMAS.sub("", found.group()), text)
+    text = text.replace("\N{SUPERSCRIPT TWO}", "^2").replace("\N{SUPERSCRIPT THREE}", "^3")
+    found: list[Token] = []
+    spaced = False
+    for match in _TOKEN.finditer(_DEGREES.sub(" ", text)):
+        kind, word = str(match.lastgroup), match.group()
+        if kind == "space" or word in _DROPPED:
+            spaced = spaced or kind == "space"
+            continue
+        word = _SPELLINGS.get(word, word)
+        if word.startswith("\\") and len(word) > 1:
+            kind, word = "command", word[1:]
+        elif kind == "command":
+            kind = "sign"
+        found.append(Token(kind, word, spaced))
+        spaced = False
+    if not 0 < len(found) <= MAX_TOKENS:
+        raise NotMathematics(f"{len(found)} tokens")
+    return found
