@@ -1,0 +1,166 @@
+"""Duplicates and overlaps: each planted one is found, different ones are not, and large sets are compared in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz import fuzz
+
+from agentgym_flow.envs.canvas.data.checks import Pair, check_problems, overlap, without
+from agentgym_flow.envs.canvas.data.load import load_problems
+from agentgym_flow.envs.canvas.data.near import folded, near_pairs
+from agentgym_flow.envs.canvas.data.problem import CodeTests, Passage, Problem
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.seeding import Stream
+
+_WORDS = (
+    "river stone copper lamp winter violin market engine harbour canvas silver garden letter window orange planet "
+    "carpet bridge doctor yellow summer castle pocket thunder mirror basket candle forest hammer island jacket kettle"
+)
+WORDS = _WORDS.split()
+
+
+def sentence(draw: Stream, words: int = 16) -> str:
+    return " ".join(draw.choice(WORDS) for _ in range(words))
+
+
+def asked(texts: Sequence[str], source: str = "set") -> list[Problem]:
+    return [Problem(str(place), text, "qa", source, ("yes",)) for place, text in enumerate(texts)]
+
+
+def test_repeated_and_conflicting() -> None:
+    problems = [
+        Problem("a", "How many jars are there?", "math", "s", ("4",)),
+        Problem("b", "how many JARS are there", "math", "s", ("5",)),
+        Problem("c", "Who built it?", "qa", "s", ("Ada",), passages=(Passage("", "one"),)),
+        Problem("d", "Who built it?", "qa", "s", ("Bo",), passages=(Passage("", "two"),)),
+        Problem("e", "Why?", "qa", "s", (), answerable=False),
+        Problem("f", "Write it.", "code", "s"),
+        Problem("g", "Write that.", "code", "s", hidden_tests=CodeTests(checks=("assert f()",))),
+        Problem("h", "Why?", "qa", "s", (), answerable=False),
+    ]
+    found = check_problems(problems)
+    assert (found.problems, found.distinct) == (8, 6)
+    assert found.repeated == (("s/a", "s/b"), ("s/e", "s/h"))
+    assert found.conflicting == (("s/a", "s/b"),)
+    assert found.copies() == {"s/b", "s/h"}
+    assert found.unanswerable == ("s/e", "s/h")
+    assert found.untested == ("s/f",)
+    assert [problem.id for problem in without(problems, found.copies())] == ["a", "c", "d", "e", "f", "g"]
+
+
+def test_overlap_exact_and_near() -> None:
+    draw = Stream("test overlap")
+    train = asked([sentence(draw) for _ in range(50)], "train")
+    other = train[7].text.split()
+    other[3] = "zebra"
+    test = asked([sentence(draw), train[4].text.upper() + "?", " ".join(other), sentence(draw)], "test")
+    found = overlap(train, test)
+    assert found.exact == (Pair("train/4", "test/1", 1.0),)
+    (near,) = found.near
+    assert near[:2] == ("train/7", "test/2")
+    assert near.similarity == pytest.approx(fuzz.ratio(train[7].text, test[2].text) / 100)
+    assert (found.first(), found.second()) == ({"train/4", "train/7"}, {"test/1", "test/2"})
+    assert overlap(without(train, found.first()), test).exact == ()
+    assert overlap(train, without(test, found.second())).near == ()
+
+
+def test_a_set_compared_with_itself_shares_everything() -> None:
+    problems = asked([sentence(Stream("test", place)) for place in range(20)])
+    assert len(overlap(problems, problems).exact) == 20
+    assert check_problems(problems).near == ()
+
+
+def test_passages_are_not_compared() -> None:
+    passage = Passage("", "A long passage that both questions are about. " * 20)
+    first = [Problem("1", "Who built the old bridge?", "qa", "a", ("x",), passages=(passage,))]
+    second = [Problem("1", "When did the river flood last?", "qa", "b", ("x",), passages=(passage,))]
+    assert overlap(first, second) == overlap([], [])
+
+
+@given(st.text(min_size=20, max_size=120), st.data())
+def test_most_small_changes_are_found(text: str, data: st.DataObject) -> None:
+    text = folded(text)
+    if len(text) < 20:
+        return
+    place = data.draw(st.integers(0, len(text) - 1))
+    changed = text[:place] + text[place + 1 :]  # one character of at least 20 taken out
+    pairs = list(near_pairs([text], [changed], threshold=0.9))
+    assert [pair[:2] for pair in pairs] in ([(0, 0)], [])
+    for _, _, similarity in pairs:
+        assert 0.9 <= similarity <= 1
+
+
+def test_recall_and_precision_on_many() -> None:
+    draw = Stream("test recall")
+    train = list(dict.fromkeys(sentence(draw, 8 + draw.below(40)) for _ in range(3000)))
+    test, planted = [], set()
+    for place in range(300):
+        if place % 2:
+            test.append(sentence(draw, 8 + draw.below(40)))
+            continue
+        words = train[place].split()
+        words[draw.below(len(words))] = "zebra"
+        test.append(" ".join(words))
+        if fuzz.ratio(train[place], test[-1]) >= 90:
+            planted.add((place, place))
+    found = list(near_pairs(train, test))
+    assert {pair[:2] for pair in found} >= planted
+    assert len(planted) > 100
+    for place, other, similarity in found:
+        assert similarity == pytest.approx(fuzz.ratio(train[place], test[other]) / 100)
+    assert len(found) < len(planted) + 5
+
+
+def test_the_work_grows_with_the_sets_and_not_with_their_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+    ratio = fuzz.ratio
+
+    def counting(*args: str, score_cutoff: float) -> float:
+        nonlocal compared
+        compared += 1
+        return ratio(*args, score_cutoff=score_cutoff)
+
+    monkeypatch.setattr("agentgym_flow.envs.canvas.data.near.fuzz.ratio", counting)
+    draw = Stream("test work")
+    letters = "abcdefghijklmnopqrstuvwxyz     "
+    texts = ["".join(draw.choice(letters) for _ in range(120)) for _ in range(2000)]
+    assert list(near_pairs(texts[:1600], texts[1600:])) == []
+    assert compared < 2000  # of 640,000 pairs
+
+
+def test_the_order_of_pairs_does_not_depend_on_the_process() -> None:
+    texts = [
+        "one two three four five six seven",
+        "one two three four five six eight",
+        "one two three four five six sevens",
+    ]
+    pairs = [pair[:2] for pair in near_pairs(texts, threshold=0.8)]
+    assert pairs == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_thresholds() -> None:
+    for threshold in (0.5, 1.1):
+        with pytest.raises(BadSetting, match=r"threshold must be from 0\.8 to 1"):
+            overlap([], [], threshold=threshold)
+        with pytest.raises(BadSetting):
+            check_problems([], threshold=threshold)
+
+
+def test_texts_without_words() -> None:
+    problems = asked(["???", "!!!", "", "é"])
+    assert check_problems(problems).distinct == 4
+    assert overlap(problems, asked(["???"], "other")).exact == (Pair("set/0", "other/0", 1.0),)
+
+
+def test_real_rows_do_not_overlap(sample_data: Path) -> None:
+    folder = sample_data / "canvas"
+    train = load_problems("gsm8k", folder / "gsm8k_train_1000.jsonl").problems
+    test = load_problems("gsm8k", folder / "gsm8k_test_400.jsonl").problems
+    assert overlap(train, test) == overlap([], [])
+    findings = check_problems(train)
+    assert (findings.problems, findings.distinct, findings.near) == (1000, 1000, ())

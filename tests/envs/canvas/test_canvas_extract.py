@@ -1,0 +1,120 @@
+"""Where the answer is in a text, and multiple choice: the order of the ways, and what is no multiple choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.envs.canvas.data.load import load_problems
+from agentgym_flow.envs.canvas.scoring.choices import options_in, right_choice
+from agentgym_flow.envs.canvas.scoring.extract import extract_answer, last_box
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "how"),
+    [
+        ("<answer>5</answer> or \\boxed{6} #### 7, the answer is 8", "5", "tag"),
+        ("<answer>\\boxed{5}</answer>", "5", "tag"),
+        ("so \\boxed{6} #### 7, the answer is 8", "6", "boxed"),
+        ("first \\boxed{1}, then \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}", "boxed"),
+        ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}", "boxed"),
+        ("\\boxed 5 and so on", "5", "boxed"),
+        ("\\boxed{3} is wrong, it is \\boxed{4", "3", "boxed"),
+        ("the answer is 8 #### 1,234\nbye 9", "1,234", "hashes"),
+        ("The answer is 8. Or 9.", "8", "phrase"),
+        ("The final answer is: 42.", "42", "phrase"),
+        ("Final Answer: **$\\frac{3}{4}$**.", "$\\frac{3}{4}$", "phrase"),
+        ("The answer is 3.5. It took 2 steps", "3.5", "phrase"),
+        ("**Answer:** (1, 2)", "(1, 2)", "phrase"),
+        ("The answer is 5 apples out of 10", "5", "phrase"),
+        ("The answer is 3 * 4 apples = 12 apples", "12", "phrase"),
+        ("answer:\n 12", "12", "phrase"),
+        ("The answer is Evelyn.", "Evelyn", "phrase"),
+        ("3/4", "3/4", "whole"),
+        ("\\frac{3}{4}", "\\frac{3}{4}", "whole"),
+        ("x + 1.", "x + 1", "whole"),
+        ("I got 12, then 13.", "13", "number"),
+        ("She has 10-5 = 5 apples.", "5", "number"),
+        ("The total is -5 degrees", "-5", "number"),
+        ("It costs $1,234.50 in all", "1,234.50", "number"),
+        ("It falls by -$5.50 then", "-5.50", "number"),
+        ("It rose 25% there", "25%", "number"),
+        ("use 3/4 cups there", "3/4", "number"),
+        ("no digits here", "", "none"),
+        ("", "", "none"),
+    ],
+)
+def test_the_order_of_the_ways(text: str, answer: str, how: str) -> None:
+    assert extract_answer(text) == (answer, how)
+
+
+@given(st.text(max_size=200))
+def test_every_text_has_an_answer_or_none(text: str) -> None:
+    found = extract_answer(text)
+    assert found.how in ("tag", "boxed", "hashes", "phrase", "whole", "number", "none")
+    assert (found.how == "none") <= (found.text == "")
+
+
+@given(st.text(alphabet="{}\\boxed 1", max_size=60), st.integers(0, 999))
+def test_the_last_whole_box_counts(before: str, number: int) -> None:
+    assert last_box(f"{before} \\boxed{{{number}}}") == str(number)
+
+
+def test_a_multiple_choice_lists_its_options() -> None:
+    assert options_in("a ) 38 , b ) 27.675 , c ) 30 , d ) data inadequate , e ) none of these") == (
+        "38", "27.675", "30", "data inadequate", "none of these",
+    )  # fmt: skip
+    assert options_in("Which is even?\nA) 3\nB) 4\nC) 5\n") == ("3", "4", "5")
+    assert options_in("Which is even?\n\n(A) three (B) four (C) five (D) seven") == ("three", "four", "five", "seven")
+    assert options_in("Which?\nA. red\nB. blue\nC. green\n\nAnswer with a letter.") == ("red", "blue", "green")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "In how many ways can one choose 3 of the e books and options a, b and c?",
+        "If f(a) = 3, f(b) = 4 and f(c) = 5, choose the largest e.",
+        "Points A, B and C lie on a line. Select C so that AB = BC.",
+        "(a) Find x. (b) Find y. (c) Find z.",
+        "In parts (a), (b) and (c), which of the following is right? Choose one.",
+        "Let (A) be a set and (B) another; choose an element of (A).",
+        "def choose(a, b, c):\n    return max(f(a), f(b), f(c))",
+        "Choose a number d) such that (d) is prime.",
+        "A. Smith and B. Jones and C. Brown choose a card each.",
+        "",
+    ],
+)
+def test_what_is_no_multiple_choice(text: str) -> None:
+    assert options_in(text) == ()
+
+
+def test_no_real_row_is_taken_for_a_multiple_choice(sample_data: Path) -> None:
+    # Published: a pattern of single letters takes 0.7 % of GSM8K and 3.0 % of HumanEval for multiple choices.
+    folder = sample_data / "canvas"
+    for name, file in (
+        ("gsm8k", "gsm8k_train_1000"),
+        ("gsm8k", "gsm8k_test_400"),
+        ("humaneval", "humaneval_first_100"),
+    ):
+        problems = load_problems(name, folder / f"{file}.jsonl").problems
+        assert [problem.key for problem in problems if options_in(problem.text)] == []
+
+
+OPTIONS = ("100", "110", "120", "none of these")
+
+
+@pytest.mark.parametrize(
+    "text", ["C", "c", "(C)", "C)", "C) 120", "The answer is (C).", "\\boxed{C}", "<answer>C. 120</answer>", "120",
+             "120.0", "The answer is 120", "The final answer is C"],
+)  # fmt: skip
+def test_a_right_choice(text: str) -> None:
+    assert right_choice(text, OPTIONS, "C")
+    assert not right_choice(text, OPTIONS, "B")
+
+
+@pytest.mark.parametrize("text", ["", "B", "B) 120", "110", "E", "A, B and C", "I choose well"])
+def test_a_wrong_choice(text: str) -> None:
+    assert not right_choice(text, OPTIONS, "C")
