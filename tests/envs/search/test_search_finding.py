@@ -308,7 +308,9 @@ def test_the_token_is_sent_and_never_written(bridges: Path, token: str, tmp_path
         "words": repr(env) + repr(base._finder) + base.describe_state() + repr(base._info(True)),
     }
     for name, text in written.items():
-        assert SECRET not in (text if isinstance(text, str) else text.decode("latin-1")), name
+        read = text if isinstance(text, str) else text.decode("latin-1")
+        assert SECRET not in read, name
+        assert "SECRET" not in read, f"{name}: what a server says when it fails"
     # Neither the address nor a path is in what others read: settings and the log of an episode that went well.
     write_log(tmp_path / "good.jsonl", episodes[:1])
     for text in (repr(base.settings), (tmp_path / "good.jsonl").read_text()):
@@ -329,6 +331,27 @@ def test_a_restored_environment_sends_the_token_of_its_process(
             assert pickle.loads(stored).step("search[Tarn]")[4]["retrieved"]
         env.step("search[Tarn]")
         assert server.tokens == ["Bearer another-one", None, f"Bearer {SECRET}"]
+
+
+def test_other_processes_ask_over_connections_of_their_own(bridges: Path, token: str) -> None:
+    """Also when they were forked from one that has asked before."""
+    with faults() as server:
+        kwargs = {"data": bridges, "split": "test", "retriever": server.url}
+        first_found(make(**kwargs), "Tarn")
+        vector = gym.make_vec(
+            "agentgym_flow/Search-v0", 3, vectorization_mode="async", vector_kwargs={"shared_memory": False}, **kwargs
+        )
+        try:
+            vector.reset(seed=0)
+            for step in range(3):
+                shown, *_ = vector.step(tuple(f"search[{step} of {number}]" for number in range(3)))
+                assert [text.split("\n")[0] for text in shown] == [
+                    f"Doc 1(Title: Title 0) about {step} of {number}" for number in range(3)
+                ]
+        finally:
+            vector.close()
+        assert set(server.tokens) == {f"Bearer {SECRET}"}
+        assert len(server.asked) == 10
 
 
 def test_settings_hold_no_path_and_are_json(bridges: Path, four: Path, tmp_path: Path) -> None:
