@@ -8,8 +8,9 @@ pickling across the process boundary of `AsyncVectorEnv`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Self
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Self
 
 from gymnasium import error as gymnasium_error
 
@@ -108,8 +109,13 @@ class BadIndex(AgentGymFlowError, ValueError):
 class RetrieverFailed(AgentGymFlowError, RuntimeError):
     """A remote retriever gave no usable answer in time; the message says how often it was tried and what came.
 
-    Nothing of what the server sent is in it.
+    Nothing of what the server sent is in the message.
+
+    Attributes:
+        answered: what it did answer of the queries that were asked together: query -> what was found for it.
     """
+
+    answered: Mapping[str, Any] = MappingProxyType({})
 
 
 class BadLog(AgentGymFlowError, ValueError):

@@ -131,7 +131,7 @@ class RemoteRetriever:
 
         Raises:
             BadSetting: `topk` is below 1 or above the limit.
-            RetrieverFailed: no usable answer came in time, or the server refuses.
+            RetrieverFailed: no usable answer came in time, or the server refuses; its `answered` has the rest.
         """
         if not 1 <= topk <= self._topk_limit:
             raise BadSetting(f"topk is 1 to {self._topk_limit}, not {topk}")
@@ -142,14 +142,32 @@ class RemoteRetriever:
             kept = self._cache.get(self._identity, missing, topk)
             known = {query: found for query, found in zip(missing, kept, strict=True) if found is not None}
             missing = [query for query in missing if query not in known]
+        failure = self._ask_all(missing, topk, known)
+        if failure is not None:
+            failure.answered = known
+            raise failure
+        return [list(known[query]) for query in asked]
+
+    def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Found]]) -> RetrieverFailed | None:
+        """Ask in as many requests as it takes, and put the answers into `known`; return the first failure.
+
+        After one the others are asked for all the same, unless so much time went by that the server must be gone.
+        """
+        failure, begun = None, time.monotonic()
         step = 1 if self._single else protocol.MAX_QUERIES
-        for start in range(0, len(missing), step):
-            part = missing[start : start + step]
-            answers = list(zip(part, self._ask(part, topk), strict=True))
+        for start in range(0, len(queries), step):
+            part = queries[start : start + step]
+            try:
+                answers = list(zip(part, self._ask(part, topk), strict=True))
+            except RetrieverFailed as error:
+                failure = failure or error
+                if time.monotonic() - begun > self._deadline / 2:
+                    break
+                continue
             known.update(answers)
             if self._cache is not None:
                 self._cache.put(self._identity, topk, answers)
-        return [list(known[query]) for query in asked]
+        return failure
 
     def close(self) -> None:
         """Close the connections that are kept; the next search opens new ones."""

@@ -143,10 +143,13 @@ class Results:
                 f"success {old.success:.1%} before, {new.success:.1%} after; "
                 f"boxes on target {old.boxes_on_target:.2f} before, {new.boxes_on_target:.2f} after"
             )
-        lost = self.lost_episodes
-        if lost:
+        parts = [part for moment in (self.before, self.after) for part in moment.parts]
+        lost, failed = self.lost_episodes, sum(part.evaluation.errors for part in parts)
+        if lost or failed:
             lines["Lost episodes"] = f"the environment raised in {lost} episodes of training"
-        played = sum(len(part.episodes) for moment in (self.before, self.after) for part in moment.parts)
+        if failed:
+            lines["Lost episodes"] += f" and in {failed} of the tests, which count with the score they had"
+        played = sum(len(part.episodes) for part in parts)
         lines["Logs"] = f"{len(self.problems)} problems" if self.problems else f"all {played} episodes verified"
         lines["Time"] = f"{self.seconds / 60:.1f} minutes"
         return lines

@@ -20,13 +20,14 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.files import whole
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Profile
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import ERROR, Start, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
+from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 from agentgym_flow.training.run import load_weights
@@ -157,15 +158,23 @@ def demonstrations(
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
-    Raises `BadSetting` when there are fewer tasks.
+    Episodes in which the environment raised are left out.
+
+    Raises `BadSetting` when there are fewer tasks, and `TrainingFailed` when no episode is left.
     """
     env = make_env()
     if tasks > env.num_tasks:
         raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
     policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
-    groups = [Group([episode]) for episode in episodes]
-    return rows(groups, [[[1.0] * len(episode.turns)] for episode in episodes], layout=layout)
+    groups = without_lost(Group([episode]) for episode in episodes)
+    if not groups:
+        error = episodes[0].meta[ERROR]
+        raise TrainingFailed(
+            f"the environment raised in all {len(episodes)} demonstrations: {error['class']}: {error['message']}. See "
+            "env_id and env_kwargs"
+        )
+    return rows(groups, [[[1.0] * len(group.turns)] for group in groups], layout=layout)
 
 
 def clone(

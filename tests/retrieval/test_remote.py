@@ -319,6 +319,27 @@ def test_settings_that_cannot_work_are_refused() -> None:
             RemoteRetriever("http://host").search(["a"], topk)
 
 
+def test_what_was_answered_beside_a_failure_is_not_lost() -> None:
+    """Of several requests one fails for good: its error has the answers of the others, and nothing is asked twice."""
+    with faults(good, status(500), good) as server:
+        retriever = RemoteRetriever(server.url, **QUICK, single=True, retries=0)
+        with pytest.raises(RetrieverFailed, match="status 500") as caught:
+            retriever.search(["a", "b", "c"], 2)
+    assert caught.value.answered == {"a": expected("a", 2), "c": expected("c", 2)}
+    assert [asked["query"] for asked in server.asked] == ["a", "b", "c"]
+    assert RetrieverFailed("x").answered == {}
+    assert not pickle.loads(pickle.dumps(caught.value)).answered.keys() ^ {"a", "c"}
+
+
+def test_where_nobody_answers_the_other_requests_are_not_made() -> None:
+    with faults(*[silent] * 9) as server:
+        settings = {**QUICK, "deadline": 0.3, "read_timeout": 0.25}
+        with pytest.raises(RetrieverFailed) as caught:
+            RemoteRetriever(server.url, **settings, single=True, retries=0).search(["a", "b", "c"], 2)
+    assert len(server.asked) == 1
+    assert caught.value.answered == {}
+
+
 def one(document: Any, **rest: Any) -> Found:
     return protocol.read_answer(json.dumps({"result": [[{"document": document, **rest}]]}).encode(), 1, 3)[0][0]
 

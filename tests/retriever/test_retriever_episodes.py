@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from fault_server import cut_off, dripping, faults, hanging_up, saying, silent, status
+from fault_server import cut_off, dripping, faults, good, hanging_up, saying, silent, status
 from retriever_running import Echo, Program, running
 
 from agentgym_flow.core import TextEnv
@@ -138,6 +138,15 @@ def test_what_fails_for_good_is_marked_and_the_others_go_on(tmp_path: Path) -> N
     assert all("status 500" in episode.meta[ERROR]["message"] for episode in lost)
     assert not any("SECRET" in json.dumps(episode.meta) for episode in lost)
     assert sorted(server.answered) == sorted(query for query in queries() if int(query.split()[0]) >= 8)
+
+
+def test_one_query_that_fails_loses_one_episode() -> None:
+    """A server that takes one query a request fails for the third: the others of the round have their answers."""
+    starts = [Start(number, number) for number in range(8)]
+    with faults(good, good, status(500)) as server:
+        episodes = rollout(ASKING, lambda: make(server.url, single=True, retries=0), starts)
+    assert [ERROR in episode.meta for episode in episodes] == [number == 2 for number in range(8)]
+    assert sorted(server.answered) == sorted(query for query in queries()[: 8 * SEARCHES] if query[0] != "2")
 
 
 def test_a_step_that_failed_may_be_taken_again() -> None:

@@ -16,8 +16,8 @@ from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.scoring import METRICS
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
-from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.retrieval.passage import Passage, Retriever
+from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
+from agentgym_flow.retrieval.passage import Found, Passage, Retriever
 from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/Search-v0"
@@ -214,13 +214,13 @@ class SearchEnv(TextEnv):
 
     def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
         retriever = cast("Retriever", self._finder.retriever)  # without one there is a tape
-        return [[found.passage for found in one] for one in retriever.search(queries, self._dialogue.topk)]
+        return [_passages_of(found) for found in retriever.search(queries, self._dialogue.topk)]
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
         """Search for what all of `envs` are about to search for with one request for each retriever.
 
-        A request that fails is not made again for each of them: it fails in their steps.
+        What fails is not asked again for each of them: it fails in their steps.
         """
         waiting: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
         for env, action in zip(envs, actions, strict=True):
@@ -230,10 +230,13 @@ class SearchEnv(TextEnv):
                     waiting.setdefault((id(env._finder.retriever), env._dialogue.topk), []).append((env, query))
         for together in waiting.values():
             queries = list(dict.fromkeys(query for _, query in together))
+            found: dict[str, Any] = {}
             try:
-                found: Mapping[str, Any] = dict(zip(queries, together[0][0]._ask(queries), strict=True))
+                found |= zip(queries, together[0][0]._ask(queries), strict=True)
             except Exception as error:  # whatever it is, it concerns these steps and no others of the rollout
-                found = dict.fromkeys(queries, error)
+                answered = error.answered if isinstance(error, RetrieverFailed) else {}
+                found |= dict.fromkeys(queries, error)
+                found |= {query: _passages_of(found) for query, found in answered.items()}
             for env, query in together:
                 env._ahead = query, found[query]
 
@@ -322,6 +325,10 @@ class SearchEnv(TextEnv):
         if dialogue.answered is not None:
             return ""
         return information(dialogue.found()) if dialogue.queries else dialogue.opening()
+
+
+def _passages_of(found: Sequence[Found]) -> list[Passage]:
+    return [one.passage for one in found]
 
 
 def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:
