@@ -19,6 +19,9 @@ from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.lexicon import WANTED, asked, told
 from agentgym_flow.prompts import Situation
 
+LONGEST_QUESTION = 2000
+"""Characters of a question that are read."""
+
 MOST_HOPS = 4
 """Of a longer chain the first so many cues count."""
 
@@ -71,11 +74,11 @@ class Asked(NamedTuple):
 @lru_cache(maxsize=4096)
 def read_question(text: str) -> Asked:
     """Return a question as it is read. Never raises: what is not understood is a chain without cues."""
-    two = _IN_TWO.match(text)
-    one = text
+    one = text[:LONGEST_QUESTION]
+    two = _IN_TWO.match(one)
     if two and re.search(r"\bthis \w+", two[2]):
         one = re.sub(r"\bthis \w+", lambda _: two[1], two[2], count=1)
-    masked, names = _masked(one, proposed_queries(text, ())[1:])
+    masked, names = _masked(one, proposed_queries(one, ())[1:])
     pieces = masked.split(_NAME)
     polar = begins_polar(text)
     pair = len(names) > 1 and (polar or " or " in masked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,13 @@ def test_other_names_of_what_a_passage_is_about() -> None:
     assert not page.is_of("Tarn")
     assert page.is_part("Tarn")
     assert page.qualifier == {"1849"}
+
+
+def test_a_question_without_end_is_read_in_no_time() -> None:
+    for piece in ("of about consider ", "when was born ", "The Tarn ", "name . "):
+        begun = time.process_time()
+        read_question(piece * 20_000)
+        assert time.process_time() - begun < 2
 
 
 # ---------------------------------------------------------------- what is said of candidates
