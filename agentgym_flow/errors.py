@@ -118,6 +118,14 @@ class RetrieverFailed(AgentGymFlowError, RuntimeError):
     answered: Mapping[str, Any] = MappingProxyType({})
 
 
+class SandboxUnavailable(AgentGymFlowError, RuntimeError):
+    """This machine cannot hold a program as well as was asked for; the message says what is missing, and the remedy."""
+
+
+class SandboxFailed(AgentGymFlowError, RuntimeError):
+    """A sandbox broke before or while it ran a program, which says nothing about the program."""
+
+
 class BadLog(AgentGymFlowError, ValueError):
     """An episode log is truncated, edited or not an episode log; the message names the line."""
 

@@ -1,0 +1,127 @@
+"""`run` and `check`: what the rest of the package uses to execute code that nobody has read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+
+from agentgym_flow.errors import SandboxUnavailable, UnknownOption
+from agentgym_flow.sandbox.files import check_names
+from agentgym_flow.sandbox.job import Job, see_through
+from agentgym_flow.sandbox.keeper.order import Walls
+from agentgym_flow.sandbox.link import Link
+from agentgym_flow.sandbox.probing import WALLS, order, probe
+from agentgym_flow.sandbox.verdict import LEVELS, Level, Limits, Machine, Verdict
+
+PROGRAM = "program.py"
+
+
+class Sandbox:
+    """Runs programs apart from this process. Thread-safe; one for the whole process is enough, see `default`.
+
+    Args:
+        without: walls not to use, of `namespaces`, `landlock`, `seccomp`, `stranger`: to see what the others hold.
+
+    Raises:
+        UnknownOption: a name in `without` is no wall.
+    """
+
+    def __init__(self, without: Collection[str] = ()) -> None:
+        for wall in without:
+            if wall not in WALLS:
+                raise UnknownOption.among(wall, WALLS)
+        self.link = Link()
+        self._without = frozenset(without)
+        self._lock = threading.Lock()
+        self._found: tuple[Machine, Walls] | None = None
+
+    def probe(self) -> Machine:
+        """Return what this machine can hold a program with; found out once, which takes about a tenth of a second."""
+        return self._probed()[0]
+
+    def run(
+        self,
+        program: str,
+        *,
+        stdin: str = "",
+        files: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        least: Level = "strong",
+    ) -> Verdict:
+        """Run `program` as a script of this Python, with the standard library only, and return how it ended.
+
+        Args:
+            program: the source text; any text, a syntax error is a verdict.
+            stdin: what it can read from stdin.
+            files: more files in its folder, by relative path; modules among them can be imported.
+            limits: `Limits()` if `None`.
+            least: the level below which nothing is run; `limited` opts in to machines without the kernel's walls.
+
+        Raises:
+            SandboxUnavailable: the machine does not reach `least`.
+            SandboxFailed: the sandbox itself broke, which says nothing about the program.
+            BadSetting: a file name leads out of the folder, or the files do not fit `limits.disk_mb`.
+        """
+        limits = limits or Limits()
+        job = self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)
+        try:
+            see_through([job])
+            return job.verdict()
+        finally:
+            job.close()
+
+    def start(
+        self,
+        programs: dict[str, str],
+        arguments: list[str],
+        stdin: str,
+        limits: Limits,
+        least: Level,
+        descriptors: Collection[int] = (),
+    ) -> Job:
+        """Start the interpreter with `arguments` on `programs`, and `descriptors` as 3, 4, ...; raises as `run`."""
+        machine, walls = self._probed()
+        self._require(machine, walls, limits, least)
+        check_names(programs, limits.disk_mb)
+        made = order(walls, programs, arguments, stdin, limits)
+        return Job(self.link, made, limits.output_bytes, machine.level, list(descriptors))
+
+    def close(self) -> None:
+        """End the keeper process; programs that run go on until their calls return. The next call starts another."""
+        self.link.close()
+
+    def _probed(self) -> tuple[Machine, Walls]:
+        with self._lock:
+            if self._found is None:
+                self._found = probe(self.link, self._without)
+            return self._found
+
+    @staticmethod
+    def _require(machine: Machine, walls: Walls, limits: Limits, least: Level) -> None:
+        if least not in LEVELS:
+            raise UnknownOption.among(least, LEVELS)
+        missing = "; ".join(f"{wall}: {why}" for wall, why in machine.missing.items())
+        if machine.level == "none":
+            raise SandboxUnavailable(f"This machine cannot run programs apart. {missing}.")
+        if LEVELS.index(machine.level) < LEVELS.index(least):
+            raise SandboxUnavailable(
+                f"This machine's sandbox is {machine.level}; {least} was asked for. Missing: {missing}. Use a newer "
+                f"kernel, or a container that allows namespaces or Landlock; or, for programs you trust, "
+                f"least={machine.level!r}."
+            )
+        if limits.processes > 1 and not walls.namespaces:
+            why = machine.missing["namespaces"]
+            raise SandboxUnavailable(f"Limits(processes={limits.processes}) needs namespaces, which lack: {why}.")
+
+
+_default: Sandbox | None = None
+_making = threading.Lock()
+
+
+def default() -> Sandbox:
+    """Return the sandbox that the functions of this room share in this process."""
+    global _default
+    with _making:
+        if _default is None:
+            _default = Sandbox()
+        return _default

@@ -1,0 +1,53 @@
+"""Which files of the machine a program needs: the interpreter, its library, and the system's libraries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.sandbox.link import interpreter
+
+_SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
+_LOADER, _BASIC = ("ld-", "ld."), ("ld-", "ld.", "libc.", "libc-", "libm.", "libpython")
+
+
+@cache
+def readable() -> list[str]:
+    """Return what a program may read: folders of libraries, none of them below another, and links to them."""
+    wanted = {*_SYSTEM, f"{sys.base_prefix}/lib", f"{sys.base_prefix}/{sys.platlibdir}"}
+    wanted |= {os.path.dirname(file) for file in _loaded(_BASIC)}
+    links = {path for path in wanted if os.path.islink(path) and os.path.realpath(os.path.dirname(path)) in path}
+    places = {os.path.realpath(path) for path in wanted if os.path.exists(path)}
+    outermost = {path for path in places if not any(str(above) in places for above in Path(path).parents)}
+    return sorted(outermost) + sorted(links)
+
+
+@cache
+def executable() -> list[str]:
+    """Return what a program may start: the interpreter, and the loader that the kernel starts it with."""
+    return [os.path.realpath(file) for file in (interpreter(), *_loaded(_LOADER))]
+
+
+def _loaded(prefixes: tuple[str, ...]) -> list[str]:
+    """Return the libraries in this process whose names begin with one of `prefixes`."""
+    try:
+        lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    files = {line[line.index("/") :] for line in lines if "/" in line}
+    return sorted(file for file in files if os.path.basename(file).startswith(prefixes) and os.path.exists(file))
+
+
+def check_names(files: dict[str, str], room_mb: int) -> None:
+    """Raise `BadSetting` when a name of `files` leads out of the program's folder, or they do not fit into it."""
+    for name in files:
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts or "\0" in name or name.endswith("/"):
+            raise BadSetting(f"{name!r} is no file name for the program's folder; use a relative path without '..'.")
+    # 4096 more for each: a file takes whole pages.
+    size = sum(len(text.encode("utf-8", "surrogatepass")) + 4096 for text in files.values())
+    if size > room_mb << 20:
+        raise BadSetting(f"The program and its files take {size} bytes; Limits(disk_mb={room_mb}) holds fewer.")

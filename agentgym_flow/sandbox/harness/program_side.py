@@ -1,0 +1,95 @@
+"""The side of the program: load it, and call its functions as the other side asks.
+
+Nothing on this side is trusted: the program shares its process, and may have replaced any of it. All it can do with
+that is to answer, and an answer is judged on the other side.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from contextlib import suppress
+
+from agentgym_flow.sandbox.harness.trace import line_in
+from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
+from agentgym_flow.sandbox.keeper import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PROGRAM = "program.py"
+CHANNEL = 3
+
+
+def main() -> None:
+    """Load `program.py` and answer requests over descriptor `CHANNEL` until it is closed."""
+    sys.path[0] = os.getcwd()  # what the program imports lies beside it
+    module = types.ModuleType("program")
+    sys.modules["program"] = module
+    try:
+        with open(PROGRAM, "rb") as file:
+            code = compile(file.read(), PROGRAM, "exec")
+        exec(code, module.__dict__)
+        loaded: dict[str, Any] = {"loaded": True}
+    except BaseException as error:
+        loaded = {"raised": _described(error)}
+    _answer(loaded)
+    while (request := wire.receive(CHANNEL)) is not None:
+        _answer(_reply(module, request))
+
+
+def _answer(message: dict[str, Any]) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the program closed it
+            stream.flush()
+    with suppress(OSError):  # the tests are over
+        wire.send(CHANNEL, message)
+
+
+def _reply(module: types.ModuleType, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if "names" in request:
+            return {name: _kind(module, name) for name in request["names"]}
+        function = getattr(module, request["call"])
+        positional, named = decode(request["arguments"])
+        before = request["arguments"]
+        result = function(*positional, **named)
+        reply = {"result": encode(result)}
+        after = _encoded_or(before, (positional, named))
+        return reply if after == before else {**reply, "arguments": after}
+    except NotPlain as error:
+        return {"not_plain": str(error)}
+    except BaseException as error:
+        return {"raised": _described(error)}
+
+
+def _encoded_or(otherwise: Any, value: object) -> Any:
+    try:
+        return encode(value)
+    except NotPlain:
+        return otherwise
+
+
+def _kind(module: types.ModuleType, name: str) -> list[Any]:
+    if not hasattr(module, name):
+        return ["absent"]
+    value = getattr(module, name)
+    if isinstance(value, types.ModuleType):
+        return ["module", value.__name__]
+    if callable(value):
+        return ["function"]
+    try:
+        return ["value", encode(value)]
+    except NotPlain as error:
+        return ["other", str(error)]
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    """Return the name, the text and the line in the program of what was raised."""
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)[:1000]
+    except BaseException:
+        text = ""
+    return {"type": type(error).__name__, "text": text, "line": line_in(PROGRAM, error)}

@@ -1,0 +1,255 @@
+"""The side of the tests: run them against functions that are really in another process.
+
+The program sends plain data and nothing else, and it is compared here. So it can neither see the tests nor reach what
+decides: printing a verdict, leaving with exit code 0, patching `assert` or an `__eq__` that says yes have no effect.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import os
+import symtable
+import sys
+import types
+
+from agentgym_flow.sandbox.harness.trace import line_in
+from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
+from agentgym_flow.sandbox.keeper import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+TASK = "task.json"
+TESTS = "tests.py"
+CHANNEL = 3
+REPORT = 4
+MOST_REPORT_BYTES = 60_000  # what a pipe takes in one piece
+_MOST_TEXT = 300
+
+
+class Gone(BaseException):
+    """The program's process ended, or sent something that is no answer."""
+
+
+class Unsupported(BaseException):
+    """The tests need something else than plain data; the message says what."""
+
+
+class NotLoaded(BaseException):
+    """The program could not be loaded, or lacks what the tests need; the message says why."""
+
+
+class ProgramError(Exception):
+    """The program raised an exception that Python itself does not know."""
+
+
+class Program:
+    """The program, as far as it can be seen from here: functions by name, and what they answer."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.trouble: BaseException | None = None  # tests with a bare `except` must not hide it
+        loaded = self._next()
+        if "raised" in loaded:
+            raise NotLoaded(_in_words("the program could not be loaded", loaded["raised"]))
+
+    def names(self, wanted: list[str]) -> dict[str, Any]:
+        """Return what the program defines of `wanted`: stand-ins for functions, values, modules of the library."""
+        kinds = self._ask({"names": wanted})
+        found = {name: self._stand_in(name, kinds.get(name) or ["absent"]) for name in wanted}
+        return {name: value for name, value in found.items() if value is not _ABSENT}
+
+    def call(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return what the program's function `name` returns; lists, sets and dictionaries it changed are changed."""
+        self.calls += 1
+        try:
+            return self._called(name, positional, named)
+        except BaseException as error:
+            if not getattr(error, "from_program", False):
+                self.trouble = self.trouble or error
+            raise
+
+    def _called(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        try:
+            sent = encode((positional, named))
+        except NotPlain as error:
+            raise Unsupported(f"the tests call {name} with something other than plain data: {error}") from None
+        answer = self._ask({"call": name, "arguments": sent})
+        try:
+            if "raised" in answer:
+                raise _exception(answer["raised"])
+            if "not_plain" in answer:
+                raise Unsupported(f"{name} returned something other than plain data: {_short(answer['not_plain'])}")
+            if "arguments" in answer:
+                _change((positional, named), decode(answer["arguments"]))
+            return decode(answer["result"])
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            if getattr(error, "from_program", False):
+                raise
+            raise Gone from None
+
+    def _stand_in(self, name: str, kind: Any) -> Any:
+        if kind[0] == "function":
+            return lambda *positional, **named: self.call(name, positional, named)
+        if kind[0] == "value":
+            return decode(kind[1])
+        if kind[0] == "module" and str(kind[1]).partition(".")[0] in sys.stdlib_module_names:
+            return importlib.import_module(str(kind[1]))
+        return _ABSENT
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            wire.send(CHANNEL, request)
+        except OSError:
+            raise Gone from None
+        return self._next()
+
+    def _next(self) -> dict[str, Any]:
+        try:
+            answer = wire.receive(CHANNEL)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise Gone
+        return answer
+
+
+_ABSENT = object()
+
+
+def main() -> None:
+    """Do what `task.json` says, and write the report to descriptor `REPORT`."""
+    sys.path[0] = os.getcwd()
+    with open(TASK, encoding="ascii") as file:
+        task = json.load(file)
+    report = json.dumps(_report(task)).encode("ascii")
+    if len(report) > MOST_REPORT_BYTES:
+        report = json.dumps(
+            {"outcome": "output", "message": "the result is too large", "calls": 1, "value": None}
+        ).encode()
+    sys.stdout.flush()
+    os.write(REPORT, report)
+    os._exit(0)
+
+
+def _report(task: dict[str, Any]) -> dict[str, Any]:
+    program: Program | None = None
+    value = None
+    try:
+        program = Program()
+        if "tests" in task:
+            outcome, message = _test(program, task["tests"], task["entry_point"])
+        else:
+            positional, named = decode(task["arguments"])
+            value = encode(program.call(task["call"], positional, named))
+            outcome, message = "returned", ""
+    except Gone:
+        outcome, message = "gone", "the program ended before it answered"
+    except NotLoaded as error:
+        outcome, message = "error", str(error)
+    except Unsupported as error:
+        outcome, message = "unsupported", str(error)
+    except BaseException as error:
+        if getattr(error, "from_program", False):
+            outcome = "memory" if isinstance(error, MemoryError) else "error"
+            message = str(getattr(error, "in_words", ""))
+        else:
+            outcome, message = "failed", _failure(error)
+    return {"outcome": outcome, "message": message, "calls": program.calls if program else 0, "value": value}
+
+
+def _test(program: Program, tests: str, entry_point: str | None) -> tuple[str, str]:
+    code = compile(tests, TESTS, "exec")
+    wanted = _free_names(tests)
+    module = types.ModuleType("tests")
+    sys.modules["tests"] = module
+    module.__dict__.update(program.names(sorted(wanted | ({entry_point} if entry_point else set()))))
+    if entry_point is not None:
+        if entry_point not in module.__dict__:
+            raise NotLoaded(f"the program does not define {entry_point}")
+        module.__dict__["candidate"] = module.__dict__[entry_point]
+    exec(code, module.__dict__)
+    check = module.__dict__.get("check")
+    if callable(check) and entry_point is not None and "check" not in wanted:
+        check(module.__dict__["candidate"])
+    if "unittest" in sys.modules:
+        importlib.import_module("agentgym_flow.sandbox.harness.cases").run_cases(module)
+    if program.trouble is not None:
+        raise program.trouble
+    if not program.calls:
+        raise Unsupported("the tests never call the program")
+    return "passed", ""
+
+
+def _free_names(tests: str) -> set[str]:
+    """Return the names that `tests` reads and neither sets nor finds in Python itself."""
+    top = symtable.symtable(tests, TESTS, "exec")
+    own = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    read: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read |= {
+            symbol.get_name()
+            for symbol in table.get_symbols()
+            if symbol.is_referenced() and (symbol.is_global() or table is top)
+        }
+    return {name for name in read - own if not hasattr(builtins, name)}
+
+
+def _change(arguments: Any, after: Any) -> None:
+    """Make lists, sets and dictionaries among `arguments` what they are in `after`."""
+    (positional, named), (positional_after, named_after) = arguments, after
+    pairs = [*zip(positional, positional_after, strict=True), *((named[name], named_after[name]) for name in named)]
+    for mine, changed in pairs:
+        if type(mine) is not type(changed):
+            continue
+        if isinstance(mine, list):
+            mine[:] = changed
+        elif isinstance(mine, (dict, set)):
+            mine.clear()
+            mine.update(changed)
+
+
+def _exception(raised: Any) -> Exception:
+    """Return an exception like the one that the program raised."""
+    kind = getattr(builtins, str(raised["type"]), None)
+    make: Callable[[str], Exception] = ProgramError
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        make = kind
+    try:
+        error = make(str(raised["text"]))
+    except TypeError:  # some want more than a text
+        error = ProgramError(str(raised["text"]))
+    error.from_program = True  # type: ignore[attr-defined]
+    error.in_words = _in_words("the program raised an exception", raised)  # type: ignore[attr-defined]
+    return error
+
+
+def _in_words(what: str, raised: Any) -> str:
+    text = f": {_short(raised['text'])}" if raised["text"] else ""
+    line = f" (line {raised['line']} of the program)" if isinstance(raised["line"], int) else ""
+    return f"{what}: {_short(raised['type'])}{text}{line}"
+
+
+def _failure(error: BaseException) -> str:
+    """Say in one line which line of the tests failed, and how."""
+    if isinstance(error, SyntaxError):
+        return f"the tests cannot be compiled: {error.msg} (line {error.lineno})"
+    line = line_in(TESTS, error)
+    with open(TESTS, encoding="utf-8", errors="replace") as file:
+        source = file.read().splitlines()
+    where = f" in line {line}: {source[line - 1].strip()}" if line and line <= len(source) else ""
+    if isinstance(error, AssertionError):
+        return _short(f"an assertion does not hold{where}")
+    return _short(f"the tests raised {type(error).__name__}: {error}{where}")
+
+
+def _short(text: object) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."

@@ -1,0 +1,82 @@
+"""Plain data as JSON, and back: what the two sides say to each other.
+
+Nothing but plain data can come out of `decode`, whatever the other side sends: no object with methods of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LARGEST = 1 << 62  # beyond it, integers travel as text, in a base that has no limit of digits
+_MOST_ITEMS = 100_000
+
+
+class NotPlain(Exception):
+    """A value is not plain data; the message names its type."""
+
+
+def encode(value: object) -> Any:
+    """Return JSON for `value`. Raises `NotPlain` for anything but plain data, and for data that contains itself.
+
+    Plain are `None`, numbers, text, bytes, lists, tuples, dictionaries, sets, ranges, and iterators, which are used up.
+    A value of a derived class goes as its base class.
+    """
+    try:
+        return _encode(value)
+    except RecursionError:
+        raise NotPlain("nested too deeply") from None
+
+
+def _encode(value: object) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        return number if -_LARGEST < number < _LARGEST else ["int", hex(number)]
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, complex):
+        return ["complex", value.real, value.imag]
+    if isinstance(value, (bytes, bytearray)):
+        return ["bytes", bytes(value).hex()]
+    if isinstance(value, range):
+        return ["range", *map(_encode, (value.start, value.stop, value.step))]
+    if isinstance(value, dict):
+        return ["dict", *([_encode(key), _encode(entry)] for key, entry in value.items())]
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return [kind.__name__, *map(_encode, value)]
+    if isinstance(value, Iterator):
+        return ["iterator", *map(_encode, islice(value, _MOST_ITEMS))]
+    raise NotPlain(type(value).__name__)
+
+
+def decode(data: Any) -> Any:
+    """Return the value that `encode` was given. Raises `ValueError` or `TypeError` for data that it never makes."""
+    if not isinstance(data, list):
+        return data
+    kind, *parts = data
+    if kind == "int":
+        return int(parts[0], 16)
+    if kind == "complex":
+        return complex(*parts)
+    if kind == "bytes":
+        return bytes.fromhex(parts[0])
+    items = [decode(part) for part in parts] if kind != "dict" else []
+    if kind == "range":
+        return range(*items)
+    if kind == "dict":
+        return {decode(key): decode(entry) for key, entry in parts}
+    if kind == "iterator":
+        return iter(items)
+    for sequence in (list, tuple, set, frozenset):
+        if kind == sequence.__name__:
+            return sequence(items)
+    raise ValueError(f"no plain data: {kind!r}")

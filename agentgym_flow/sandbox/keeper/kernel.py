@@ -1,0 +1,64 @@
+"""System calls that Python's standard library has no name for, made through the C library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+Argument = int | bytes | None | ctypes.Structure
+
+# Numbers that are equal on every architecture: all system calls since Linux 5.1 are.
+MOUNT_SETATTR = 442
+LANDLOCK_CREATE_RULESET = 444
+LANDLOCK_ADD_RULE = 445
+LANDLOCK_RESTRICT_SELF = 446
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_SECUREBITS = 28
+PR_SET_NO_NEW_PRIVS = 38
+
+
+def syscall(number: int, *arguments: Argument) -> int:
+    """Return what system call `number` returns. Raises `OSError` with the kernel's reason when it fails."""
+    return _checked(_libc.syscall(ctypes.c_long(number), *map(_passed, arguments)), f"system call {number}")
+
+
+def prctl(option: int, *arguments: Argument) -> int:
+    """Return what `prctl` returns. Raises `OSError` with the kernel's reason when it fails."""
+    rest = (*arguments, 0, 0, 0, 0)[:4]  # the kernel wants those that an option does not use to be 0
+    return _checked(_libc.prctl(ctypes.c_int(option), *map(_passed, rest)), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """Move this process into new namespaces. Raises `OSError` where that is not allowed."""
+    _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+    """Mount `source` on `target`. Raises `OSError` naming the target."""
+    encoded = None if kind is None else os.fsencode(kind)
+    done = _libc.mount(os.fsencode(source), os.fsencode(target), encoded, ctypes.c_ulong(flags), os.fsencode(options))
+    _checked(done, f"mount on {target}")
+
+
+def detach(target: str) -> None:
+    """Unmount `target` with all that is mounted below it. Raises `OSError`."""
+    mnt_detach = 2
+    _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(mnt_detach)), f"unmount {target}")
+
+
+def _passed(argument: Argument) -> object:
+    if isinstance(argument, int):
+        return ctypes.c_long(argument)
+    return ctypes.byref(argument) if isinstance(argument, ctypes.Structure) else argument
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result

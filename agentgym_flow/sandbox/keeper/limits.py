@@ -1,0 +1,45 @@
+"""What a program may use, as the kernel counts it."""
+
+from __future__ import annotations
+
+import math
+import resource
+
+from agentgym_flow.sandbox.keeper.order import Order
+
+_MB = 1 << 20
+_OPEN_FILES = 64
+_STACK_MB = 8
+_OWN_PROCESSES = 2  # the two of ours that the kernel counts with the program's, unless that is another user's
+_THREADS = 64
+
+
+def limit_processes_and_files(order: Order) -> None:
+    """Set every limit but memory; each holds for each process of the program."""
+    whole_seconds = math.ceil(order.cpu_seconds) + 1  # the guard counts finer; this is for when it is slow
+    writable = order.disk_mb * _MB
+    limits = {
+        resource.RLIMIT_CPU: whole_seconds,
+        resource.RLIMIT_FSIZE: writable,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_STACK: _STACK_MB * _MB,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if order.walls.namespaces or order.walls.stranger:  # elsewhere all that the user runs would count
+        own = 0 if order.walls.stranger else _OWN_PROCESSES
+        limits[resource.RLIMIT_NPROC] = own + (_THREADS if order.processes == 1 else order.processes)
+    for kind, most in limits.items():
+        _lower(kind, most)
+
+
+def limit_memory(order: Order) -> None:
+    """Set the limit of memory; later than the others, because too little would stop the preparations themselves."""
+    _lower(resource.RLIMIT_AS, order.memory_mb * _MB)
+
+
+def _lower(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (value, value))

@@ -1,0 +1,104 @@
+"""A machine of its own for a program: no network, no other processes, and a file system with the interpreter alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from agentgym_flow.sandbox.keeper import kernel
+
+WORK = "/work"
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+
+_MOUNTS, _GROUPS, _NAMES, _USERS = 0x00020000, 0x08000000, 0x04000000, 0x10000000
+_PROCESSES, _NETWORK = 0x20000000, 0x40000000
+_OWN = _MOUNTS | _GROUPS | _NAMES | _PROCESSES | _NETWORK
+_USER_INSIDE = 1000
+
+_NOSUID, _NODEV, _NOEXEC, _BIND, _RECURSIVE, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+_ATTRIBUTES_READ_ONLY, _ATTRIBUTES_NO_DEVICES = 0b011, 0b111
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+def enter(as_root: bool) -> None:
+    """Move this process, and those it will start, into namespaces of their own. Raises `OSError` where refused.
+
+    Root makes them directly. An ordinary user gets the right to from a namespace of users first, in which it is a user
+    without a name.
+    """
+    if as_root:
+        kernel.unshare(_OWN)
+        return
+    user, group = os.geteuid(), os.getegid()
+    kernel.unshare(_USERS | _OWN)
+    Path("/proc/self/setgroups").write_text("deny", "ascii")
+    Path("/proc/self/uid_map").write_text(f"{_USER_INSIDE} {user} 1", "ascii")
+    Path("/proc/self/gid_map").write_text(f"{_USER_INSIDE} {group} 1", "ascii")
+
+
+def change_root(paths: list[str], disk_mb: int, owner: int | None) -> None:
+    """Leave this process a file system of `paths`, read-only, three devices, and the writable folder `WORK`.
+
+    `paths` name no file through a link, except that the last part may be one. `WORK` lies in memory, holds at most
+    `disk_mb`, and belongs to `owner`, or to this user. There is no `/proc`. Raises `OSError` where mounting is refused.
+    """
+    kernel.mount("none", "/", None, _PRIVATE | _RECURSIVE)  # from here on, nothing reaches the machine's own mounts
+    root = _free_folder(paths)
+    kernel.mount("tmpfs", root, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
+    for path in paths:
+        _show(path, root, _ATTRIBUTES_NO_DEVICES)
+    for path in DEVICES:
+        _show(path, root, _ATTRIBUTES_READ_ONLY)
+    os.mkdir(f"{root}{WORK}")
+    owned = "" if owner is None else f",uid={owner},gid={owner}"
+    options = f"size={disk_mb}m,nr_inodes={1024 + 16 * disk_mb},mode=700{owned}"
+    kernel.mount("tmpfs", f"{root}{WORK}", "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
+    os.symlink(WORK, f"{root}/tmp")  # where programs look for a place to write
+    _freeze(root, _ATTRIBUTES_NO_DEVICES, recursively=False)
+    os.chdir(root)
+    here = b"."
+    kernel.syscall(_PIVOT_ROOT[os.uname().machine], here, here)
+    kernel.detach(".")
+    os.chdir("/")
+
+
+def _free_folder(paths: list[str]) -> str:
+    """Return a folder of this machine on which the new root can be put without hiding any of `paths`."""
+    for folder in ("/mnt", "/srv", "/media", "/tmp", "/run", "/home"):
+        if os.path.isdir(folder) and not any(path.startswith(f"{folder}/") for path in paths):
+            return folder
+    raise FileNotFoundError("no folder to mount the sandbox's root on")
+
+
+def _show(path: str, root: str, attributes: int) -> None:
+    """Make `path` appear below `root`: a link as a link, anything else as it is, read-only."""
+    place = f"{root}{path}"
+    if os.path.lexists(place) or not os.path.lexists(path):
+        return
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    if os.path.islink(path):
+        os.symlink(os.readlink(path), place)
+        return
+    if os.path.isdir(path):
+        os.mkdir(place)
+    else:
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY))
+    kernel.mount(path, place, None, _BIND | _RECURSIVE)
+    _freeze(place, attributes, recursively=True)
+
+
+def _freeze(place: str, attributes: int, recursively: bool) -> None:
+    wanted = _Attributes(attributes, 0, 0, 0)
+    flags = _AT_RECURSIVE if recursively else 0
+    kernel.syscall(kernel.MOUNT_SETATTR, _AT_FDCWD, os.fsencode(place), flags, wanted, ctypes.sizeof(wanted))

@@ -1,0 +1,112 @@
+"""The caller's end of the keeper: started on first use, one per process, ended with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentgym_flow.errors import SandboxFailed
+
+# The keeper gets its own modules and nothing else of this package, which would bring NumPy and Gymnasium along.
+_BOOT = """
+import sys, types
+folder, descriptor = sys.argv[1], int(sys.argv[2])
+for name, path in (("agentgym_flow", folder), ("agentgym_flow.sandbox", folder + "/sandbox")):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from agentgym_flow.sandbox.keeper.loop import main
+main(descriptor)
+"""
+_PACKAGE = Path(__file__).resolve().parents[1]
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def interpreter() -> str:
+    """Return the file of the interpreter itself, not of the virtual environment that points to it."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+class Link:
+    """A connection to a keeper. Any thread may use it; a process forked from this one starts a keeper of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        _links.add(self)
+
+    def request(self, kind: bytes, descriptors: Sequence[int]) -> None:
+        """Ask for `kind`, and hand over `descriptors`, the first of which carries the rest of the talk.
+
+        Raises `SandboxFailed` when no keeper can be started.
+        """
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self._end()  # it was killed (memory ran out, say); a new one owes nothing to the old
+            if self._requests is None:
+                self._start()
+            try:
+                self._send(kind, descriptors)
+            except OSError:  # it was killed this very moment
+                self._end()
+                self._start()
+                self._send(kind, descriptors)
+
+    def close(self) -> None:
+        """End the keeper, not the programs that it has started; the next request starts another."""
+        with self._lock:
+            self._end()
+
+    def _send(self, kind: bytes, descriptors: Sequence[int]) -> None:
+        assert self._requests is not None
+        socket.send_fds(self._requests, [kind], list(descriptors))
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [interpreter(), "-I", "-S", "-B", "-c", _BOOT, str(_PACKAGE), str(theirs.fileno())]
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    cwd="/",
+                    env={},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise SandboxFailed(f"The sandbox's keeper could not be started: {error}.") from None
+        self._requests = ours
+
+    def _end(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+        if self._process is not None:
+            self._process.wait()
+        self._requests = self._process = None
+
+    def _forget(self) -> None:
+        """In a forked process: drop the parent's keeper without ending it."""
+        self._lock = threading.Lock()  # another thread of the parent may hold the old one for ever
+        if self._requests is not None:
+            self._requests.close()
+        if self._process is not None:
+            self._process.returncode = 0  # it is not this process's child: there is nothing to wait for
+        self._requests = self._process = None
+
+
+def _forget_all() -> None:
+    for link in list(_links):
+        link._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
