@@ -54,6 +54,10 @@ class RemoteRetriever:
         identity: what the cache knows the server by; without it, its address. Change it when the server's corpus
             changes.
 
+    Attributes:
+        url: where requests go.
+        topk_limit: as given.
+
     Raises `BadSetting` for an address or a setting that cannot work.
     """
 
@@ -99,7 +103,7 @@ class RemoteRetriever:
             raise BadSetting(f"identity is a text, not {identity!r:.60}")
         address = address_of(url, protocol.PATH)
         self.url = f"{address.scheme}://{address.host}:{address.port}{address.path}"
-        self._single, self._topk_limit = single, topk_limit
+        self._single, self.topk_limit = single, topk_limit
         self._deadline, self._retries, self._backoff = deadline, retries, backoff
         self._cache, self._identity = cache, identity or self.url
         self._breaker = Breaker(breaker_failures, breaker_rest)
@@ -133,8 +137,8 @@ class RemoteRetriever:
             BadSetting: `topk` is below 1 or above the limit.
             RetrieverFailed: no usable answer came in time, or the server refuses; its `answered` has the rest.
         """
-        if not 1 <= topk <= self._topk_limit:
-            raise BadSetting(f"topk is 1 to {self._topk_limit}, not {topk}")
+        if not 1 <= topk <= self.topk_limit:
+            raise BadSetting(f"topk is 1 to {self.topk_limit}, not {topk}")
         asked = [query[: protocol.MAX_QUERY] for query in queries]
         known: dict[str, list[Found]] = {}
         missing = list(dict.fromkeys(asked))

@@ -18,6 +18,7 @@ from agentgym_flow.envs.search.scoring import METRICS
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
 from agentgym_flow.retrieval.passage import Found, Passage, Retriever
+from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/Search-v0"
@@ -153,6 +154,8 @@ class SearchEnv(TextEnv):
         self._source = source
         self._finder = finder
         self._dialogue = Dialogue(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
+        if isinstance(finder.retriever, RemoteRetriever) and topk > finder.retriever.topk_limit:
+            raise BadSetting(f"topk is {topk}, but the server is asked for {finder.retriever.topk_limit} at most")
         self._shown: list[Passage] = []
         self._entry: list[list[str]] | None = None
         self._ahead: tuple[str, Sequence[Passage] | Exception] | None = None
