@@ -28,6 +28,9 @@ SEARCH, ANSWER = "search[{query}]", "answer[{text}]"
 DEFAULT_TOPK = 3
 """How many passages a search shows unless told otherwise, as in Search-R1."""
 
+MOST_TOPK = 100
+"""How many passages a search may show: so many of the longest still fit the observation space."""
+
 LONGEST_QUERY = 1000
 """Characters of a query; a retriever never sees more."""
 
@@ -94,13 +97,13 @@ class Dialogue:
         texts: the question, and then in turn an action and the observation after it.
 
     Raises:
-        BadSetting: `topk` is below 1.
+        BadSetting: `topk` is below 1 or above `MOST_TOPK`.
         UnknownOption: there is no such metric.
     """
 
     def __init__(self, question: Question, *, topk: int = DEFAULT_TOPK, metric: str = "em") -> None:
-        if isinstance(topk, bool) or not isinstance(topk, int) or topk < 1:
-            raise BadSetting(f"topk must be an integer of at least 1, got {topk!r:.60}")
+        if isinstance(topk, bool) or not isinstance(topk, int) or not 1 <= topk <= MOST_TOPK:
+            raise BadSetting(f"topk must be an integer of 1 to {MOST_TOPK}, got {topk!r:.60}")
         if metric not in METRICS:
             raise UnknownOption.among(metric, METRICS)
         self.question = question

@@ -87,7 +87,8 @@ class TestSearchByMeaning(PublishedCompliance):
     variants: ClassVar[Any] = ({"retriever": "dense", "data": str(BUILT / "bridges"), "corpus": str(BUILT / "four")},)
     machine_examples = 2
     machine_steps = 10
-    key_states = 10
+    key_states = 6
+    key_tasks = 1
     golden: ClassVar[Any] = {
         "corpus=four,data=bridges,retriever=dense/expert/0": "96cf0a4fe3849d3d",
         "corpus=four,data=bridges,retriever=dense/expert/1": "d5444c9a524e9d3d",

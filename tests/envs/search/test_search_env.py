@@ -19,7 +19,7 @@ from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import information, tagged
 from agentgym_flow.envs.search.scoring import last_answer
 from agentgym_flow.errors import BadSetting, ResetNeeded, RetrieverFailed, UnknownOption, UnknownTask
-from agentgym_flow.retrieval.passage import Found
+from agentgym_flow.retrieval.passage import Found, Passage
 
 BRIDGE = {"split": "test", "max_steps": 6}
 """Its task 0 asks who built the Tarn Bridge: Ada Voss."""
@@ -242,6 +242,18 @@ def test_more_passages_than_were_asked_for_are_not_shown(bridges: Path) -> None:
     assert env.tape_entry == [list(passage) for passage in PASSAGES[:2]]
 
 
+def test_the_longest_observation_fits_its_space(bridges: Path) -> None:
+    class Long(Shelf):
+        def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+            return [[Found(Passage(str(n), "t" * 10_000, "x" * 10_000), 1.0) for n in range(topk)] for _ in queries]
+
+    env = make(data=bridges, retriever=Long(), topk=100, **BRIDGE)
+    env.reset(options={"task": 0})
+    observation, *_, info = env.step("search[x]")
+    assert len(info["retrieved"]) == 100
+    assert observation in env.observation_space
+
+
 def test_a_step_whose_retriever_fails_can_be_taken_again(bridges: Path) -> None:
     class Moody(Shelf):
         well = True
@@ -290,6 +302,7 @@ def test_clones_share_the_retriever(bridges: Path) -> None:
     [
         ({"topk": 0}, BadSetting, "topk"),
         ({"topk": "3"}, BadSetting, "topk"),
+        ({"topk": 101}, BadSetting, "1 to 100"),
         ({"metric": "exact"}, UnknownOption, "Known: em, sub_em, f1"),
         ({"max_steps": 0}, BadSetting, "max_steps"),
     ],
