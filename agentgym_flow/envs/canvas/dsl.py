@@ -201,6 +201,8 @@ class Reader:
 
     def _stage(self, level: int) -> Chain:
         nodes = self._atom(level)
+        if self._next() == "*" or _TIMES.fullmatch(self._next()):
+            raise BadWorkflow("what a loop repeats stands in round brackets: (Review -> Revise) * 2")
         if self._next() != "?":
             return nodes
         if len(nodes) != 1 or not isinstance(nodes[0], Operator):

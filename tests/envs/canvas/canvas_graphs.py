@@ -36,18 +36,28 @@ def _branch(chain: Chain) -> bool:
     return not (isinstance(chain[0], Operator) and chain[0].name in ENSEMBLES)
 
 
-def _structures(nodes: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
-    chains = st.lists(nodes, min_size=1, max_size=3).map(tuple)
-    cases = st.tuples(st.one_of(st.just(()), chains), st.one_of(st.just(()), chains)).filter(any)
-    return st.one_of(
-        st.lists(chains.filter(_branch), min_size=2, max_size=3).map(lambda branches: Parallel(tuple(branches))),
-        st.builds(lambda check, two: Conditional(check, *two), operators(checker=True), cases),
-        st.builds(Loop, chains, st.integers(1, 10)),
-    )
+@st.composite
+def _nodes(draw: st.DrawFn, level: int = 0) -> Node:
+    """A node of at most three levels, most often an operator."""
+    kind = draw(st.integers(0, 5 if level < 2 else 0))
+    if kind < 3:
+        return draw(operators())
+    if kind == 3:
+        branches = [_chain(draw, level, 1) for _ in range(draw(st.integers(2, 3)))]
+        # An ensemble cannot begin a branch; a plan may.
+        return Parallel(tuple(branch if _branch(branch) else (Operator("Plan"), *branch) for branch in branches))
+    if kind == 4:
+        case, full = _chain(draw, level, 0), _chain(draw, level, 1)
+        return Conditional(draw(operators(checker=True)), *((case, full) if draw(st.booleans()) else (full, case)))
+    return Loop(_chain(draw, level, 1), draw(st.integers(1, 10)))
 
 
-nodes: st.SearchStrategy[Node] = st.recursive(operators(), _structures, max_leaves=8)
-workflows: st.SearchStrategy[Chain] = st.lists(nodes, max_size=4).map(tuple)
+def _chain(draw: st.DrawFn, level: int, least: int) -> Chain:
+    return tuple(draw(_nodes(level + 1)) for _ in range(draw(st.integers(least, 2))))
+
+
+nodes: st.SearchStrategy[Node] = _nodes()
+workflows: st.SearchStrategy[Chain] = st.lists(nodes, max_size=3).map(tuple)
 
 _singles = operators().map(lambda operator: (operator,))
 _flat_cases = st.tuples(st.one_of(st.just(()), _singles), st.one_of(st.just(()), _singles)).filter(any)

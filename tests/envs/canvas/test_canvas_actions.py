@@ -199,7 +199,7 @@ def test_repairs_are_plain_data() -> None:
         "", " ", "do not finish yet", "I would rather not finish.", "Let us add Plan.", "Plan and Custom", "finish!",
         "API error: 500", "<think>add Plan</think>", "<think>add Plan", "Plan -> Custom", "null", "[]", "3", "{}", "{",
         '{"action": "fi', '{"action": ["finish"]}', '{"action": "add", "operator": 3}', '["action", "finish"]',
-        '{"action": "finish", "action": "add"}', "<prompt><action>finish</action></prompt>",
+        '{"action": "add", "action": "finish"}', "<prompt><action>finish</action></prompt>",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("strict", [False, True])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 from canvas_graphs import op, ops, par
 from hypothesis import given
@@ -200,6 +203,13 @@ def test_drafts_differ_in_what_waits() -> None:
     drafts = [TWO_PHASE.turn(text, Draft(nodes)).draft for text in texts]
     assert len({draft.identity for draft in drafts}) == len(drafts)
     assert drafts[0].identity == nodes.identity
+
+
+def test_drafts_and_turns_copy_and_pickle() -> None:
+    for turn in turns(TWO_PHASE, ADD_BOTH, "by words", "by program", ADD_CUSTOM, "<action>finish</action>"):
+        turn.draft.workflow.places, turn.draft.identity  # noqa: B018 (what is computed once travels, too)
+        assert copy.deepcopy(turn) == pickle.loads(pickle.dumps(turn)) == turn
+        assert pickle.loads(pickle.dumps(turn)).draft.identity == turn.draft.identity
 
 
 def test_rules_that_cannot_be_met_are_refused_at_the_start() -> None:
