@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 
-from agentgym_flow.errors import SandboxUnavailable, UnknownOption
+from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox.files import check_names
 from agentgym_flow.sandbox.job import Job, see_through
 from agentgym_flow.sandbox.keeper.order import Walls
@@ -32,7 +31,6 @@ class Sandbox:
                 raise UnknownOption.among(wall, WALLS)
         self.link = Link()
         self._without = frozenset(without)
-        self._lock = threading.Lock()
         self._found: tuple[Machine, Walls] | None = None
 
     def probe(self) -> Machine:
@@ -63,6 +61,8 @@ class Sandbox:
             BadSetting: a file name leads out of the folder, or the files do not fit `limits.disk_mb`.
         """
         limits = limits or Limits()
+        if PROGRAM in (files or {}):
+            raise BadSetting(f"{PROGRAM!r} is the program's own file; name the other one differently.")
         job = self.start({**(files or {}), PROGRAM: program}, [PROGRAM], stdin, limits, least)
         try:
             see_through([job])
@@ -91,10 +91,9 @@ class Sandbox:
         self.link.close()
 
     def _probed(self) -> tuple[Machine, Walls]:
-        with self._lock:
-            if self._found is None:
-                self._found = probe(self.link, self._without)
-            return self._found
+        if self._found is None:  # no lock: two threads find out the same, and a forked process has nothing to wait for
+            self._found = probe(self.link, self._without)
+        return self._found
 
     @staticmethod
     def _require(machine: Machine, walls: Walls, limits: Limits, least: Level) -> None:
@@ -114,14 +113,9 @@ class Sandbox:
             raise SandboxUnavailable(f"Limits(processes={limits.processes}) needs namespaces, which lack: {why}.")
 
 
-_default: Sandbox | None = None
-_making = threading.Lock()
+_default = Sandbox()  # starts nothing until it is used
 
 
 def default() -> Sandbox:
     """Return the sandbox that the functions of this room share in this process."""
-    global _default
-    with _making:
-        if _default is None:
-            _default = Sandbox()
-        return _default
+    return _default

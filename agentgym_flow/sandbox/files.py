@@ -13,6 +13,8 @@ from agentgym_flow.sandbox.link import interpreter
 _SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _LOADER, _BASIC = ("ld-", "ld."), ("ld-", "ld.", "libc.", "libc-", "libm.", "libpython")
 
+_LONGEST_NAME = 255
+
 
 @cache
 def readable() -> list[str]:
@@ -43,11 +45,13 @@ def _loaded(prefixes: tuple[str, ...]) -> list[str]:
 
 def check_names(files: dict[str, str], room_mb: int) -> None:
     """Raise `BadSetting` when a name of `files` leads out of the program's folder, or they do not fit into it."""
+    folders = {str(above) for name in files for above in PurePosixPath(name).parents}
     for name in files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or "\0" in name or name.endswith("/"):
-            raise BadSetting(f"{name!r} is no file name for the program's folder; use a relative path without '..'.")
-    # 4096 more for each: a file takes whole pages.
-    size = sum(len(text.encode("utf-8", "surrogatepass")) + 4096 for text in files.values())
+        path = PurePosixPath(name)
+        too_long = any(len(part.encode("utf-8", "surrogatepass")) > _LONGEST_NAME for part in path.parts)
+        if name != str(path) or name in folders or path.is_absolute() or ".." in path.parts or "\0" in name or too_long:
+            raise BadSetting(f"{name!r} is no file name for the program's folder; use a plain relative path.")
+    rounding = 4096 * (len(files) + len(folders))  # everything takes whole pages
+    size = rounding + sum(len(text.encode("utf-8", "surrogatepass")) for text in files.values())
     if size > room_mb << 20:
         raise BadSetting(f"The program and its files take {size} bytes; Limits(disk_mb={room_mb}) holds fewer.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import subprocess
@@ -109,4 +110,10 @@ def _forget_all() -> None:
         link._forget()
 
 
+def _close_all() -> None:
+    for link in list(_links):
+        link.close()
+
+
 os.register_at_fork(after_in_child=_forget_all)
+atexit.register(_close_all)

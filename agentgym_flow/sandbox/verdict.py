@@ -13,6 +13,7 @@ Status = Literal["ok", "error", "timeout", "memory", "output", "killed"]
 Outcome = Literal["passed", "returned", "failed", "error", "unsupported", "timeout", "memory", "output", "killed"]
 
 _LEAST_MEMORY_MB = 64
+_NO_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Limits:
         cpu_seconds: CPU time, system time included; a fraction is kept to about 10 ms.
         memory_mb: address space in MiB, of which the interpreter itself takes about 20.
         output_bytes: what it may write to stdout and stderr, each; the program is ended at the first byte more.
-        disk_mb: all its files together, in MiB, held in memory. Without namespaces its folder is read-only.
-        processes: how many processes it may be at a time. At 1 it can start none (threads it can, up to 64). With
-            more, `cpu_seconds` and `memory_mb` hold for each of them.
+        disk_mb: all its files together, in MiB, held in memory. Without namespaces nothing could bound them, so there
+            its folder is read-only.
+        processes: how many processes it may be at a time. At 1 it can start none (threads it can, up to 64; without
+            namespaces, as many as fit its memory). With more, `cpu_seconds` and `memory_mb` hold for each of them.
         wall_seconds: when a program that waits for nothing is ended. `None` stands for 10 s and 5 times `cpu_seconds`,
             generous because the verdict must not depend on how busy the machine is.
 
@@ -43,10 +45,10 @@ class Limits:
     def __post_init__(self) -> None:
         least = {"cpu_seconds": 0.01, "memory_mb": _LEAST_MEMORY_MB, "output_bytes": 0, "disk_mb": 1, "processes": 1}
         for name, smallest in least.items():
-            if not getattr(self, name) >= smallest:  # NaN is no limit either
-                raise BadSetting(f"Limits({name}={getattr(self, name)!r}) is too little; {smallest} is the least.")
-        if self.wall_seconds is not None and self.wall_seconds <= 0:
-            raise BadSetting(f"Limits(wall_seconds={self.wall_seconds!r}) leaves no time; give more than 0, or None.")
+            if not smallest <= getattr(self, name) < _NO_LIMIT:  # nor is NaN
+                raise BadSetting(f"Limits({name}={getattr(self, name)!r}) is no limit; {smallest} is the least.")
+        if self.wall_seconds is not None and not 0 < self.wall_seconds < _NO_LIMIT:
+            raise BadSetting(f"Limits(wall_seconds={self.wall_seconds!r}) is no limit; give more than 0, or None.")
 
     @property
     def wall(self) -> float:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable
-from agentgym_flow.sandbox import Limits, Sandbox
+from agentgym_flow.sandbox import Limits, Sandbox, check
 
 LIMITS = Limits(cpu_seconds=0.2, memory_mb=128, disk_mb=4, output_bytes=10_000)
 MB = 1 << 20
@@ -107,7 +107,7 @@ except OSError as error:
         number, total, files = map(int, verdict.stdout.split())
         assert number in {28, 27}  # no space left, file too large
         assert total <= 4 * MB
-        assert files < 2000
+        assert files < 2048
     assert box.run("print(open('mine', 'w').write('x'))").stdout == "1\n"
 
 
@@ -118,6 +118,12 @@ def test_without_namespaces_a_program_cannot_write_at_all() -> None:
     verdict = sandbox.run("open('mine', 'w')")
     sandbox.close()
     assert verdict.stderr.splitlines()[-1].startswith("PermissionError")
+
+
+def test_the_least_memory_is_enough_to_start(every_box: Sandbox) -> None:
+    least = Limits(memory_mb=64)
+    assert every_box.run("import json, re\nprint(1)", limits=least).stdout == "1\n"
+    assert check("def f(): return 1", "assert f() == 1", limits=least, sandbox=every_box).passed
 
 
 def test_threads_are_allowed_and_bounded(box: Sandbox) -> None:
@@ -185,6 +191,8 @@ def test_more_processes_need_namespaces() -> None:
         {"processes": 0},
         {"wall_seconds": 0},
         {"cpu_seconds": float("nan")},
+        {"cpu_seconds": float("inf")},
+        {"wall_seconds": float("inf")},
     ],
 )
 def test_impossible_limits_are_refused(wrong: dict[str, float]) -> None:

@@ -47,6 +47,15 @@ print(os.path.exists("/proc"), os.path.exists("/home"), os.path.exists("/etc/hos
     ]
 
 
+def test_a_program_has_no_rights_even_where_the_caller_is_root(every_box: Sandbox) -> None:
+    program = """
+import ctypes
+header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)(*[1] * 6)
+print(ctypes.CDLL(None).capget(header, data), list(data), ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))
+"""
+    assert every_box.run(program).stdout == "0 [0, 0, 0, 0, 0, 0] 1\n"  # 1: it cannot get new ones
+
+
 def test_the_same_program_ends_the_same_way(every_box: Sandbox) -> None:
     program = """
 print({"a", "b", "c", "d", "e"}, hash("x"))
@@ -80,10 +89,12 @@ def test_nothing_is_left_on_the_machine(every_box: Sandbox) -> None:
     assert until(lambda: children(keeper_of(every_box)) == []), "a process of a sandbox is still there"
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "", "a/", "a\0b", "."])
+@pytest.mark.parametrize(
+    "name", ["/etc/x", "../x", "a/../../x", "", "a/", "a\0b", ".", "./a", "a//b", "x" * 256, "ok", "program.py"]
+)
 def test_files_stay_in_the_folder(box: Sandbox, name: str) -> None:
-    with pytest.raises(BadSetting, match=r"relative path|folder"):
-        box.run("1", files={name: ""})
+    with pytest.raises(BadSetting, match=r"no file name for the program's folder|the program's own file"):
+        box.run("1", files={name: "", "ok/inside": ""})
 
 
 def test_files_fit_the_folder(box: Sandbox) -> None:
@@ -158,6 +169,13 @@ def test_a_killed_caller_takes_its_programs_along(box: Sandbox, without: str) ->
     caller.wait()
     caller.stdout.close()
     assert until(lambda: not any(alive(process) for process in family))
+
+
+def test_a_process_that_used_it_ends_in_silence(box: Sandbox) -> None:
+    code = "from agentgym_flow import sandbox\nprint(sandbox.run('print(6)').stdout)"
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", code]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert (finished.stdout, finished.stderr) == ("6\n\n", "")
 
 
 def test_levels_are_reported_and_asked_for() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from agentgym_flow.sandbox.keeper import kernel
 
-_FIRST, _COUNT = 0x6F000000, 1 << 22  # beyond what machines and containers give to anyone; as many as there are pids
+_FIRST, _COUNT = 2_100_000_000, 1 << 22  # beyond what people, directories and containers get; as many as there are pids
 _NOBODY = 65534
-_KEEP_NOTHING = 0b101111  # being root brings no rights with a new program, and this cannot be taken back
 
 
 def stranger(pid: int) -> int | None:
@@ -32,11 +31,10 @@ def _known(number: int, table: str) -> bool:
 
 
 def become(user: int | None) -> None:
-    """Take the identity `user` for good, or keep the present one without any rights of root. Raises `OSError`."""
+    """Take the identity `user` for good, or keep the present one; without any rights of root. Raises `OSError`."""
     if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-    elif os.geteuid() == 0:
-        kernel.prctl(kernel.PR_SET_SECUREBITS, _KEEP_NOTHING)
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.drop_rights()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)  # becoming another program does not bring them back

@@ -26,6 +26,7 @@ from agentgym_flow.sandbox.keeper.order import Order
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 _ABOVE_ALL = 100  # where descriptors wait while 0, 1, 2, ... are put in place
 _MOST_DESCRIPTORS = 65536
+_LONGEST_WAIT_S = 3600
 
 
 def outer(control: int, outputs: list[int]) -> None:
@@ -124,7 +125,8 @@ def _watched(program: int, order: Order, control: int) -> dict[str, Any]:
         if min(cpu_left, wall_left) <= 0:
             stopped = "cpu" if cpu_left <= 0 else "wall"
             break
-        ready = {descriptor for descriptor, _ in poll.poll(math.ceil(min(cpu_left, wall_left) * 1000))}
+        wait_s = min(cpu_left, wall_left, _LONGEST_WAIT_S)
+        ready = {descriptor for descriptor, _ in poll.poll(math.ceil(wait_s * 1000))}
         if handle in ready:
             break
         if ready:

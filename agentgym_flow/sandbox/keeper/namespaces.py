@@ -62,7 +62,7 @@ def change_root(paths: list[str], disk_mb: int, owner: int | None) -> None:
         _show(path, root, _ATTRIBUTES_READ_ONLY)
     os.mkdir(f"{root}{WORK}")
     owned = "" if owner is None else f",uid={owner},gid={owner}"
-    options = f"size={disk_mb}m,nr_inodes={1024 + 16 * disk_mb},mode=700{owned}"
+    options = f"size={disk_mb}m,nr_inodes={512 * disk_mb},mode=700{owned}"
     kernel.mount("tmpfs", f"{root}{WORK}", "tmpfs", _NOSUID | _NODEV | _NOEXEC, options)
     os.symlink(WORK, f"{root}/tmp")  # where programs look for a place to write
     _freeze(root, _ATTRIBUTES_NO_DEVICES, recursively=False)
