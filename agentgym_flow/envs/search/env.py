@@ -15,6 +15,7 @@ from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.scoring import METRICS
+from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
 from agentgym_flow.retrieval.passage import Found, Passage, Retriever
@@ -105,7 +106,7 @@ class SearchEnv(TextEnv):
     | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
     | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
     | `corpus` | `None` | what is searched: a folder made by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
-    | `topk` | `3` | a search shows at most so many passages |
+    | `topk` | `3` | a search shows at most so many passages; 1 to 100 |
     | `metric` | `"em"` | what an answer is scored with: `"em"` (exact match), `"sub_em"` or `"f1"`, all with the normalisation of SQuAD |
     | `remote` | `None` | settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}` |
     | `max_steps` | `6` | the step budget |
@@ -269,7 +270,8 @@ class SearchEnv(TextEnv):
         lines = [f"Question: {dialogue.opening()}", f"Searched for: {'; '.join(dialogue.queries) or 'nothing yet'}"]
         lines += [f"Shown: {passage.title or passage.id}" for passage in dialogue.passages]
         if dialogue.answered is not None:
-            lines.append(f"Answered: {dialogue.answered} ({'right' if dialogue.success else 'wrong'})")
+            said = one_line(dialogue.answered, LONGEST_TITLE)
+            lines.append(f"Answered: {said} ({'right' if dialogue.success else 'wrong'})")
         return "\n".join(lines)
 
     def score(self) -> float:

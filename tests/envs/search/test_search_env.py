@@ -217,13 +217,13 @@ def test_generated_questions_have_their_kind_for_a_source() -> None:
 def test_a_person_can_read_the_state(env: SearchEnv) -> None:
     assert env.describe_state() == "Question: Who built the Tarn Bridge\nSearched for: nothing yet"
     env.step("search[Tarn]")
-    env.step("answer[Bo]")
+    env.step("answer[B\ud800\n\x1bo]")
     assert env.describe_state().split("\n") == [
         "Question: Who built the Tarn Bridge",
         "Searched for: Tarn",
         "Shown: Tarn Bridge",
         "Shown: Lorne",
-        "Answered: Bo (wrong)",
+        "Answered: B\ufffd  o (wrong)",
     ]
 
 
