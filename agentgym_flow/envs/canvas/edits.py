@@ -49,7 +49,7 @@ def apply(
         circumstances: what `rules` may also look at.
     """
     if isinstance(action, Finish):
-        lacks = rules.missing(workflow.nodes, circumstances)
+        lacks = rules.missing(workflow.statistics, circumstances)
         return Edit(
             workflow, f"The workflow cannot be finished yet. It needs {'; '.join(lacks)}." if lacks else "", not lacks
         )

@@ -16,7 +16,6 @@ from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
 from agentgym_flow.envs.canvas.run import Run
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.nodes import Loop, Operator
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
 
 RESULT_LENGTH = 300
 """Characters of a result that are shown, as published."""
@@ -53,7 +52,7 @@ class Feedback:
         lines += graph_lines(workflow, self.drafting.language)
         if run is not None and run.steps:
             lines += run_lines(run)
-        lacks = self.drafting.finish.missing(workflow.nodes, circumstances)
+        lacks = self.drafting.finish.missing(workflow.statistics, circumstances)
         if not turn.finished:
             lines.append(f"Needed before finish: {'; '.join(lacks) or 'nothing more'}")
         if self.hints and not turn.finished:
@@ -86,7 +85,7 @@ def graph_lines(workflow: Workflow, language: Language) -> list[str]:
     """Return the workflow in a line, its nodes with their ids, one a line, and its counts in a line."""
     if not workflow.nodes:
         return ["Workflow: (empty)"]
-    counted = statistics(workflow.nodes)
+    counted = workflow.statistics
     kinds = ", ".join(f"{name} {count}" for name, count in counted.kinds.items())
     structures = f"parallel {counted.parallel}, conditional {counted.conditional}, loop {counted.loop}"
     return [
@@ -132,8 +131,8 @@ def hint_for(turn: Turn, run: Run | None, drafting: Drafting, circumstances: Cir
     """Return what a person with some experience would do next; empty while a prompt is asked for."""
     if turn.draft.waiting is not None:
         return ""
-    nodes = turn.draft.workflow.nodes
-    kinds = statistics(nodes).kinds
+    counted = turn.draft.workflow.statistics
+    kinds = counted.kinds
     usable = drafting.language.operators
 
     def first(*names: str) -> str:
@@ -155,7 +154,7 @@ def hint_for(turn: Turn, run: Run | None, drafting: Drafting, circumstances: Cir
         return "a check did not pass; add Revise after it, or put it into a conditional that revises"
     if is_long(circumstances.result) and "Format" not in kinds and first("Format"):
         return "the result is more than an answer; add Format"
-    lacks = drafting.finish.missing(nodes, circumstances)
+    lacks = drafting.finish.missing(counted, circumstances)
     return f"add what finish needs: {lacks[0]}" if lacks else "finish"
 
 

@@ -10,7 +10,7 @@ from agentgym_flow.core import check_integer
 from agentgym_flow.envs.canvas.language import Language
 from agentgym_flow.envs.canvas.operators import CHECKERS
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop, Operator
-from agentgym_flow.envs.canvas.workflow.statistics import Statistics, statistics
+from agentgym_flow.envs.canvas.workflow.statistics import Statistics
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 SOLVERS = ("Custom", "Programmer", "AnswerGenerate", "Aggregate", "Revise")
@@ -67,10 +67,9 @@ class FinishRules:
     def __post_init__(self) -> None:
         check_integer("least_operators", self.least_operators, 1)
 
-    def missing(self, nodes: Chain, circumstances: Circumstances | None = None) -> list[str]:
-        """Return what the workflow still lacks, each as a few words; empty when it can be handed in."""
+    def missing(self, counted: Statistics, circumstances: Circumstances | None = None) -> list[str]:
+        """Return what a workflow with these counts still lacks, each as a few words; empty when it can be handed in."""
         about = circumstances or Circumstances()
-        counted = statistics(nodes)
         lacks = [words for words, holds in self._operators(counted, about) if holds]
         if counted.operators < self.least_operators:
             few = "operator" if self.least_operators == 1 else "operators"

@@ -9,7 +9,7 @@ from typing import Literal
 from agentgym_flow.core import check_positive
 from agentgym_flow.envs.canvas.operators import ADVERTISED, OPERATORS
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, unknown_operator
-from agentgym_flow.envs.canvas.workflow.statistics import depth, every, most_calls
+from agentgym_flow.envs.canvas.workflow.statistics import every, statistics
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 SHORTEST_INSTRUCTION = 5
@@ -59,17 +59,15 @@ class Language:
 
     def check(self, nodes: Chain) -> None:
         """Raise `BadWorkflow` when a top-level chain breaks a rule, and say which."""
-        count = 0
         for node in every(nodes):
             if isinstance(node, Operator):
-                count += 1
                 self.check_operator(node)
+        counted = statistics(nodes)
+        count, levels, calls = counted.operators, counted.depth, counted.most_calls
         if count > self.most_operators:
             raise BadWorkflow(f"a workflow has at most {self.most_operators} operators, this would have {count}")
-        levels = depth(nodes)
         if levels > self.most_depth:
             raise BadWorkflow(f"a workflow has at most {self.most_depth} levels, this would have {levels}")
-        calls = most_calls(nodes)
         if calls > self.most_calls:
             raise BadWorkflow(f"a run calls at most {self.most_calls} operators, this could call {calls}")
         if not self.nesting and levels > 1:

@@ -14,6 +14,7 @@ from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, Circumstances,
 from agentgym_flow.envs.canvas.language import PUBLISHED, Language
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow.statistics import statistics
 from agentgym_flow.errors import BadSetting
 
 LANGUAGE = Language()
@@ -116,7 +117,7 @@ SIX = Workflow(ops("Plan", "Programmer", "Test", "Format", "Plan"))
     ],
 )
 def test_the_published_finish_rules(nodes: Chain, lacks: list[str]) -> None:
-    missing = PUBLISHED_FINISH.missing(nodes)
+    missing = PUBLISHED_FINISH.missing(statistics(nodes))
     assert len(missing) == len(lacks)
     assert all(words.startswith(lack) for words, lack in zip(missing, lacks, strict=True))
     edit = does(Finish(), Workflow(nodes), rules=PUBLISHED_FINISH)
@@ -140,9 +141,9 @@ GOOD = (op("Plan"), op("Custom"), Conditional(op("Verify"), (), ops("Revise")), 
     ],
 )
 def test_finish_rules_look_at_the_task_and_the_result(circumstances: Circumstances, lacks: str) -> None:
-    missing = PUBLISHED_FINISH.missing(GOOD, circumstances)
+    missing = PUBLISHED_FINISH.missing(statistics(GOOD), circumstances)
     assert [words[: len(lacks)] for words in missing] == ([lacks] if lacks else [])
-    assert not LAX.missing(GOOD, circumstances)
+    assert not LAX.missing(statistics(GOOD), circumstances)
 
 
 def test_the_lax_rules_ask_for_one_operator() -> None:
@@ -212,7 +213,7 @@ def test_every_state_that_can_be_reached_can_be_left_and_finished(
 @pytest.mark.parametrize("rules", [LAX, PUBLISHED_FINISH, FinishRules(least_operators=7, checker=True)])
 def test_the_simplest_workflow_can_be_handed_in(rules: FinishRules) -> None:
     worst = Circumstances(code=True, tests=True, result="because " * 20)
-    assert rules.missing(rules.simplest(LANGUAGE), worst) == []
+    assert rules.missing(statistics(rules.simplest(LANGUAGE)), worst) == []
 
 
 @pytest.mark.parametrize(

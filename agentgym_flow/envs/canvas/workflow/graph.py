@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, form
+from agentgym_flow.envs.canvas.workflow.statistics import Statistics, statistics
 from agentgym_flow.errors import BadWorkflow
 from agentgym_flow.seeding import stable_hash
 
@@ -88,6 +89,11 @@ class Workflow:
             known = ", ".join(self.places) if self.places else "the workflow is empty"
             raise BadWorkflow(f"there is no node {place_id[:40]!a}: {known}")
         return self.places[place_id]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """What can be counted of it."""
+        return statistics(self.nodes)
 
     @cached_property
     def identity(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, Structure
 
 
 class Statistics(NamedTuple):
@@ -37,21 +37,18 @@ class Statistics(NamedTuple):
 
 def statistics(nodes: Chain) -> Statistics:
     """Return the statistics of a top-level chain."""
-    found = list(every(nodes))
-    operators = [node for node in found if isinstance(node, Operator)]
-    kinds: dict[str, int] = {}
-    for operator in operators:
-        kinds[operator.name] = kinds.get(operator.name, 0) + 1
+    tally = _Tally()
+    depth, calls = tally.chain(nodes)
     return Statistics(
         top_level=len(nodes),
-        operators=len(operators),
-        kinds=kinds,
-        depth=depth(nodes),
-        parallel=sum(isinstance(node, Parallel) for node in found),
-        conditional=sum(isinstance(node, Conditional) for node in found),
-        loop=sum(isinstance(node, Loop) for node in found),
-        instructions=sum(bool(operator.instruction) for operator in operators),
-        most_calls=most_calls(nodes),
+        operators=sum(tally.kinds.values()),
+        kinds=tally.kinds,
+        depth=depth,
+        parallel=tally.structures["parallel"],
+        conditional=tally.structures["conditional"],
+        loop=tally.structures["loop"],
+        instructions=tally.instructions,
+        most_calls=calls,
     )
 
 
@@ -63,23 +60,36 @@ def every(nodes: Chain) -> Iterator[Node]:
             yield from every(chain)
 
 
-def depth(nodes: Chain) -> int:
-    """Return how deep a chain nests; 0 for the empty one."""
-    return max((1 + max((depth(chain) for chain in node.chains), default=0) for node in nodes), default=0)
+class _Tally:
+    """One walk over a graph. A workflow is counted after every edit, so that it is worth not to walk once per count."""
 
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.structures = {"parallel": 0, "conditional": 0, "loop": 0}
+        self.instructions = 0
 
-def most_calls(nodes: Chain) -> int:
-    """Return how many operators one run of a chain calls at most."""
-    return sum(map(_most_calls, nodes))
+    def chain(self, nodes: Chain) -> tuple[int, int]:
+        """Count a chain; return its depth, and how many operators one run of it calls at most."""
+        deepest = calls = 0
+        for node in nodes:
+            if isinstance(node, Operator):
+                self.kinds[node.name] = self.kinds.get(node.name, 0) + 1
+                self.instructions += bool(node.instruction)
+                depth, most = 1, 1
+            else:
+                depth, most = self._structure(node)
+            deepest = max(deepest, depth)
+            calls += most
+        return deepest, calls
 
-
-def _most_calls(node: Node) -> int:
-    match node:
-        case Operator():
-            return 1
-        case Parallel(branches):
-            return sum(map(most_calls, branches))
-        case Conditional(_, passed, failed):
-            return 1 + max(most_calls(passed), most_calls(failed))
-        case Loop(body, count):
-            return count * most_calls(body)
+    def _structure(self, node: Structure) -> tuple[int, int]:
+        self.structures[node.kind] += 1
+        depths, calls = zip(*map(self.chain, node.chains), strict=True)
+        match node:
+            case Loop(_, count):
+                most = count * calls[0]
+            case Conditional():
+                most = calls[0] + max(calls[1:])
+            case Parallel():
+                most = sum(calls)
+        return 1 + max(depths), most
