@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -99,15 +100,14 @@ class Target:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    folder = tmp_path_factory.mktemp("target")
-    for above in [folder, *folder.parents][:3]:
-        above.chmod(0o755)  # whoever the program is, no folder's mode stands in its way
-    target = Target(folder)
-    os.environ["SANDBOX_TEST_SECRET"] = SECRET
-    yield target
-    del os.environ["SANDBOX_TEST_SECRET"]
-    target.close()
+def target() -> Iterator[Target]:
+    # Not below pytest's own folder, which is private: no mode of a folder may stand in a program's way.
+    with tempfile.TemporaryDirectory(prefix="sandbox-target-") as folder:
+        target = Target(Path(folder))
+        os.environ["SANDBOX_TEST_SECRET"] = SECRET
+        yield target
+        del os.environ["SANDBOX_TEST_SECRET"]
+        target.close()
 
 
 @pytest.mark.parametrize("name", [*HARMLESS, *OTHERS])
