@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.envs.canvas.scoring.cursor import MAX_DEPTH
 from agentgym_flow.envs.canvas.scoring.expression import Undefined, evaluate, inexact, symbols
-from agentgym_flow.envs.canvas.scoring.parser import MAX_DEPTH, parse
+from agentgym_flow.envs.canvas.scoring.parser import parse
 from agentgym_flow.envs.canvas.scoring.tokens import MAX_CHARACTERS, MAX_TOKENS, NotMathematics
 
 

@@ -26,7 +26,7 @@ def _tree(node: list[Any]) -> Any:
         return sympy.Rational(int(parts[0]), int(parts[1]))
     if name == "name":
         known = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}
-        return known.get(parts[0]) or sympy.Symbol(parts[0])
+        return known.get(parts[0]) or sympy.Symbol(parts[0], real=True)
     return _OPERATIONS[name](*map(_tree, parts))
 
 

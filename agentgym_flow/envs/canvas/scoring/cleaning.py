@@ -16,34 +16,12 @@ _WITH_UNIT = re.compile(
     rf"(?P<number>{_NUMBER})(?P<percent>\s?(?:%|percent\b|per cent\b))?"
     r"(?P<unit>(?:\s+|(?<=[\d%]))[A-Za-z][A-Za-z²³.'\s/-]*(?:\^\{?[23]\}?)?)?"
 )
-_SHORT_UNITS = frozenset(
-    (
-        "mm",
-        "cm",
-        "dm",
-        "km",
-        "m",
-        "in",
-        "ft",
-        "yd",
-        "mi",
-        "mg",
-        "kg",
-        "g",
-        "lb",
-        "oz",
-        "ml",
-        "l",
-        "s",
-        "hr",
-        "h",
-        "c",
-        "f",
-    )
-)
+_ABBREVIATED = "mm cm dm km m in ft yd mi mg kg g lb oz ml l s hr h c f"
+_SHORT_UNITS = frozenset(_ABBREVIATED.split())
 _NO_UNITS = frozenset(("pi", "sqrt", "infinity", "and", "plus", "minus", "times", "percent"))
 _WRAPPED = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|emph|operatorname)\s*\{([^{}]*)\}")
 _UNIT_AFTER = re.compile(r"(?<=[\d}\)])\s*\\(?:text|textrm|mathrm|mbox)\s*\{[^{}]*\}\s*(?:\^\s*(?:\{[23]\}|[23]))?\s*$")
+_DISPLAY = re.compile(r"(?<!\\)\\[()\[\]]")
 _MONEY = re.compile(r"\\?\$|[€£]")
 _BLANKS = re.compile(r"\s+|\\[ ,;:!]|~")
 _SPELLINGS = (
@@ -65,7 +43,7 @@ def plain(answer: str) -> str:
     if len(answer) > MAX_CHARACTERS:
         return answer
     text = answer.strip().rstrip(".").strip("*`").strip()
-    text = _UNIT_AFTER.sub("", _MONEY.sub("", text.replace("\\(", "").replace("\\)", ""))).strip()
+    text = _UNIT_AFTER.sub("", _MONEY.sub("", _DISPLAY.sub("", text))).strip()
     text = _WRAPPED.sub(lambda found: found.group(1), text).strip()
     found = _WITH_UNIT.fullmatch(text)
     if found is None or not any(character.isdigit() for character in found["number"]):

@@ -3,8 +3,8 @@ r"""Whether two mathematical answers are equal.
 1. The same text, but for case, blanks, money signs and units.
 2. Numbers within a tolerance: integers, decimals, fractions, mixed numbers, percent, roots, $\pi$, digits in a base.
 3. Tuples and intervals part by part; sets and lists in any order; `x = 5` by what it says of x.
-4. Formulas with symbols: they must agree at fixed points, and then SymPy must prove it, in a process of its own with a
-   limit on its time and memory (`algebra`).
+4. Formulas with symbols, which stand for real numbers: they must agree at fixed points, and then SymPy must prove it,
+   in a process of its own with a limit on its time and memory (`algebra`).
 
 What the points refute is never proved by anyone, so a wrong answer does not cost a proof. The points are the same in
 every process. Every text ends soon: too large is no expression, and no expression is equal to nothing but its like.
@@ -12,6 +12,7 @@ every process. Every text ends soon: too large is no expression, and no expressi
 
 from __future__ import annotations
 
+import cmath
 import math
 import re
 from collections.abc import Sequence
@@ -40,13 +41,14 @@ TOLERANCE = 1e-3
 RELATIVE_TOLERANCE = 1e-2
 """How far relative to the right one, so that 0 is not equal to 0.0004. `compat` leaves this out, as published."""
 
-_POINTS = 6
+_POINTS = 8
 _AGREE = 1e-6
 _BASED = re.compile(r"(?P<digits>[0-9A-Za-z]+)\s*_\s*\{?\s*(?P<base>\d{1,2})\s*\}?")
 _VOWELS = frozenset("eiou")
 _NAMES = frozenset(("pi", "oo", "inf", "infinity"))
 _ORDERED = frozenset(("()", "[]", "(]", "[)", "row", "matrix", "<", "<="))
 _ANY_ORDER = frozenset(("list", "set", "union"))
+_NOT_FOR = {"set": ("()", "union"), "list": ("union",), "union": ("list", "set", "()")}
 _STRUCTURES = _ORDERED | _ANY_ORDER | {"=", "pm"}
 
 
@@ -89,7 +91,9 @@ def equivalent(answer: str, gold: str, *, compat: bool = False) -> bool:
     if needs_algebra(gold):
         algebra.check_installed()
     left = expression_of(answer)
-    return left is not None and _equal(_said(left), _said(right), compat)
+    if left is None:
+        return False
+    return _same_equation(left, right, compat) or _equal(_said(left), _said(right), compat)
 
 
 def _same_in_base(answer: str, gold: str, compat: bool) -> bool | None:
@@ -140,11 +144,18 @@ def _equal(left: Expression, right: Expression, compat: bool) -> bool:
 
 
 def _spread(tree: Expression) -> Expression:
-    r"""Return `a \pm b` as the list of both; everything else as it is, with a list's single part alone."""
+    r"""Return `a \pm b` as the list of both, `3 < x` as an interval, a list of one as that; all else as it is."""
     if isinstance(tree, Operation) and tree.name == "pm":
         return Operation("list", (Operation("+", tree.operands), Operation("-", tree.operands)))
     if isinstance(tree, Operation) and tree.name in _ANY_ORDER and len(tree.operands) == 1:
         return tree.operands[0]
+    if isinstance(tree, Operation) and tree.name in ("<", "<="):
+        low, high = tree.operands
+        closed = tree.name == "<="
+        if isinstance(high, Name) and not symbols(low):
+            return Operation("[)" if closed else "()", (low, Name("oo")))
+        if isinstance(low, Name) and not symbols(high):
+            return Operation("(]" if closed else "()", (Operation("neg", (Name("oo"),)), high))
     return tree
 
 
@@ -153,15 +164,26 @@ def _same_structure(left: Expression, right: Expression, compat: bool) -> bool:
         return False
     if len(left.operands) != len(right.operands):
         return False
-    if left.name in _ANY_ORDER and right.name in _ANY_ORDER and (left.name == "union") == (right.name == "union"):
+    if right.name in _ANY_ORDER and left.name in (*_ANY_ORDER, "()") and left.name not in _NOT_FOR.get(right.name, ()):
         return _same_in_some_order(left.operands, right.operands, compat)
-    if left.name != right.name:
+    if left.name != right.name and (left.name, right.name) != ("list", "()"):
         return False
-    if left.name == "=":  # neither tells one name's value: compare the differences of their sides
-        ours, theirs = (Operation("-", tree.operands) for tree in (left, right))
-        return _equal(ours, theirs, compat) or _equal(Operation("neg", (ours,)), theirs, compat)
+    if left.name == "=":
+        return _same_equation(left, right, compat)
     pairs = zip(left.operands, right.operands, strict=True)
     return all(_equal(_said(ours), _said(theirs), compat) for ours, theirs in pairs)
+
+
+def _same_equation(left: Expression, right: Expression, compat: bool) -> bool:
+    """Compare two equations by the differences of their sides; false when one is none."""
+    if not isinstance(left, Operation) or not isinstance(right, Operation) or {left.name, right.name} != {"="}:
+        return False
+    if any(isinstance(side, Operation) and side.name in _STRUCTURES for side in left.operands + right.operands):
+        return False
+    ours, theirs = Operation("-", left.operands), Operation("-", right.operands)
+    if not symbols(theirs):
+        return False
+    return _same_formula(ours, theirs) or _same_formula(Operation("neg", (ours,)), theirs)
 
 
 def _same_in_some_order(left: Sequence[Expression], right: Sequence[Expression], compat: bool) -> bool:
@@ -198,8 +220,8 @@ def _close(value: Value, wanted: Value, compat: bool) -> bool:
             ours, theirs = inexact(value), inexact(wanted)
         except OverflowError:
             return False
-        if ours == theirs:  # infinite ones, too
-            return True
+        if not cmath.isfinite(ours) or not cmath.isfinite(theirs):
+            return ours == theirs
         error, size = abs(ours - theirs), abs(theirs)
         if error <= 1e-12 * size or (size < 1e-12 and error < 1e-12):  # `e^{i\pi} + 1` is 0 but for its rounding
             return True
@@ -225,13 +247,7 @@ def _same_formula(left: Expression, right: Expression) -> bool:
 
 @lru_cache(maxsize=1024)
 def _coordinate(name: str, point: int) -> complex:
-    """Return where a symbol is at a point: positive at the even ones, anywhere in the complex plane at the odd ones.
-
-    No point is real and negative, where the real and the principal root of odd degree differ.
-    """
+    """Return where a symbol is at a point: all are positive at the first two, negative at the third, either then."""
     draw = Stream("canvas.points", name, point)
     size = 0.4 + 1.6 * draw.uniform()
-    if point % 2 == 0:
-        return complex(size)
-    angle = (0.1 + 0.8 * draw.uniform()) * math.pi
-    return complex(size * math.cos(angle), size * math.sin(angle))
+    return complex(-size if point == 2 or (point > 2 and draw.below(2)) else size)

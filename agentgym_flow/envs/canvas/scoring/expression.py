@@ -152,6 +152,11 @@ def _power(base: Value, exponent: Value) -> Value:
             size = 2 + size % 2  # only whether it is odd matters
         if bits * size <= MAX_BITS:
             return base**size if exponent >= 0 else 1 / base**size
+    if isinstance(exponent, Fraction) and exponent.denominator % 2 == 1:
+        number = inexact(base)
+        if number.imag == 0 and number.real < 0:  # the real one, as for `root`
+            positive: complex = complex(-number.real) ** float(exponent)
+            return -positive if exponent.numerator % 2 else positive
     power: complex = inexact(base) ** inexact(exponent)
     return power
 

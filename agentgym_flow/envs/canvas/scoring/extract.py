@@ -25,6 +25,8 @@ _NUMBER = re.compile(
     r"(?![\d\N{SUPERSCRIPT TWO}\N{SUPERSCRIPT THREE}^])"
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*]|\s*$)|[;\n]")
+_OPENING = re.compile(r"^(?:\s|\*|\$|\\[\[(])+")  # a formula of its own often begins on the next line
+_CLOSING = re.compile(r"(?:[\s*$]|\\[\])])+$")
 _QUOTES = "*_`\"' \t\r\n"
 _MOST_BOXES = 50
 
@@ -85,9 +87,9 @@ def _announced(text: str) -> Extracted | None:
     phrase = _last(_PHRASE, text)
     if phrase is None:
         return None
-    rest = text[phrase.end() : phrase.end() + MAX_CHARACTERS].lstrip()
+    rest = _OPENING.sub("", text[phrase.end() : phrase.end() + MAX_CHARACTERS])
     stop = _SENTENCE_END.search(rest)
-    answer = (rest[: stop.start()] if stop else rest).strip(_QUOTES)
+    answer = _CLOSING.sub("", (rest[: stop.start()] if stop else rest).strip(_QUOTES))
     if _whole(answer) is None:  # `5 apples out of 10`, `3 * 4 apples = 12 apples`
         number = next(_NUMBER.finditer(answer.rpartition("=")[2]), None)
         answer = _written(number) if number else answer

@@ -59,6 +59,8 @@ _SPELLINGS = {
     "\\rbrack": "]",
     "\\%": "%",
     "**": "^",
+    "<=": "\\le",
+    ">=": "\\ge",
     "\N{MULTIPLICATION SIGN}": "*",
     "·": "*",
     "⋅": "*",
@@ -74,43 +76,23 @@ _SPELLINGS = {
     "≥": "\\ge",
     "∈": "\\in",
 }
-_DROPPED = frozenset(
-    [
-        "\\left",
-        "\\right",
-        "\\big",
-        "\\Big",
-        "\\bigl",
-        "\\bigr",
-        "\\Bigl",
-        "\\Bigr",
-        "\\bigg",
-        "\\Bigg",
-        "\\displaystyle",
-        "\\textstyle",
-        "\\limits",
-        "\\!",
-        "\\,",
-        "\\;",
-        "\\:",
-        "\\$",
-        "\\quad",
-        "\\qquad",
-        "$",
-        "~",
-        "°",
-    ]
+_LOOKS = (
+    "\\left \\right \\big \\Big \\bigl \\bigr \\Bigl \\Bigr \\bigg \\Bigg \\displaystyle \\textstyle \\limits \\quad "
+    "\\qquad \\( \\) \\[ \\] \\! \\, \\; \\: \\$ $ ~ °"
 )
+_DROPPED = frozenset(_LOOKS.split())
 _TOKEN = re.compile(
     r"(?P<space>\s+|\\\s)"
     r"|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+(?![A-Za-z]))?|\.\d+)"
     r"|(?P<word>[A-Za-z]+)"
     r"|(?P<command>\\[A-Za-z]+|\\.)"
-    r"|(?P<sign>\*\*|.)",
+    r"|(?P<sign>\*\*|[<>]=|.)",
     re.DOTALL,
 )
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,|\{,\}|\\,|\\!,)\d{3})+(?![\d,]|\{,\})")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\\!|,|\{,\}|\\,|\\!,)\d{3})+(?![\d,]|\{,\})")
 _COMMAS = re.compile(r"[^\d]+")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{(\d{1,20})\}")
+_ROW_SPACE = re.compile(r"(?<=\\\\)\[\s*-?[\d.]+\s*[a-z]{2}\s*\]")
 _DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?")
 
 
@@ -121,6 +103,7 @@ def tokens(text: str) -> list[Token]:
     if not any(bracket in text for bracket in "([") and "\\{" not in text:
         text = _THOUSANDS.sub(lambda found: _COMMAS.sub("", found.group()), text)
     text = text.replace("\N{SUPERSCRIPT TWO}", "^2").replace("\N{SUPERSCRIPT THREE}", "^3")
+    text = _REPEATING.sub(_as_fraction, _ROW_SPACE.sub("", text))
     found: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(_DEGREES.sub(" ", text)):
@@ -138,3 +121,10 @@ def tokens(text: str) -> list[Token]:
     if not 0 < len(found) <= MAX_TOKENS:
         raise NotMathematics(f"{len(found)} tokens")
     return found
+
+
+def _as_fraction(repeating: re.Match[str]) -> str:
+    r"""Return `0.1\overline{6}` as a fraction in brackets."""
+    whole, first, again = repeating.groups()
+    nines = 10 ** (len(first) + len(again)) - 10 ** len(first)
+    return f"({int(whole + first + again) - int(whole + first or '0')}/{nines})"
