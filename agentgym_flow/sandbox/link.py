@@ -29,7 +29,14 @@ _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 def interpreter() -> str:
-    """Return the file of the interpreter itself, not of the virtual environment that points to it."""
+    """Return the file of the interpreter itself, not of a virtual environment or a script that leads to it."""
+    try:
+        running = os.readlink("/proc/self/exe")
+    except OSError:
+        running = ""
+    # Another program may have Python built in; then what Python says about itself is the best there is.
+    if os.path.basename(running).startswith("python"):
+        return running
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 

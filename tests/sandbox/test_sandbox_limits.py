@@ -127,6 +127,8 @@ def test_the_least_memory_is_enough_to_start(every_box: Sandbox) -> None:
 
 
 def test_threads_are_allowed_and_bounded(box: Sandbox) -> None:
+    if not {"namespaces", "stranger"} & set(box.probe().walls):
+        pytest.skip("where the program's user has other processes, the kernel cannot count its threads")
     program = """
 import threading
 stop = threading.Event()
