@@ -12,8 +12,7 @@ from typing import Any
 
 from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox.keeper import wire
-from agentgym_flow.sandbox.keeper.loop import RUN
-from agentgym_flow.sandbox.keeper.order import Order
+from agentgym_flow.sandbox.keeper.order import RUN, Order
 from agentgym_flow.sandbox.link import Link
 from agentgym_flow.sandbox.verdict import Level, Status, Verdict
 
@@ -42,7 +41,7 @@ class _Stream:
 
 
 class Job:
-    """A program that was handed to the keeper. Leave it through `finish` or `close`.
+    """A program that was handed to the keeper. `see_through` waits for it, `close` belongs at the end in any case.
 
     Args:
         link: the keeper.
@@ -95,14 +94,13 @@ class Job:
             selector.register(self._files[name], selectors.EVENT_READ, (self, name))
 
     def take(self, name: str) -> bool:
-        """Read what is there under `name`; return whether more can come. Raises `SandboxFailed` as `verdict` does."""
+        """Read what is there under `name`; return whether more can come."""
         if name == "control":
             message = wire.receive(self._control.fileno())
             if message is not None:
                 self._result = message
                 self._give_up_at = min(self._give_up_at, time.monotonic() + _PATIENCE_S)
                 return True  # it closes when the last process of the sandbox has ended
-            self._result = self._result or {"failure": "its guard is gone"}
             self._open.discard(name)
             return False
         stream = self._streams[name]
@@ -119,8 +117,12 @@ class Job:
             raise SandboxFailed("A sandbox does not answer, long after its program's time was over; it was given up.")
 
     def verdict(self) -> Verdict:
-        """Return how the program ended. Raises `SandboxFailed` when it was never started."""
-        assert self._result is not None, "the program has not ended"
+        """Return how the program ended. Raises `SandboxFailed` when it was never started, or nobody can say."""
+        assert self.ended, "the program has not ended"
+        if self._result is None:
+            raise SandboxFailed(
+                "A sandbox was killed from outside, perhaps for want of memory, and its program with it."
+            )
         if "failure" in self._result:
             raise SandboxFailed(f"The sandbox could not be built, and nothing was run: {self._result['failure']}.")
         stdout, stderr = (bytes(stream.data).decode("utf-8", "replace") for stream in self._streams.values())
@@ -158,7 +160,7 @@ class Job:
         self._open.clear()
 
 
-def see_through(jobs: Sequence[Job], grace_s: float = 1.0) -> None:
+def see_through(jobs: Sequence[Job], grace_s: float = 3.0) -> None:
     """Wait until all `jobs` have ended; once one has, the others get `grace_s` seconds more.
 
     Raises `SandboxFailed` when one does not end.

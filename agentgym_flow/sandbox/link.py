@@ -122,5 +122,6 @@ def _close_all() -> None:
         link.close()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):  # elsewhere nothing is ever run, but the module can be imported
+    os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_close_all)

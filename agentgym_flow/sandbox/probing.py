@@ -13,8 +13,7 @@ from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox import files
 from agentgym_flow.sandbox.job import Job, see_through
 from agentgym_flow.sandbox.keeper import wire
-from agentgym_flow.sandbox.keeper.loop import TRY
-from agentgym_flow.sandbox.keeper.order import Order, Walls
+from agentgym_flow.sandbox.keeper.order import TRY, Order, Walls
 from agentgym_flow.sandbox.link import Link, interpreter
 from agentgym_flow.sandbox.verdict import Limits, Machine
 
@@ -72,7 +71,7 @@ def _machine(link: Link, walls: Walls, missing: dict[str, str]) -> tuple[Machine
     if "new processes" in reached and not (walls.namespaces or walls.stranger):
         return Machine("none", (), {**missing, "limits": "nothing here bounds the number of processes"}), walls
     if reached:
-        missing["strong"] = f"a trial program reached {reached}"
+        missing["trial"] = f"a trial program reached {reached}"
     strong = not reached and walls.seccomp and (walls.namespaces or walls.landlock)
     return Machine("strong" if strong else "limited", standing, missing), walls
 
@@ -94,10 +93,10 @@ def _tried(link: Link, wall: str) -> str | None:
 def _trial(link: Link, walls: Walls) -> str | None:
     """Return why no program runs behind `walls`, or `None` when one does."""
     try:
-        verdict_of = _run(link, walls, "print('here')", [])
+        said = _run(link, walls, "print('here')", [])
     except SandboxFailed as error:
         return str(error)
-    return None if verdict_of == "here\n" else "it ended at once"
+    return None if said == "here\n" else said
 
 
 def _reached(link: Link, walls: Walls) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ HEADERS = {
     "x86_64": ["/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"],
     "aarch64": ["/usr/include/asm-generic/unistd.h"],
 }
-TABLES = [
+TABLES: list[Mapping[str, tuple[int | None, int | None]]] = [
     syscalls.REFUSED,
     syscalls.REFUSED_WITHOUT_OWN_ROOT,
     syscalls.NEW_PROCESS,
@@ -51,8 +52,9 @@ def answer(code: bytes, number: int, arguments: tuple[int, ...] = (), architectu
     record = struct.pack(
         "=IIQ6Q", number, architecture or syscalls.ARCHITECTURES["x86_64"], 0, *(*arguments, *[0] * 6)[:6]
     )
-    steps = list(struct.iter_unpack("=HBBI", code))
-    word, at = 0, 0
+    steps: list[tuple[int, int, int, int]] = list(struct.iter_unpack("=HBBI", code))
+    word: int = 0
+    at = 0
     while True:
         kind, if_true, if_false, value = steps[at]
         at += 1

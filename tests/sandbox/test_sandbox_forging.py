@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
 from agentgym_flow.sandbox import Limits, Sandbox, check
@@ -170,6 +172,20 @@ def test_a_wrong_program_never_passes(box: Sandbox, name: str) -> None:
     assert verdict.message
     assert "FOUND" not in verdict.program.stdout
     assert verdict.level == "strong"
+
+
+def test_the_tests_are_out_of_sight_in_the_machines_own_folders() -> None:
+    sandbox = Sandbox(without=["namespaces"])
+    if sandbox.probe().level != "strong":
+        pytest.skip(f"without namespaces this machine's sandbox is {sandbox.probe().level}")
+    program = f"""
+import glob, os
+def f(x):
+    print(len(os.listdir(".")), os.listdir({tempfile.gettempdir()!r}))
+"""
+    verdict = check(program, TESTS, "f", sandbox=sandbox)
+    sandbox.close()
+    assert (verdict.outcome, "PermissionError" in verdict.message) == ("error", True)
 
 
 def test_every_outcome_belongs_to_a_forgery() -> None:

@@ -45,7 +45,7 @@ class Target:
         self.datagrams.bind(self.abstract + "-datagrams")
         self.datagrams.setblocking(False)
 
-    def _listen(self, name: str, family: int, address: object) -> socket.socket:
+    def _listen(self, name: str, family: int, address: tuple[str, int] | str) -> socket.socket:
         listener = socket.socket(family)
         listener.bind(address)
         listener.listen()

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox as room
-from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
+from agentgym_flow.errors import BadSetting, SandboxFailed, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox import Limits, Machine, Sandbox
 from agentgym_flow.sandbox.keeper.order import Walls
+from agentgym_flow.sandbox.verdict import LEVELS
 
 
 def test_a_program_gets_its_input_and_its_files(every_box: Sandbox) -> None:
@@ -106,6 +107,17 @@ def test_many_threads_share_one_sandbox(box: Sandbox) -> None:
     with ThreadPoolExecutor(8) as pool:
         outputs = list(pool.map(lambda n: box.run(f"print({n})").stdout, range(40)))
     assert outputs == [f"{n}\n" for n in range(40)]
+
+
+def test_a_sandbox_killed_from_outside_is_no_verdict(box: Sandbox) -> None:
+    box.run("1")
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(box.run, "import time\ntime.sleep(60)")
+        assert until(lambda: len(descendants(keeper_of(box))) >= 3)
+        for process in descendants(keeper_of(box)):
+            os.kill(process, signal.SIGKILL)
+        with pytest.raises(SandboxFailed, match="killed from outside"):
+            future.result()
 
 
 def test_a_forked_process_has_its_own_keeper(box: Sandbox) -> None:
@@ -204,15 +216,28 @@ def test_a_machine_without_means_runs_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "platform", "darwin")
     sandbox = Sandbox()
     assert sandbox.probe().level == "none"
-    for least in room.box.LEVELS:
+    for least in LEVELS:
         with pytest.raises(SandboxUnavailable, match="Linux only"):
             sandbox.run("print(1)", least=least)
+
+
+def test_it_can_be_imported_where_nothing_of_it_works() -> None:
+    code = """
+import gymnasium, os, sys
+sys.modules.update(dict.fromkeys(["fcntl", "resource"]))
+del os.register_at_fork
+sys.platform = "win32"
+from agentgym_flow import sandbox
+print(sandbox.probe().level)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (finished.stdout, finished.stderr) == ("none\n", "")
 
 
 def test_this_machine_is_described() -> None:
     machine = room.probe()
     assert machine == room.default().probe()
-    assert machine.level in room.box.LEVELS
+    assert machine.level in LEVELS
     assert set(machine.walls) | set(machine.missing) >= {"namespaces", "landlock", "seccomp", "stranger"}
 
 

@@ -48,7 +48,6 @@ def outer(control: int, outputs: list[int]) -> None:
             work = namespaces.WORK
         else:
             work = folder = tempfile.mkdtemp(prefix="agentgym_flow-")
-            os.chmod(folder, 0o755)  # the program's user must get in; what it may write, the walls say
         _fill(Path(work), order.files, user)
         guard = os.fork()
         if guard == 0:
@@ -75,14 +74,13 @@ def _read_only(text: str) -> int:
 
 
 def _fill(folder: Path, files: dict[str, str], user: int | None) -> None:
+    """Write `files` into `folder` and give all of it to `user`, if there is one; nobody else can look into it."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        if user is not None:
-            os.chown(path, user, user)
     if user is not None:
-        for path in folder.rglob("*"):
+        for path in (folder, *folder.rglob("*")):
             os.chown(path, user, user)
 
 

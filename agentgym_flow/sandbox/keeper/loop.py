@@ -8,9 +8,9 @@ import signal
 import socket
 
 from agentgym_flow.sandbox.keeper import launch, trial
+from agentgym_flow.sandbox.keeper.order import RUN
 
 _MOST_DESCRIPTORS = 8
-RUN, TRY = b"run", b"try"
 
 
 def main(descriptor: int) -> None:

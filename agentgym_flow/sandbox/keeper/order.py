@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+RUN, TRY = b"run", b"try"  # what can be asked for: a program, or which walls stand
+
 
 @dataclass(frozen=True)
 class Walls:
