@@ -117,6 +117,7 @@ multiprocessing.get_context("fork").Process(target=work).start()
     + "if call('syscall', 57 if os.uname().machine == 'x86_64' else 220, 17, 0, 0, 0, 0) == 0:\n"
     "    os.write(1, b'ESCAPED'); os._exit(0)\n",
     # the kernel
+    "have a disk written": CTYPES + "call('syncfs', os.open('.', 0)); escaped()",
     "share memory": CTYPES
     + "identifier = call('shmget', 0, 4096, 0o1600); escaped(); libc.shmctl(identifier, 0, None)",
     "make a file of memory": "import os; os.memfd_create('x'); escaped()",

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 
 from agentgym_flow.sandbox.keeper import kernel
-from agentgym_flow.sandbox.keeper.syscalls import NEWEST, SIGNAL_OWNER, STREAMS, TERMINAL, numbers
+from agentgym_flow.sandbox.keeper.syscalls import HARMFUL, NEWEST, SIGNAL_OWNER, STREAMS, numbers
 
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -78,7 +78,7 @@ def program(machine: str, own_root: bool, processes: bool, pid: int | None) -> b
         *_for_call(calls.clone, clone),
         *_for_call(calls.socketpair, _answer_unless(_EQUAL, STREAMS, _REFUSE), _SECOND_ARGUMENT),
         *_for_call(calls.fcntl, _answer_for(SIGNAL_OWNER, _REFUSE), _SECOND_ARGUMENT),
-        *_for_call(calls.ioctl, _answer_for(TERMINAL, _REFUSE), _SECOND_ARGUMENT),
+        *_for_call(calls.ioctl, _answer_for(HARMFUL, _REFUSE), _SECOND_ARGUMENT),
     ]
     if pid is not None:
         for number in calls.on_itself:

@@ -56,14 +56,22 @@ REFUSED: Table = {
     "mount_setattr": (442, 442),
     "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264),
-    # memory that no limit of a process counts
+    # memory that no limit of a process counts, and queues of others
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "shmat": (30, 196),
+    "shmctl": (31, 195),
     "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
     "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
     "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # wide doors into the kernel
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -99,6 +107,8 @@ REFUSED: Table = {
     "iopl": (172, None),
     "ioperm": (173, None),
     "vhangup": (153, 58),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
@@ -137,7 +147,8 @@ LIMITS = {"prlimit64": (302, 261)}
 # Calls with many uses, told apart by their second argument.
 SOCKETPAIR, STREAMS = {"socketpair": (53, 199)}, tuple(1 | flags for flags in (0, 0x800, 0x80000, 0x80800))
 FCNTL, SIGNAL_OWNER = {"fcntl": (72, 25)}, (8, 10, 15)  # would have the kernel send signals on the program's behalf
-IOCTL, TERMINAL = {"ioctl": (16, 29)}, (0x8901, 0x8902, 0x5412, 0x541C)  # the same, and typing into a terminal
+# The same; typing into a terminal; and changing flags of files that can only be read.
+IOCTL, HARMFUL = {"ioctl": (16, 29)}, (0x8901, 0x8902, 0x5412, 0x541C, 0x40086602, 0x401C5820)
 
 
 class Numbers(NamedTuple):
