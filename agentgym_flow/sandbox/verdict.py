@@ -65,7 +65,7 @@ class Machine:
             kernel, and a trial program failed to reach them. `limited`: resources are bounded, but something else is
             within reach. `none`: nothing can be run.
         walls: the means in use, of `namespaces`, `landlock`, `seccomp`, `stranger` (a user of its own) and `limits`.
-        missing: why each of the others does not stand.
+        missing: why each of the others does not stand; under `trial`, what the trial program reached.
     """
 
     level: Level

@@ -47,7 +47,7 @@ def outer(control: int, outputs: list[int]) -> None:
             namespaces.change_root([*order.readable, *order.executable], order.disk_mb, user)
             work = namespaces.WORK
         else:
-            work = folder = tempfile.mkdtemp(prefix="agentgym_flow-")
+            work = folder = tempfile.mkdtemp(prefix=f"agentgym_flow-{os.getppid()}-")
         _fill(Path(work), order.files, user)
         guard = os.fork()
         if guard == 0:
