@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -259,19 +261,59 @@ def test_a_proof_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     algebra.close()
 
 
-def _prove(answers: multiprocessing.Queue[bool]) -> None:
-    answers.put(equivalent("(x+1)(x-1)", "x^2-1"))
+def test_what_the_points_refute_is_never_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*trees: object) -> bool:
+        raise AssertionError("a proof was asked for")
+
+    monkeypatch.setattr(algebra, "check_installed", lambda: None)
+    monkeypatch.setattr(algebra, "proves_equal", asked)
+    for answer, gold in [("x+1", "x+2"), ("\\sqrt{x^2}", "x"), ("|xy|", "xy"), ("x^y", "y^x"), ("\\ln x^2", "2\\ln x")]:
+        assert not equivalent(answer, gold)
+
+
+def test_a_process_that_someone_ends_is_replaced() -> None:
+    pytest.importorskip("sympy")
+    assert algebra.proves_equal(parse("x+x+y"), parse("2x+y"))
+    assert algebra._process is not None
+    algebra._process.kill()
+    algebra._process.wait()
+    assert algebra.proves_equal(parse("x+x+2y"), parse("2(x+y)"))
+
+
+def test_many_threads_share_one_process() -> None:
+    pytest.importorskip("sympy")
+    with ThreadPoolExecutor(8) as threads:
+        pairs = [(f"(x+{n})^2", f"x^2+{2 * n}x+{n * n + (n % 3 == 0)}") for n in range(1, 25)]
+        found = list(threads.map(lambda pair: equivalent(*pair), pairs))
+    assert found == [n % 3 != 0 for n in range(1, 25)]
+
+
+def test_the_memory_of_the_process_is_bounded() -> None:
+    pytest.importorskip("sympy")
+    assert algebra.proves_equal(parse("x+x+x"), parse("3x"))
+    assert algebra._process is not None
+    assert resource.prlimit(algebra._process.pid, resource.RLIMIT_AS) == (1 << 30, 1 << 30)
+
+
+def _prove(answers: multiprocessing.Queue[tuple[bool, int]]) -> None:
+    proved = equivalent("(x+1)(x-1)", "x^2-1")
+    assert algebra._process is not None
+    answers.put((proved, algebra._process.pid))
 
 
 def test_a_forked_process_proves_for_itself() -> None:
     pytest.importorskip("sympy")
     assert equivalent("(x+2)(x-2)", "x^2-4")
     context = multiprocessing.get_context("fork")
-    answers: multiprocessing.Queue[bool] = context.Queue()
+    answers: multiprocessing.Queue[tuple[bool, int]] = context.Queue()
     child = context.Process(target=_prove, args=(answers,))
-    child.start()
-    assert answers.get(timeout=60)
+    with algebra._lock:  # as when another thread waits for a proof
+        child.start()
+    proved, worker = answers.get(timeout=60)
     child.join()
+    assert proved
+    assert algebra._process is not None
+    assert worker != algebra._process.pid  # two would read each other's answers
     assert equivalent("(x+3)(x-3)", "x^2-9")
 
 

@@ -112,7 +112,8 @@ def test_size_and_depth_are_bounded() -> None:
     assert evaluate(parse("(" * (MAX_DEPTH - 1) + "1" + ")" * (MAX_DEPTH - 1))) == 1
     for text in ("(" * 5000 + "1" + ")" * 5000, "(" * 60 + "1" + ")" * 60, "\\sqrt{" * 60 + "1" + "}" * 60,
                  "2^" * 90 + "2", "1+" * MAX_TOKENS + "1", "9" * (MAX_CHARACTERS + 1), "1e99999", "sqrt " * 90 + "2",
-                 "\\cos" * 90 + "2", "|" * 80 + "2" + "|" * 80, "\\frac" * 90 + "12"):  # fmt: skip
+                 "\\cos" * 90 + "2", "|" * 80 + "2" + "|" * 80, "\\frac" * 90 + "12",
+                 "1" + " " * MAX_CHARACTERS):  # fmt: skip
         with pytest.raises(NotMathematics):
             parse(text)
 

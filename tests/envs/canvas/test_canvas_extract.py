@@ -81,6 +81,8 @@ def test_a_multiple_choice_lists_its_options() -> None:
         "If f(a) = 3, f(b) = 4 and f(c) = 5, choose the largest e.",
         "Points A, B and C lie on a line. Select C so that AB = BC.",
         "(a) Find x. (b) Find y. (c) Find z.",
+        "Let x + y = 3.\n(a) Find x.\n(b) Find y.\n(c) Find the largest e.",
+        "Answer these.\nA. Who chose it?\nB. Why?\nC. When?",
         "In parts (a), (b) and (c), which of the following is right? Choose one.",
         "Let (A) be a set and (B) another; choose an element of (A).",
         "def choose(a, b, c):\n    return max(f(a), f(b), f(c))",

@@ -97,6 +97,7 @@ def test_squad_by_articles(tmp_path: Path) -> None:
     assert (first.id, first.answers, first.answerable) == ("1", ("1902",), True)
     assert (second.id, second.answers, second.answerable) == ("2", (), False)
     assert correctness(second, "1902").score == 0.0
+    assert not one("squad_v2", is_impossible=True).answerable  # plausible answers are none
     article["paragraphs"][0]["qas"][0]["answers"] = []
     file.write_text(json.dumps({"data": [article]}))
     with pytest.raises(BadData, match=r"v2\.0\.json, record 1, question 1: the field answers is empty"):

@@ -15,6 +15,7 @@ import selectors
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ _WALL_SECONDS = 120.0  # for a process that is stopped, or a machine under great
 _WORKER = Path(__file__).with_name("algebra_worker.py")
 _lock = threading.Lock()
 _process: subprocess.Popen[str] | None = None
-_owner = 0
+_of_parents: list[subprocess.Popen[str]] = []  # kept, because they are not this process's to wait for
 
 
 @lru_cache(maxsize=1)
@@ -85,8 +86,10 @@ def _answer(question: str) -> str:
 
 
 def _running() -> subprocess.Popen[str]:
-    global _process, _owner
-    if _process is None or _owner != os.getpid():  # a forked process must not share its parent's pipe
+    global _process
+    if _process is not None and _process.poll() is not None:  # someone ended it
+        _stop(_process)
+    if _process is None:
         _process = subprocess.Popen(
             [sys.executable, "-P", str(_WORKER), str(CPU_SECONDS)],
             stdin=subprocess.PIPE,
@@ -94,20 +97,30 @@ def _running() -> subprocess.Popen[str]:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        _owner = os.getpid()
     return _process
 
 
 @atexit.register
 def close() -> None:
     """End the process, if there is one; the next proof starts another."""
-    if _process is not None and _owner == os.getpid():
+    if _process is not None:
         _stop(_process)
+
+
+def _start_anew() -> None:
+    """In a forked process: leave the parent's process alone, and the lock that another thread may hold."""
+    global _process, _lock
+    if _process is not None:
+        _of_parents.append(_process)
+    _process, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_anew)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
     global _process
     _process = None
     process.kill()
-    with process:  # closes the pipes and waits
+    with suppress(OSError), process:  # closes the pipes, a question perhaps still in one, and waits
         pass
