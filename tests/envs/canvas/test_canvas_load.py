@@ -106,6 +106,8 @@ def test_squad_by_articles(tmp_path: Path) -> None:
 
 def test_code() -> None:
     human = one("humaneval")
+    assert human.hidden_tests.source.endswith("candidate([5, 6]) == 11\n\ncheck(total)\n")
+    assert one("mbpp").public_tests.source == "import math\n\nassert set([double(1)]) == {2}\n"
     assert human.public_tests.checks == ("assert total([1, 2]) == 3", "assert total([]) == 0")
     assert "[5, 6]" not in human.shown()
     mbpp = one("mbpp")

@@ -168,8 +168,7 @@ def _calls(name: str, inputs: Any, outputs: Any) -> tuple[str, ...]:
     if not name.isidentifier():
         raise BadData(f"the field fn_name must be the name of a function, got {name!r:.60}.")
     return tuple(
-        f"_function = Solution().{name} if 'Solution' in globals() else {name}\n"
-        f"_result, _wanted = _function(*{_literal(given)}), {_literal(wanted)}\n"
+        f"_result, _wanted = {name}(*{_literal(given)}), {_literal(wanted)}\n"
         "_result = list(_result) if isinstance(_result, tuple) else _result\n"
         "assert _result == _wanted or (isinstance(_wanted, list) and _wanted[:1] == [_result])"
         for given, wanted in zip(inputs, outputs, strict=True)

@@ -27,7 +27,7 @@ class CodeTests:
     """Tests of a program, of one of three shapes; false when there are none.
 
     Attributes:
-        setup: Python that runs before the program.
+        setup: Python that runs before the program, and before the checks where these are kept apart from it.
         checks: pieces of Python, each run after the program; one that raises has failed.
         cases: for a whole program: its input and output. See `scoring.programs.same_output`.
         harness: Python that defines `test_execution(code)`, and `test_string(code)` perhaps, which take the program as
@@ -42,6 +42,11 @@ class CodeTests:
     def __bool__(self) -> bool:
         return bool(self.checks or self.cases or self.harness)
 
+    @property
+    def source(self) -> str:
+        """The setup and the checks as one text, for a runner that keeps them apart from the program."""
+        return "\n\n".join(part for part in (self.setup, *self.checks) if part) + "\n"
+
     def script(self, program: str) -> str:
         """Return Python that raises exactly when `program` fails a check or the harness; `cases` are not in it.
 
@@ -52,7 +57,7 @@ class CodeTests:
             if "def test_string(" in self.harness:
                 calls.append("test_string(_program)")
             return "\n".join([self.harness, f"_program = {program!r}", *calls, ""])
-        return "\n\n".join([part for part in (self.setup, program, *self.checks) if part] + [""])
+        return "\n\n".join(part for part in (self.setup, program, *self.checks) if part) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

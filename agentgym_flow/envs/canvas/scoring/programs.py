@@ -14,10 +14,14 @@ MAX_PROGRAM = 100_000
 """A longer program is not run."""
 
 RunTests = Callable[[str, CodeTests], bool]
-"""Runs a program against tests, safely; `True` only when all of them passed. For checks and harnesses it runs
-`tests.script(program)`, for cases the program itself, once for each, comparing with `same_output`."""
+"""Runs a program against tests, safely; `True` only when all of them passed.
+
+Checks are run against the program in another process (`tests.source`) or after it (`tests.script(program)`), a harness
+as `tests.script(program)`; for cases the program itself is run, once for each, and compared with `same_output`.
+"""
 
 _FENCED = re.compile(r"^[ \t]*```[ \t]*(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_SOLUTION = re.compile(r"^class\s+Solution\b", re.MULTILINE)
 _PYTHON = ("python", "python3", "py")
 
 
@@ -44,11 +48,16 @@ def _definition(program: str, name: str) -> re.Match[str] | None:
 
 
 def completed(problem: Problem, program: str) -> str:
-    """Return a program that can stand alone, for a problem that gives the beginning of one (`Problem.prefix`).
+    """Return a program that can stand alone and defines the function that is tested.
 
-    It may be answered with the whole function, or with its body alone; both need the imports and helpers above it.
+    Where the problem gives the beginning of a program (`Problem.prefix`), it may be answered with the whole function,
+    or with its body alone; both need the imports and helpers above it. A method of `class Solution` is as good as a
+    function (APPS).
     """
     if not defines(program, problem.entry_point):
+        if problem.entry_point and _SOLUTION.search(program):
+            name = problem.entry_point
+            return f"{program}\n\n\ndef {name}(*arguments):\n    return Solution().{name}(*arguments)\n"
         return problem.prefix + program
     start = _definition(problem.prefix, problem.entry_point)
     return problem.prefix[: start.start()] + program if start else program
