@@ -18,6 +18,8 @@ from agentgym_flow.envs.canvas.scoring.extract import extract_answer, last_box
     [
         ("<answer>5</answer> or \\boxed{6} #### 7, the answer is 8", "5", "tag"),
         ("<answer>\\boxed{5}</answer>", "5", "tag"),
+        ("<answer>The answer is 5 apples.</answer>", "5", "tag"),
+        ("<answer>\n Evelyn </answer>", "Evelyn", "tag"),
         ("so \\boxed{6} #### 7, the answer is 8", "6", "boxed"),
         ("first \\boxed{1}, then \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}", "boxed"),
         ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}", "boxed"),

@@ -44,7 +44,8 @@ def extract_answer(text: str) -> Extracted:
     tagged = last_answer(text)
     if tagged is not None:
         boxed = last_box(tagged)
-        return Extracted(tagged if boxed is None else boxed, "tag")
+        announced = _announced(tagged) if boxed is None else None
+        return Extracted(announced.text if announced else tagged if boxed is None else boxed, "tag")
     boxed = last_box(text)
     if boxed is not None:
         return Extracted(boxed, "boxed")
