@@ -31,6 +31,9 @@ from agentgym_flow.retrieval.similarity import check_settings
 PROGRESS_EVERY = 1000
 """Documents between two reports of progress."""
 
+REMEMBERED = 1 << 16
+"""Terms of queries that are remembered with their numbers: looking one up takes longer than ranking few documents."""
+
 
 class Hit(NamedTuple):
     """A document that was found: its number, from 0 in the order of building, and its score."""
@@ -58,6 +61,7 @@ class BM25:
         self._terms = np.ascontiguousarray(arrays["terms"]).data
         self._ends = np.ascontiguousarray(arrays["term_ends"], np.int64).data
         self._ranker = Ranker(len(self))
+        self._looked_up: dict[bytes, int] = {}
 
     @classmethod
     def build(
@@ -161,8 +165,16 @@ class BM25:
 
     def _number(self, term: bytes) -> int:
         """Return the number of `term` in the sorted table of terms, or -1."""
+        known = self._looked_up.get(term)
+        if known is not None:
+            return known
         number = bisect_left(range(len(self._starts) - 1), term, key=self._term)
-        return number if number < len(self._starts) - 1 and self._term(number) == term else -1
+        if number == len(self._starts) - 1 or self._term(number) != term:
+            number = -1
+        if len(self._looked_up) >= REMEMBERED:
+            self._looked_up.clear()
+        self._looked_up[term] = number
+        return number
 
     def _term(self, number: int) -> bytes:
         return self._terms[self._ends[number] : self._ends[number + 1]].tobytes()

@@ -58,7 +58,7 @@ def address_of(url: str, path: str) -> Address:
     if not port or not parts.hostname or parts.query or parts.fragment or not url.isascii() or not url.isprintable():
         raise BadSetting(f"{url!r} is not the address of a server; one is http://127.0.0.1:8000")
     if parts.username is not None or parts.password is not None:
-        raise BadSetting("the address of a retriever holds no name and password; give its token as token=...")
+        raise BadSetting("the address of a retriever holds no name and password; a token is given apart from it")
     stem = parts.path.rstrip("/")
     return Address(parts.scheme, parts.hostname, port, stem if stem.endswith(path) else stem + path)
 
@@ -140,7 +140,7 @@ class Exchange:
                 if response.length:  # what is missing of the announced length
                     raise http.client.IncompleteRead(text, response.length)
                 whole = not response.will_close
-                return Answer(response.status, _seconds(response.getheader("Retry-After")), text)
+                return Answer(response.status, seconds_of(response.getheader("Retry-After")), text)
         finally:
             self._give_back(connection, whole)
 
@@ -208,5 +208,6 @@ def _left(deadline: float, at_most: float) -> float:
     return left
 
 
-def _seconds(retry_after: str | None) -> float | None:
+def seconds_of(retry_after: str | None) -> float | None:
+    """Return the seconds that a header Retry-After asks for; None when it is absent or a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() and len(retry_after) < 6 else None

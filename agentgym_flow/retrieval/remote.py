@@ -205,7 +205,7 @@ class RemoteRetriever:
                     raise self._failed(what, tried + 1)
             if tried < self._retries:
                 least = 0.0 if answer is None or answer.retry_after is None else answer.retry_after
-                self._pause(max(least, self._pause_after(tried, chance)), end, tried + 1, what)
+                self._pause(max(least, pause_after(tried, self._backoff, chance)), end, tried + 1, what)
         raise self._failed(what, self._retries + 1)
 
     def _enter(self, end: float, tried: int, what: str) -> Pass:
@@ -213,20 +213,22 @@ class RemoteRetriever:
             self._pause(given, end, tried, what)
         return given
 
-    def _pause_after(self, tried: int, chance: Stream) -> float:
-        longest = min(LONGEST_PAUSE, self._backoff * 2.0 ** min(tried, 30))
-        return longest * (0.5 + 0.5 * chance.uniform())
-
     def _pause(self, seconds: float, end: float, tried: int, what: str) -> None:
         if time.monotonic() + seconds >= end:
             raise self._failed(what, tried)
         time.sleep(seconds)
 
     def _failed(self, what: str, tried: int) -> RetrieverFailed:
+        # Without the address: what an episode failed of stands in its log, which others read.
         times = "1 try" if tried == 1 else f"{tried} tries"
         return RetrieverFailed(
-            f"the retriever at {self.url} gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
+            f"the retriever gave no usable answer after {times} within {self._deadline:g} s; last: {what}"
         )
+
+
+def pause_after(tried: int, first: float, chance: Stream) -> float:
+    """Return the seconds to wait after try number `tried`, from 0: they double from `first`, and vary by chance."""
+    return min(LONGEST_PAUSE, first * 2.0 ** min(tried, 30)) * (0.5 + 0.5 * chance.uniform())
 
 
 def _check_seconds(setting: str, value: object) -> None:

@@ -66,7 +66,7 @@ def test_a_server_that_is_not_there_stops_an_evaluation_at_once(run: Callable[..
             assert result.exit_code == 2
             assert "run.jsonl holds the 4 episodes that had finished" in result.stderr
             assert "error: the environment raised in the first step of all 4 episodes so far" in result.stderr
-            assert f"the retriever at {address}/retrieve gave no usable answer after 2 tries" in result.stderr
+            assert "the retriever gave no usable answer after 2 tries" in result.stderr
             assert len(list(read_log("run.jsonl"))) == 4
 
 
@@ -99,7 +99,7 @@ def test_a_player_waits_for_a_server_that_is_away(run: Callable[..., Any]) -> No
             input="search[one]\nsearch[one]\nanswer[two]\n",
         )  # fmt: skip
     assert played.exit_code == 0
-    assert played.stdout.count("No step was taken: the retriever at") == 1
+    assert played.stdout.count("No step was taken: the retriever gave") == 1
     assert "about one" in played.stdout
     [line] = read_log("play.jsonl")
     assert line.actions == ["search[one]", "answer[two]"]
