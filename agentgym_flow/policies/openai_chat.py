@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, MissingExtra
+from agentgym_flow.openai_access import (
+    check_count,
+    check_seconds,
+    check_temperature,
+    checked_url,
+    key_in,
+    openai_package,
+)
 from agentgym_flow.policies.base import NO_ANSWER, Move, View
 from agentgym_flow.prompts import profile_for
 
@@ -59,19 +62,16 @@ class OpenAIPolicy:
         max_retries: int = 2,
         concurrency: int = 32,
     ) -> None:
-        if not _is_number(temperature) or temperature < 0:
-            raise BadSetting(f"temperature must be a number of at least 0, got {temperature!r:.60}")
-        if not _is_number(timeout) or timeout <= 0:
-            raise BadSetting(f"timeout must be a number of seconds above 0, got {timeout!r:.60}")
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise BadSetting(f"max_retries must be an integer of at least 0, got {max_retries!r:.60}")
+        check_temperature(temperature)
+        check_seconds("timeout", timeout)
+        check_count("max_retries", max_retries)
         self.name = f"openai:{model}"
         self.model = model
         self.profile = profile_for(env_id, profile)
         self.temperature = temperature
         self.max_tokens = check_positive("max_tokens", max_tokens)
         self.concurrency = check_positive("concurrency", concurrency)
-        self._client = _client(_checked_url(url), timeout, max_retries)
+        self._client = _client(checked_url(url), timeout, max_retries)
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view; up to `concurrency` requests run at a time."""
@@ -110,29 +110,10 @@ class MalformedAnswer(Exception):
     """The server's answer is no chat completion."""
 
 
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url)
-    except ValueError:  # an unclosed bracket, a port that is none
-        good = False
-    if not good:
-        raise BadSetting(f"{url!r} is no address of a server; it should look like http://localhost:8000/v1")
-    return url
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _client(url: str, timeout: float, max_retries: int) -> openai.OpenAI:
-    try:
-        import openai
-    except ImportError:
-        raise MissingExtra.of("openai", "openai") from None
-    # The client refuses to be made without a key; servers that want none ignore this word.
-    key = os.environ.get("OPENAI_API_KEY") or "none"
-    return openai.OpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=max_retries)
+    package = openai_package()
+    client: openai.OpenAI = package.OpenAI(base_url=url, api_key=key_in(), timeout=timeout, max_retries=max_retries)
+    return client
 
 
 def _kind(error: Exception) -> str:

@@ -1,0 +1,240 @@
+"""A backend that asks a model behind the OpenAI chat-completions protocol: vLLM, llama.cpp, hosted servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.envs.canvas.backends import replies
+from agentgym_flow.envs.canvas.backends.programs import RunCode, in_sandbox
+from agentgym_flow.envs.canvas.backends.prompts import Messages
+from agentgym_flow.envs.canvas.backends.replies import Failed
+from agentgym_flow.envs.canvas.backends.server import Completion, Patience, ServerFailed, server_at
+from agentgym_flow.envs.canvas.backends.work import Means, work
+from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.openai_access import (
+    KEY_VARIABLE,
+    check_count,
+    check_seconds,
+    check_temperature,
+    checked_url,
+    is_number,
+    key_in,
+    openai_package,
+)
+from agentgym_flow.seeding import Stream, canonical
+from agentgym_flow.sharing import Lock
+
+
+class Price(NamedTuple):
+    """What a model costs per million tokens, in any currency.
+
+    Attributes:
+        read: for tokens of prompts.
+        written: for tokens of completions.
+    """
+
+    read: float
+    written: float
+
+
+class Usage(NamedTuple):
+    """What a backend has used so far in this process.
+
+    Attributes:
+        calls: operators that were called.
+        failures: those of them that failed.
+        requests: requests that were sent, further tries included.
+        read: tokens of prompts, as the server counts them.
+        written: tokens of completions, as the server counts them.
+        cost: in the currency of the prices; None when no prices were given.
+    """
+
+    calls: int = 0
+    failures: int = 0
+    requests: int = 0
+    read: int = 0
+    written: int = 0
+    cost: float | None = None
+
+
+class OpenAIBackend:
+    """Does the work of all fourteen operators with a model. Safe in threads and after a fork.
+
+    Every failure is a result with the status `"error"` or `"timeout"`: a server that is not there, a reply that is
+    empty, cut off at `max_tokens` or not in the form it was asked for. No result depends on which model or server would
+    be usual; all of it is said here. Each request has a seed that is made of the call, so a server that keeps to seeds
+    repeats itself; for others, record the calls (`replay.Recorder`).
+
+    Copies within a process are the backend itself. A pickle holds the settings and never the key.
+
+    Args:
+        model: the model's name on the server.
+        url: the base URL, ending in `/v1` for most servers.
+        key_variable: the environment variable with the key, read at each request; unset for servers that want none.
+        temperature: of sampling; 0 is greedy. None: not sent, for models that refuse it.
+        max_tokens: the longest completion, in tokens. None: not sent.
+        request: more fields of every request, such as `{"top_p": 0.9}`; a field that is None is not sent, so
+            `{"seed": None}` is for servers that refuse seeds.
+        timeout: seconds for one try of a request.
+        deadline: seconds for one call of an operator, with all its requests, tries and pauses.
+        retries: further tries after a failure that may pass (timeout, 408, 429, 5xx, a broken or unusable answer).
+        backoff: seconds of the first pause between tries; they double up to 8, and vary by chance. A server that asks
+            for more time with Retry-After gets it.
+        concurrency: a request waits until fewer than so many are under way at its server. All backends and threads of
+            the process count together, by URL.
+        price: what the model costs. None: every result has the cost 0, and `usage.cost` is None.
+        run_code: runs programs for Programmer, Test and Revise; the sandbox of this package unless you have another.
+        repairs: how often a program that fails is given back to be repaired.
+
+    Raises:
+        MissingExtra: the `openai` package is not installed.
+        BadSetting: a setting cannot work; the message names it.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        url: str,
+        *,
+        key_variable: str = KEY_VARIABLE,
+        temperature: float | None = 0.0,
+        max_tokens: int | None = 2048,
+        request: Mapping[str, Any] | None = None,
+        timeout: float = 120.0,
+        deadline: float = 600.0,
+        retries: int = 5,
+        backoff: float = 0.5,
+        concurrency: int = 32,
+        price: Price | tuple[float, float] | None = None,
+        run_code: RunCode = in_sandbox,
+        repairs: int = 2,
+    ) -> None:
+        self._settings = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        for setting, text in {"model": model, "key_variable": key_variable}.items():
+            if not isinstance(text, str) or not text:
+                raise BadSetting(f"{setting} must be a text that is not empty, got {text!r:.60}")
+        for setting, seconds in {"timeout": timeout, "deadline": deadline, "backoff": backoff}.items():
+            check_seconds(setting, seconds)
+        for setting, number in {"retries": retries, "repairs": repairs}.items():
+            check_count(setting, number)
+        if temperature is not None:
+            check_temperature(temperature)
+        if max_tokens is not None:
+            check_positive("max_tokens", max_tokens)
+        self.model, self.url = model, checked_url(url)
+        self._fields = {"temperature": temperature, "max_tokens": max_tokens, **_checked_fields(request or {})}
+        self._patience = Patience(timeout, retries, backoff, check_positive("concurrency", concurrency))
+        self._price = _checked_price(price)
+        self._key_variable, self.deadline = key_variable, deadline
+        self._run_code, self._repairs = run_code, repairs
+        self._usage = Usage(cost=None if price is None else 0.0)
+        self._lock = Lock()
+        openai_package()
+
+    def __repr__(self) -> str:
+        return f"OpenAIBackend({self.model!r}, {self.url!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._settings
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a clone of an environment has the same server before it
+
+    @property
+    def usage(self) -> Usage:
+        """What was used so far."""
+        return self._usage
+
+    def run(self, call: OpCall) -> OpResult:
+        """Return what the model made of the call; its `text` is the last reply, or why there is no value."""
+        status: Literal["ok", "error", "timeout"]
+        value: Value | None
+        started, talk, failed = time.monotonic(), _Talk(self, call), True
+        try:
+            value = work(call, Means(talk.ask, self._run_code, self._repairs))
+            status, text, failed = "ok", talk.reply, False
+        except Failed as failure:
+            value, status, text = None, failure.status, str(failure)
+        finally:
+            self._count(talk, failed)
+        return OpResult(status, value, text, talk.read + talk.written, self._cost(talk), time.monotonic() - started)
+
+    def _cost(self, talk: _Talk) -> float:
+        price = self._price or Price(0.0, 0.0)
+        return (talk.read * price.read + talk.written * price.written) / 1e6
+
+    def _count(self, talk: _Talk, failed: bool) -> None:
+        with self._lock:
+            old = self._usage
+            self._usage = Usage(
+                old.calls + 1,
+                old.failures + failed,
+                old.requests + talk.requests,
+                old.read + talk.read,
+                old.written + talk.written,
+                None if old.cost is None else old.cost + self._cost(talk),
+            )
+
+    def _complete(self, messages: Messages, seed: int, seconds: float) -> Completion:
+        """Return the completion of a conversation. Raises `ServerFailed`."""
+        fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
+        request = {"model": self.model, "messages": messages, "extra_body": fields}
+        return server_at(self.url).complete(request, key_in(self._key_variable), self._patience, seconds)
+
+
+class _Talk:
+    """The requests of one call of an operator, and what they used."""
+
+    def __init__(self, backend: OpenAIBackend, call: OpCall) -> None:
+        self._backend = backend
+        self._end = time.monotonic() + backend.deadline
+        self._seeds = Stream("canvas request", call.digest)
+        self.reply = ""
+        self.requests = self.read = self.written = 0
+
+    def ask(self, messages: Messages) -> str:
+        """Return the reply to a conversation. Raises `Failed`."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Failed("the deadline was over before the last request", "timeout")
+        try:
+            said = self._backend._complete(messages, self._seeds.below(1 << 31), left)
+        except ServerFailed as error:
+            self.requests += error.tries
+            raise Failed(str(error), error.status) from None
+        self.requests += said.tries
+        self.read += said.read
+        self.written += said.written
+        if said.ended == "length":
+            raise Failed("the reply was cut off: it reached max_tokens, or the end of the model's context")
+        if said.ended == "content_filter":
+            raise Failed("the server's filter withheld the reply")
+        self.reply = replies.without_thoughts(said.text)
+        return self.reply
+
+
+def _checked_fields(more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the additional fields of requests. Raises `BadSetting`."""
+    for name in more:
+        if name in ("model", "messages", "stream", "n"):
+            raise BadSetting(f"request cannot hold {name!r}, which the backend sets or does not read")
+    try:
+        canonical(more)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"request must be plain data that JSON can hold: {error}") from None
+    return dict(more)
+
+
+def _checked_price(price: Price | tuple[float, float] | None) -> Price | None:
+    if price is None:
+        return None
+    if not isinstance(price, tuple) or len(price) != 2 or not all(is_number(part) and part >= 0 for part in price):
+        raise BadSetting(f"price is two numbers of at least 0 per million tokens, read and written, got {price!r:.60}")
+    return Price(*price)

@@ -1,0 +1,222 @@
+"""Keeping what a backend did, and doing it again without the backend, byte for byte.
+
+A tape is a list of entries, plain data for JSON, one for each call: which call it was (its digest, and how often an
+equal one had come before), what came of it, and a digest over the entry. Its order says nothing, so that threads may
+call in any order; `Recorder.take` gives the entries in an order of their own.
+
+The digest of an entry finds accidents. Somebody who edits an entry can make it anew; against that the chain of digests
+of an episode log helps, in which the tape is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.envs.canvas.calls import Backend, OpCall, OpResult, Value
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.seeding import canonical, stable_hash
+from agentgym_flow.sharing import Lock
+
+Entry: TypeAlias = dict[str, Any]
+"""One call on a tape."""
+
+MOST_ENTRIES = 100_000
+"""Entries of a tape, unless a recorder or a replay is told otherwise."""
+
+MOST_BYTES = 1 << 20
+"""Bytes of the JSON of one entry, the same."""
+
+_KEYS = ("call", "time", "operator", "place", "attempt", "result", "digest")
+_VALUE = tuple(field.name for field in fields(Value))
+_RESULT = tuple(field.name for field in fields(OpResult))
+
+
+class Recorder:
+    """A backend that has another one do the work and keeps what came of it. Safe in threads.
+
+    Args:
+        backend: does the work. What it raises passes through and is not kept.
+        most_entries: entries that are kept until they are taken.
+        most_bytes: bytes of the JSON of one entry. A larger result, or one that JSON cannot hold, becomes an error, for
+            the caller as on the tape.
+
+    Raises `BadSetting` when a limit is not a positive integer.
+    """
+
+    def __init__(self, backend: Backend, *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+        self.backend = backend
+        self.most_entries = check_positive("most_entries", most_entries)
+        self.most_bytes = check_positive("most_bytes", most_bytes)
+        self._entries: list[Entry] = []
+        self._times: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def run(self, call: OpCall) -> OpResult:
+        """Return what the backend makes of the call. Raises `BadSetting` when no more entries are kept."""
+        self._check_room()
+        result = self.backend.run(call)
+        kept = _kept(result, self.most_bytes)
+        with self._lock:
+            self._check_room()
+            self._entries.append(_entry(call, self._times[call.digest], kept))
+            self._times[call.digest] += 1
+        return _result(kept)  # what a replay will return
+
+    def take(self) -> list[Entry]:
+        """Return the entries since the last time, which are then no longer kept: equal for equal calls and results.
+
+        Counting goes on, so the tapes of several episodes in a row can be put together into one.
+        """
+        with self._lock:
+            taken, self._entries = self._entries, []
+        return sorted(taken, key=lambda entry: (entry["call"], entry["time"]))
+
+    def _check_room(self) -> None:
+        if len(self._entries) >= self.most_entries:
+            raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")
+
+
+class Replay:
+    """A backend that does again what is on a tape, and nothing else. Safe in threads.
+
+    Args:
+        tape: entries as `Recorder.take` gave them, in any order.
+        most_entries: the most entries that it may have.
+        most_bytes: the most bytes of JSON that one of them may have.
+
+    Raises:
+        BadData: an entry is not as it was recorded, is there twice, or is too large; the message names it.
+        BadSetting: a limit is not a positive integer.
+    """
+
+    def __init__(self, tape: Iterable[Any], *, most_entries: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> None:
+        check_positive("most_entries", most_entries)
+        check_positive("most_bytes", most_bytes)
+        self._results: dict[tuple[str, int], OpResult] = {}
+        self._times: Counter[str] = Counter()
+        self._lock = Lock()
+        for number, entry in enumerate(tape):
+            if number >= most_entries:
+                raise BadData(f"the tape has more than {most_entries} entries")
+            key, result = _read(number, entry, most_bytes)
+            if key in self._results:
+                raise BadData(f"{_named(number, entry)} is on the tape twice")
+            self._results[key] = result
+
+    @property
+    def unused(self) -> int:
+        """How many entries have not been asked for; 0 when a replay did all that was recorded."""
+        with self._lock:
+            return len(self._results) - self._times.total()
+
+    def run(self, call: OpCall) -> OpResult:
+        """Return what came of the call when it was recorded.
+
+        Raises `BadData` when it is not on the tape, or not so often.
+        """
+        with self._lock:
+            time = self._times[call.digest]
+            found = self._results.get((call.digest, time))
+            if found is None:
+                raise BadData(
+                    f"the tape has no call of {call.operator} at {call.place}, attempt {call.attempt}, with these "
+                    f"inputs ({call.digest[:16]}), time {time}: another workflow, task or seed was recorded"
+                )
+            self._times[call.digest] += 1
+        return found
+
+
+def _plain(result: OpResult) -> dict[str, Any]:
+    """Return a result as the plain data that JSON makes of it. Raises when JSON cannot hold it."""
+    value = result.value and {name: getattr(result.value, name) for name in _VALUE}
+    made = {**{name: getattr(result, name) for name in _RESULT}, "value": value}
+    plain: dict[str, Any] = json.loads(json.dumps(made, allow_nan=False))
+    return plain
+
+
+def _kept(result: OpResult, most_bytes: int) -> dict[str, Any]:
+    """Return what a tape keeps of a result: all of it, or that it could not be kept."""
+    try:
+        plain = _plain(result)
+        size = len(canonical(plain))
+        _result(plain)  # as a replay will read it
+    except (TypeError, ValueError, KeyError, RecursionError):
+        said = "the result is not plain data that JSON can hold"
+    else:
+        if size <= most_bytes:
+            return plain
+        said = f"the result has {size} bytes, a tape keeps up to {most_bytes}"
+    # Its numbers may be what was wrong with it.
+    tokens = result.tokens if isinstance(result.tokens, int) else 0
+    numbers = (number if math.isfinite(number) else 0.0 for number in (result.cost, result.latency))
+    return _plain(OpResult("error", None, said, tokens, *numbers))
+
+
+def _entry(call: OpCall, time: int, result: dict[str, Any]) -> Entry:
+    entry = {
+        "call": call.digest,
+        "time": time,
+        "operator": call.operator,
+        "place": call.place,
+        "attempt": call.attempt,
+        "result": result,
+    }
+    return {**entry, "digest": stable_hash(entry)}
+
+
+def _read(number: int, entry: Any, most_bytes: int) -> tuple[tuple[str, int], OpResult]:
+    """Return the key and the result of an entry. Raises `BadData`."""
+    if not isinstance(entry, dict) or set(entry) != set(_KEYS):
+        raise BadData(f"entry {number} of the tape is not what a recorder writes")
+    name = _named(number, entry)
+    try:
+        rest = {key: entry[key] for key in _KEYS if key != "digest"}
+        if stable_hash(rest) != entry["digest"]:
+            raise BadData(f"{name} has been changed since it was recorded: its digest is another")
+        size = len(canonical(entry["result"]))
+        if size > most_bytes:
+            raise BadData(f"{name} has {size} bytes; up to {most_bytes} are read")
+        if not isinstance(entry["call"], str) or not _is_count(entry["time"]):
+            raise TypeError
+        return (entry["call"], entry["time"]), _result(entry["result"])
+    except (TypeError, ValueError, KeyError, RecursionError) as error:
+        if isinstance(error, BadData):
+            raise
+        raise BadData(f"{name} is not what a recorder writes") from None
+
+
+def _result(plain: dict[str, Any]) -> OpResult:
+    """Return the result that plain data stands for. Raises `TypeError`, `ValueError` or `KeyError`."""
+    if set(plain) != set(_RESULT):
+        raise KeyError
+    value = plain["value"]
+    result = OpResult(**{**plain, "value": None if value is None else _value(value)})
+    numbers = (result.cost, result.latency)
+    good = result.status in ("ok", "error", "timeout") and isinstance(result.text, str) and _is_count(result.tokens)
+    if not good or not all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers):
+        raise TypeError
+    return result
+
+
+def _value(plain: dict[str, Any]) -> Value:
+    if set(plain) != set(_VALUE) or not isinstance(plain["items"], list):
+        raise KeyError
+    texts = (plain["text"], plain["code"], plain["notes"], *plain["items"])
+    if not all(isinstance(text, str) for text in texts) or not isinstance(plain["passed"], bool | None):
+        raise TypeError
+    return Value(**{**plain, "items": tuple(plain["items"])})
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _named(number: int, entry: Entry) -> str:
+    operator, place, attempt = (str(entry[key])[:60] for key in ("operator", "place", "attempt"))
+    return f"entry {number} of the tape (call of {operator} at {place}, attempt {attempt})"

@@ -1,0 +1,111 @@
+"""What the replies of a model mean. Whatever cannot be read is a failure, never a pass and never an empty result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
+
+
+class Failed(Exception):
+    """An operator failed; the message says why, in our words.
+
+    Attributes:
+        status: of the result.
+    """
+
+    def __init__(self, text: str, status: Literal["error", "timeout"] = "error") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+_FENCED = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_BARE_CODE = re.compile(r"(def|class|import|from|async def)\s+\w|@\w")
+_NUMBERED = re.compile(r"[*_#\s]*(?:step\s+)?\d{1,3}[*_]*\s*[.):][*_]*\s+(.*)", re.IGNORECASE)
+_BULLET = re.compile(r"\s*[-*•]\s+(.*)")
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_AROUND = r"[\s*_`#>]*"
+_END = r"[\s*_`.]*"
+_VERDICT = re.compile(rf"{_AROUND}verdict{_AROUND}:{_AROUND}(pass|fail)(?:ed|s)?{_END}", re.IGNORECASE)
+_CHOICE = re.compile(rf"{_AROUND}choice{_AROUND}:{_AROUND}(\d{{1,6}}){_END}", re.IGNORECASE)
+
+
+def without_thoughts(reply: str) -> str:
+    """Return what comes after the block in which some models think, stripped. Raises `Failed` when nothing does."""
+    before, closed, after = reply.partition("</think>")
+    if not closed and before.lstrip().startswith("<think>"):
+        raise Failed("the reply is a thought without an end")
+    said = (after if closed else before).strip()
+    if not said:
+        raise Failed("the reply is empty")
+    return said
+
+
+def steps(reply: str) -> tuple[str, ...]:
+    """Return the entries of a numbered list, or of a list with bullets. Raises `Failed` when there are none."""
+    lines = reply.splitlines()
+    for entry in (_NUMBERED, _BULLET):
+        found: list[list[str]] = []
+        for line in lines:
+            if match := entry.fullmatch(line):
+                found.append([match[1]])
+            elif found and line.strip():
+                found[-1].append(line.strip())
+        entries = tuple(text for parts in found if (text := "\n".join(parts).strip()))
+        if entries:
+            return entries
+    raise Failed("the reply holds no numbered list")
+
+
+def program(reply: str, function: str = "") -> str:
+    """Return the program in a reply: its last block of code, of those that define `function` if there are any.
+
+    Raises `Failed` when there is no code.
+    """
+    blocks = [text for language, text in _FENCED.findall(reply) if language.lower() in ("", "py", "python", "python3")]
+    defining = [text for text in blocks if function and re.search(rf"\bdef\s+{re.escape(function)}\b", text)]
+    if not blocks and "```" not in reply and _BARE_CODE.match(reply):
+        blocks = [reply]
+    code: str = (defining or blocks or [""])[-1].strip()
+    if not code:
+        raise Failed("the reply holds no block of Python code")
+    return code + "\n"
+
+
+def answer(reply: str) -> str:
+    """Return what the last answer tag holds. Raises `Failed` when there is none, or nothing in it."""
+    found = _ANSWER.findall(reply)
+    if not found or not found[-1].strip():
+        raise Failed("the reply holds no <answer>")
+    text: str = found[-1]
+    return text.strip()
+
+
+def verdict(reply: str) -> tuple[bool, str]:
+    """Return whether the reply says pass, and the rest of it. Raises `Failed` when it says neither, or both."""
+    said, rest = _said(reply, _VERDICT, str.lower, "verdict")
+    return said == "pass", rest
+
+
+def choice(reply: str, count: int) -> int:
+    """Return the place, from 0, of the candidate that the reply chooses. Raises `Failed` when it chooses none."""
+    number, _ = _said(reply, _CHOICE, int, "choice")
+    if not 1 <= number <= count:
+        raise Failed(f"the reply chooses number {number} of {count} candidates")
+    return number - 1
+
+
+def _said(reply: str, form: re.Pattern[str], read: Callable[[str], T], what: str) -> tuple[T, str]:
+    """Return what the lines of this form say, if they agree, and the other lines."""
+    found: dict[T, None] = {}
+    others = []
+    for line in reply.splitlines():
+        if match := form.fullmatch(line):
+            found[read(match[1])] = None
+        else:
+            others.append(line)
+    if len(found) != 1:
+        raise Failed(f"the reply gives {'more than one' if found else 'no'} {what}")
+    return next(iter(found)), "\n".join(others).strip()

@@ -1,0 +1,267 @@
+"""One server of chat completions as a process sees it: a limit that all its callers share, tries, pauses, deadlines.
+
+All requests of a process are waited for in one thread, in an event loop: there a request can be given up at any moment,
+whatever the server does, which no timeout of a blocking client can promise (they hold for each piece of an answer).
+The client's own retries are off: they would keep a place at the server through every pause, know no deadline, and draw
+from the process's global randomness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from agentgym_flow.openai_access import openai_package
+from agentgym_flow.retrieval.exchange import seconds_of
+from agentgym_flow.retrieval.remote import AGAIN, pause_after
+from agentgym_flow.seeding import Stream
+from agentgym_flow.sharing import Lock
+
+if TYPE_CHECKING:
+    import openai
+
+MOST_ANSWER = 16 << 20
+"""Bytes that an answer may have."""
+
+_HINTS = {
+    400: "it does not accept the request: a setting it does not know, or too long a prompt",
+    401: "it asks for another key",
+    403: "it does not admit this key",
+    404: "it has no such model, or nothing at this address",
+    413: "the request is too large for it",
+    422: "it does not accept the request",
+    429: "it has too much to do, or the account's quota is used up",
+    503: "it has too much to do",
+}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a request is worth waiting for.
+
+    Attributes:
+        timeout: seconds for one try.
+        retries: further tries after the first.
+        backoff: seconds of the first pause between tries; see `retrieval.remote.pause_after`.
+        concurrency: the request waits until fewer than so many are under way at the server, whoever sent them.
+    """
+
+    timeout: float
+    retries: int
+    backoff: float
+    concurrency: int
+
+
+class Completion(NamedTuple):
+    """What a model said.
+
+    Attributes:
+        text: the text; empty when there was none.
+        ended: why it ended, as the server says: `"stop"`, `"length"`, ...; empty when it does not.
+        read: tokens of the prompt; 0 when the server does not say.
+        written: tokens of the completion; the same.
+        tries: how many requests it took.
+    """
+
+    text: str
+    ended: str
+    read: int
+    written: int
+    tries: int = 1
+
+
+class ServerFailed(Exception):
+    """No usable answer came; the message says why, without a word of the server's.
+
+    Attributes:
+        status: `"timeout"` when there was no answer in time, else `"error"`.
+        tries: how many requests were sent.
+    """
+
+    def __init__(self, text: str, status: Literal["error", "timeout"], tries: int) -> None:
+        super().__init__(text)
+        self.status, self.tries = status, tries
+
+
+class Gate:
+    """Counts what is under way, and lets one after the other in. All in one event loop, so there is nothing to lock."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def place(self, most: int) -> AsyncIterator[None]:
+        """Wait until fewer than `most` are under way, and be one of them."""
+        if self._waiting or self.under_way >= most:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((most, turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # the turn came at the same moment
+                    self.under_way -= 1
+                self._admit()
+                raise
+        else:
+            self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            most, turn = self._waiting[0]
+            if not turn.done():
+                if self.under_way >= most:
+                    return
+                self.under_way += 1
+                turn.set_result(None)
+            self._waiting.popleft()
+
+
+class Server:
+    """A server, for all who ask it in this process; get it from `server_at`."""
+
+    def __init__(self, url: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.gate = Gate()
+        self._loop = loop
+        self._clients: dict[str, openai.AsyncOpenAI] = {}
+        self._numbers = itertools.count()
+
+    def complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Completion:
+        """Return the answer to a request, within `deadline` seconds. Raises `ServerFailed`."""
+        asked = asyncio.run_coroutine_threadsafe(self._complete(request, key, patience, deadline), self._loop)
+        try:
+            return asked.result()
+        except BaseException:  # Ctrl-C: nobody waits for it any more
+            asked.cancel()
+            raise
+
+    async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Completion:
+        chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
+        end = self._loop.time() + deadline
+        last, tries = _Problem("no request could be sent, others are under way", "timeout"), 0
+        try:
+            async with asyncio.timeout_at(end):
+                for tried in range(patience.retries + 1):
+                    async with self.gate.place(patience.concurrency):
+                        tries = tried + 1
+                        found = await self._try(request, key, patience.timeout)
+                    if isinstance(found, Completion):
+                        return found._replace(tries=tries)
+                    last = found
+                    pause = max(found.least_pause, pause_after(tried, patience.backoff, chance))
+                    if not found.passing or tried == patience.retries or self._loop.time() + pause >= end:
+                        break
+                    await asyncio.sleep(pause)
+        except TimeoutError:
+            last = last if last.status == "error" else last._replace(text=f"{last.text}; the deadline is over")
+            raise self._failed(last._replace(status="timeout"), tries, deadline) from None
+        raise self._failed(last, tries, deadline)
+
+    def _failed(self, problem: _Problem, tries: int, deadline: float) -> ServerFailed:
+        times = "1 try" if tries == 1 else f"{tries} tries"
+        text = f"the model gave no usable answer after {times} within {round(deadline, 1):g} s; last: {problem.text}"
+        return ServerFailed(text, problem.status, tries)
+
+    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> Completion | _Problem:
+        package = openai_package()
+        try:
+            async with asyncio.timeout(timeout):
+                return _read(await self._body(request, key))
+        except TimeoutError:
+            return _Problem(f"no answer in {timeout:g} s", "timeout")
+        except _Unusable as error:
+            return _Problem(str(error), "error")
+        except package.APIStatusError as error:
+            return _refused(error.status_code, error.response.headers.get("retry-after"))
+        except package.APIConnectionError as error:
+            return _Problem(f"the connection failed ({type(error.__cause__ or error).__name__})", "error")
+        except package.OpenAIError as error:
+            return _Problem(f"the client failed ({type(error).__name__})", "error", passing=False)
+        except Exception as error:  # of the HTTP library below the client, which differs between its versions
+            return _Problem(f"the connection failed ({type(error).__name__})", "error")
+
+    async def _body(self, request: Mapping[str, Any], key: str) -> bytes:
+        client = self._clients.get(key)
+        if client is None:
+            package = openai_package()
+            client = package.AsyncOpenAI(base_url=self.url, api_key=key, timeout=None, max_retries=0)
+            self._clients[key] = client
+        body = bytearray()
+        async with client.chat.completions.with_streaming_response.create(**request) as answer:
+            async for part in answer.iter_bytes():
+                body += part
+                if len(body) > MOST_ANSWER:
+                    raise _Unusable("the answer is too large")
+        return bytes(body)
+
+
+class _Problem(NamedTuple):
+    text: str
+    status: Literal["error", "timeout"]
+    passing: bool = True  # another try may succeed
+    least_pause: float = 0.0
+
+
+class _Unusable(Exception):
+    """An answer is no chat completion."""
+
+
+def _refused(status: int, retry_after: str | None) -> _Problem:
+    hint = _HINTS.get(status, "")
+    text = f"status {status}{f', {hint}' if hint else ''}"
+    return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0)
+
+
+def _read(body: bytes) -> Completion:
+    """Return what an answer says. Raises `_Unusable`."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _Unusable("the answer is not JSON") from None
+    try:
+        choices = answer["choices"]
+        if isinstance(choices, list) and not choices:
+            raise _Unusable("the answer has no choices")
+        text, ended = choices[0]["message"].get("content"), choices[0].get("finish_reason")
+        usage = answer.get("usage") or {}
+        read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise _Unusable("the answer is no chat completion") from None
+    counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
+    if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
+        raise _Unusable("the answer is no chat completion")
+    return Completion(text or "", ended or "", read, written)
+
+
+_lock = Lock()
+# What belongs to other processes is kept after a fork, unused: closing it here would disturb them.
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_servers: dict[tuple[int, str], Server] = {}
+
+
+def server_at(url: str) -> Server:
+    """Return the server at `url`, the same one for all of this process; a forked child has its own."""
+    process, url = os.getpid(), url.rstrip("/")
+    with _lock:
+        loop = _loops.get(process)
+        if loop is None:
+            loop = _loops[process] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="canvas requests", daemon=True).start()
+        found = _servers.get((process, url))
+        if found is None:
+            found = _servers[process, url] = Server(url, loop)
+        return found

@@ -1,0 +1,65 @@
+"""What every client of an OpenAI-compatible server needs before its first request: package, address, key, settings."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from types import ModuleType
+from typing import TypeGuard
+from urllib.parse import urlsplit
+
+from agentgym_flow.errors import BadSetting, MissingExtra
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+"""The environment variable that holds the key, unless a client names another."""
+
+
+def openai_package() -> ModuleType:
+    """Return the module `openai`. Raises `MissingExtra`."""
+    try:
+        import openai
+    except ImportError:
+        raise MissingExtra.of("openai", "openai") from None
+    return openai
+
+
+def key_in(variable: str = KEY_VARIABLE) -> str:
+    """Return the key in an environment variable; a word that stands for none when it is not set."""
+    # The client refuses to be made without a key; servers that want none ignore this word.
+    return os.environ.get(variable) or "none"
+
+
+def checked_url(url: str) -> str:
+    """Return `url`. Raises `BadSetting` when it cannot be the address of a server."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url)
+    except ValueError:  # an unclosed bracket, a port that is none
+        good = False
+    if not good:
+        raise BadSetting(f"{url!r} is no address of a server; it should look like http://localhost:8000/v1")
+    return url
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_seconds(setting: str, value: object) -> None:
+    """Raise `BadSetting` when `value` is not a number of seconds above 0."""
+    if not is_number(value) or value <= 0:
+        raise BadSetting(f"{setting} must be a number of seconds above 0, got {value!r:.60}")
+
+
+def check_count(setting: str, value: object) -> None:
+    """Raise `BadSetting` when `value` is not an integer of at least 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadSetting(f"{setting} must be an integer of at least 0, got {value!r:.60}")
+
+
+def check_temperature(value: object) -> None:
+    """Raise `BadSetting` when `value` is not a number of at least 0."""
+    if not is_number(value) or value < 0:
+        raise BadSetting(f"temperature must be a number of at least 0, got {value!r:.60}")

@@ -1,0 +1,364 @@
+"""The OpenAI-compatible backend against a server that fails in every way: results say so, and nothing hangs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from backend_calls import CUSTOM, Handler, backend_at, call_of, chat_server, completion, says
+from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, silent, status
+
+from agentgym_flow.envs.canvas.backends import server as server_module
+from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
+from agentgym_flow.envs.canvas.calls import Value
+from agentgym_flow.errors import BadSetting, MissingExtra
+
+pytest.importorskip("openai")
+
+
+def test_a_call_is_one_request_with_all_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "sesame")
+    with chat_server() as server:
+        backend = backend_at(
+            server, key_variable="SOME_KEY", temperature=0.5, max_tokens=77, request={"top_k": 3, "top_p": None}
+        )
+        result = backend.run(call_of("Custom", "say it in one word"))
+    assert (result.status, result.value, result.text, result.tokens) == ("ok", Value(text="four"), "four", 15)
+    assert result.latency > 0
+    (asked,) = server.asked
+    assert server.paths == ["/v1/chat/completions"]
+    assert server.tokens == ["Bearer sesame"]
+    seed, messages = asked.pop("seed"), asked.pop("messages")
+    assert asked == {"model": "tiny", "temperature": 0.5, "max_tokens": 77, "top_k": 3}
+    assert 0 <= seed < 2**31
+    assert [message["role"] for message in messages] == ["system", "user"]
+    assert "say it in one word" in messages[1]["content"]
+    assert "How many apples" in messages[1]["content"]
+
+
+def test_fields_that_are_none_are_not_sent() -> None:
+    with chat_server() as server:
+        backend_at(server, temperature=None, max_tokens=None, request={"seed": None}).run(CUSTOM)
+    assert set(server.asked[0]) == {"model", "messages"}
+
+
+def test_seeds_belong_to_calls() -> None:
+    with chat_server() as server:
+        backend = backend_at(server)
+        for call in (CUSTOM, CUSTOM, call_of("Custom", seed=1), call_of("Custom", place="2")):
+            assert backend.run(call).status == "ok"
+    first, again, *others = [asked["seed"] for asked in server.asked]
+    assert first == again == 335975863  # for ever: a server that keeps to seeds repeats itself
+    assert len({first, *others}) == 3
+
+
+def test_votes_have_seeds_of_their_own() -> None:
+    with chat_server(*[says(f"Choice: {number}") for number in (1, 1, 2, 3, 1)], default=says("Choice: 1")) as server:
+        assert backend_at(server).run(call_of("MdEnsemble")).status == "ok"
+    seeds = [asked["seed"] for asked in server.asked]
+    assert len(set(seeds)) == len(seeds) >= 3
+
+
+PASSING: dict[str, Step] = {
+    "status 429": status(429),
+    "status 500": status(500),
+    "status 503": status(503),
+    "status 408": status(408),
+    "connection failed": cut_off,
+    "connection failed ": hanging_up,
+    "not JSON": saying(b'{"choices": [{"mess'),
+    "not JSON ": saying(b"[" * 100_000),
+    "no choices": saying({"choices": []}),
+    "no chat completion": saying({"object": "list", "data": []}),
+    "no chat completion ": saying([1, 2]),
+    "no chat completion  ": saying({"choices": [{"message": {"content": 7}}]}),
+    "no chat completion   ": saying({"choices": "four", "usage": {}}),
+    "no chat completion    ": saying({"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "9"}}),
+}
+
+
+@pytest.mark.parametrize("what", PASSING)
+def test_what_may_pass_is_tried_again(what: str) -> None:
+    with chat_server(PASSING[what], PASSING[what]) as server:
+        backend = backend_at(server)
+        result = backend.run(CUSTOM)
+    assert (result.status, result.value) == ("ok", Value(text="four"))
+    assert backend.usage == Usage(1, 0, 3, 10, 5, None)
+
+
+@pytest.mark.parametrize("what", PASSING)
+def test_what_does_not_pass_is_an_error(what: str) -> None:
+    with chat_server(default=PASSING[what]) as server:
+        backend = backend_at(server)
+        result = backend.run(CUSTOM)
+    assert (result.status, result.value, result.tokens) == ("error", None, 0)
+    assert "after 3 tries" in result.text
+    assert what.strip() in result.text
+    assert "SECRET" not in result.text  # nothing that the server sent
+    assert (backend.usage.failures, len(server.asked)) == (1, 3)
+
+
+@pytest.mark.parametrize("number", [400, 401, 403, 404, 422])
+def test_a_refusal_is_not_tried_again(number: int) -> None:
+    with chat_server(default=status(number)) as server:
+        result = backend_at(server).run(CUSTOM)
+    assert (result.status, len(server.asked)) == ("error", 1)
+    assert f"1 try within 20 s; last: status {number}, " in result.text
+    assert "SECRET" not in result.text
+
+
+def test_retry_after_is_kept_to() -> None:
+    with chat_server(status(429, Retry_After="1")) as server:
+        started = time.monotonic()
+        assert backend_at(server).run(CUSTOM).status == "ok"
+    assert time.monotonic() - started >= 1
+
+
+def test_a_pause_beyond_the_deadline_is_not_waited_for() -> None:
+    with chat_server(status(429, Retry_After="9999")) as server:
+        result = backend_at(server, deadline=3600.0).run(CUSTOM)
+    assert (result.status, len(server.asked)) == ("error", 1)
+    assert "status 429" in result.text
+
+
+@pytest.mark.parametrize("slow", [silent, dripping, endless])
+def test_a_slow_server_is_a_timeout(slow: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MOST_ANSWER", 1 << 60)
+    with chat_server(default=slow) as server:
+        result = backend_at(server, timeout=0.2, retries=1).run(CUSTOM)
+    assert (result.status, result.value) == ("timeout", None)
+    assert "2 tries within 20 s; last: no answer in 0.2 s" in result.text
+
+
+def test_the_deadline_holds_over_all_tries() -> None:
+    with chat_server(default=silent) as server:
+        result = backend_at(server, timeout=0.3, deadline=0.5, retries=50).run(CUSTOM)
+    assert result.status == "timeout"
+    assert len(server.asked) <= 2
+
+
+def test_the_deadline_holds_over_all_requests_of_a_call() -> None:
+    def slow(handler: Handler) -> None:
+        time.sleep(0.1)
+        says("```python\ndef solve(): return 1/0\n```")(handler)
+
+    def failing(order: Any) -> Any:
+        raise AssertionError
+
+    with chat_server(default=slow) as server:
+        backend = backend_at(server, deadline=0.05, run_code=failing)
+        assert backend.run(call_of("Programmer")).status == "timeout"
+
+
+def test_an_answer_that_never_ends_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MOST_ANSWER", 1 << 16)
+    with chat_server(default=endless) as server:
+        result = backend_at(server, retries=0).run(CUSTOM)
+    assert result.status == "error"
+    assert "too large" in result.text
+
+
+def test_nobody_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    result = OpenAIBackend("tiny", f"http://127.0.0.1:{port}/v1", retries=1, backoff=0.01).run(CUSTOM)
+    assert result.status == "error"
+    assert "connection failed" in result.text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (completion(""), "empty"),
+        (completion(None), "empty"),
+        (completion("<think>hm"), "without an end"),
+        (completion("<think>hm</think> \n"), "empty"),
+        (completion("four and", ended="length"), "cut off"),
+        (completion("four", ended="content_filter"), "filter"),
+    ],
+)
+def test_half_a_reply_is_none(body: bytes, said: str) -> None:
+    with chat_server(default=saying(body)) as server:
+        result = backend_at(server).run(CUSTOM)
+    assert (result.status, result.value, result.tokens) == ("error", None, 15)  # it was paid for
+    assert said in result.text
+    assert len(server.asked) == 1
+
+
+def test_thoughts_are_left_out() -> None:
+    with chat_server(default=says("<think>2 + 2</think>\nfour")) as server:
+        assert backend_at(server).run(CUSTOM).value == Value(text="four")
+
+
+def test_tokens_and_costs_are_counted() -> None:
+    with chat_server(default=says("Choice: 1", read=100, written=20)) as server:
+        backend = backend_at(server, price=Price(2.0, 30.0))
+        voted = backend.run(call_of("MdEnsemble", candidates=(Value(text="a"), Value(text="a"))))
+        votes = len(server.asked)
+        told = backend.run(CUSTOM)
+    assert 3 <= votes <= 5
+    assert voted.tokens == votes * 120
+    assert voted.cost == pytest.approx(votes * (100 * 2 + 20 * 30) / 1e6)
+    assert told.cost == pytest.approx((100 * 2 + 20 * 30) / 1e6)
+    used = backend.usage
+    assert (used.calls, used.requests) == (2, votes + 1)
+    assert (used.read, used.written) == ((votes + 1) * 100, (votes + 1) * 20)
+    assert used.cost == pytest.approx(voted.cost + told.cost)
+
+
+def test_without_prices_there_is_no_cost() -> None:
+    with chat_server() as server:
+        backend = backend_at(server)
+        assert backend.run(CUSTOM).cost == 0
+    assert backend.usage.cost is None
+
+
+class Crowd:
+    """Counts how many requests are under way; each is answered when `size` are, or after a while."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.now, self.most = size, 0, 0
+        self.changed = threading.Condition()
+
+    def __call__(self, handler: Handler) -> None:
+        with self.changed:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.most >= self.size, timeout=1)
+        time.sleep(0.02)
+        with self.changed:
+            self.now -= 1
+        says("four")(handler)
+
+
+def test_the_limit_is_shared_by_threads_and_backends() -> None:
+    crowd = Crowd(3)
+    with chat_server(default=crowd) as server, ThreadPoolExecutor(16) as pool:
+        backends = [backend_at(server, concurrency=3), OpenAIBackend("other", f"{server.url}/v1/", concurrency=3)]
+        calls = [(backends[number % 2], call_of("Custom", seed=number)) for number in range(16)]
+        results = list(pool.map(lambda pair: pair[0].run(pair[1]), calls))
+    assert {result.status for result in results} == {"ok"}
+    assert crowd.most == 3
+
+
+def test_a_call_that_gives_up_its_place_in_the_queue_keeps_nobody_waiting() -> None:
+    with chat_server(silent) as server, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(backend_at(server, concurrency=1, timeout=1.0, retries=0).run, CUSTOM)
+        while not server.asked:
+            time.sleep(0.01)
+        second = pool.submit(backend_at(server, concurrency=1, deadline=0.2).run, CUSTOM)
+        third = pool.submit(backend_at(server, concurrency=1).run, CUSTOM)
+        assert second.result().status == "timeout"
+        assert "others are under way" in second.result().text
+        assert (first.result().status, third.result().status) == ("timeout", "ok")
+
+
+def test_many_threads() -> None:
+    with chat_server() as server, ThreadPoolExecutor(24) as pool:
+        backend = backend_at(server, concurrency=8)
+        results = list(pool.map(backend.run, [call_of("Custom", seed=number) for number in range(120)]))
+    assert all(result.value == Value(text="four") for result in results)
+    assert backend.usage == Usage(120, 0, 120, 1200, 600, None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork with threads, which is the point
+def test_a_forked_child_asks_by_itself() -> None:
+    with chat_server() as server:
+        backend = backend_at(server)
+        assert backend.run(CUSTOM).status == "ok"
+        child = os.fork()
+        if not child:
+            os._exit(0 if backend.run(CUSTOM).status == "ok" and backend.usage.calls == 2 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert backend.run(CUSTOM).status == "ok"
+    assert len(server.asked) == 3
+
+
+_INTERRUPTED = """
+import sys
+sys.path[:0] = sys.argv[2:]
+from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
+from backend_calls import CUSTOM
+try:
+    OpenAIBackend("tiny", sys.argv[1], timeout=500, deadline=600).run(CUSTOM)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_it() -> None:
+    with chat_server(default=silent) as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _INTERRUPTED, f"{server.url}/v1", *sys.path], stdout=subprocess.PIPE, text=True
+        )
+        while not server.asked:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=10)  # the server stays silent for longer
+    assert (said, process.returncode) == ("interrupted\n", 0)
+
+
+def test_copies_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sesame")
+    with chat_server() as server:
+        backend = backend_at(server, price=(1, 2), request={"top_p": 0.9})
+        assert copy.deepcopy(backend) is backend
+        sent = pickle.dumps(backend)
+        assert b"sesame" not in sent
+        again = pickle.loads(sent)
+        assert again.run(CUSTOM).value == backend.run(CUSTOM).value
+    assert again.usage == backend.usage
+    assert "sesame" not in repr(backend)
+    mine, theirs = server.asked
+    assert mine == theirs
+
+
+def test_texts_that_no_request_can_hold() -> None:
+    with chat_server() as server:
+        assert backend_at(server).run(call_of("Custom", problem="half \ud83d a pair", previous=None)).status == "ok"
+    assert "half ? a pair" in json.dumps(server.asked[0]["messages"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model": ""}, "model must be a text"),
+        ({"url": "localhost:8000"}, "no address"),
+        ({"key_variable": ""}, "key_variable"),
+        ({"temperature": -1}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"timeout": 0}, "timeout"),
+        ({"deadline": float("inf")}, "deadline"),
+        ({"backoff": "1"}, "backoff"),
+        ({"retries": -1}, "retries"),
+        ({"repairs": True}, "repairs"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"price": 3}, "price is two numbers"),
+        ({"price": (1, -1)}, "price is two numbers"),
+        ({"request": {"messages": []}}, "cannot hold 'messages'"),
+        ({"request": {"x": object()}}, "plain data"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadSetting, match=said):
+        OpenAIBackend(**{"model": "m", "url": "http://127.0.0.1:9/v1", **settings})
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtra, match=r"agentgym_flow\[openai\]"):
+        OpenAIBackend("m", "http://127.0.0.1:9/v1")
