@@ -56,6 +56,9 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert ours <= CORE | {"envs", "rollout", "replay", "evaluation", "loopback", "shop"}
     if room(name) == "retriever":
         assert ours <= CORE | {"loopback", "retrieval", "retriever"}
+    if room(name) == "sandbox":
+        assert ours <= {"errors", "sandbox"}
+        assert others <= set(sys.stdlib_module_names)
     if room(name) == "rewards":
         assert ours <= CORE | {"rewards"}
     if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to
