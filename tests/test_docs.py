@@ -132,7 +132,9 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
     modules = {".".join(file.with_suffix("").parts) for file in files}
     internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
-    internal |= {f"agentgym_flow.{name}" for name in ("files", "json_stream", "loopback", "sharing", "rewards.json_file")}
+    internal |= {
+        f"agentgym_flow.{name}" for name in ("files", "json_stream", "loopback", "sharing", "rewards.json_file")
+    }
     internal |= {
         f"agentgym_flow.retrieval.{name}"
         for name in ("characters", "exchange", "index_folder", "porter", "ranking", "resuming", "runs")

@@ -20,9 +20,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import lru_cache
 
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.notes import MOST_HOPS, Notes, Page, notes_of, shape_of, words_of
-from agentgym_flow.envs.search.scoring import normalise
 from agentgym_flow.prompts import IndexedPrompt, IndexProfile, Situation
 
 MOST = 22

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.scoring import METRICS
 from agentgym_flow.envs.search.shown import as_shown, documents, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
@@ -82,7 +82,7 @@ class Dialogue:
     Args:
         question: what is asked.
         topk: a search shows at most so many passages.
-        metric: what an answer is scored with; a name in `scoring.METRICS`.
+        metric: what an answer is scored with; a name in `answers.METRICS`.
 
     Attributes:
         question: what is asked.

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self, cast
 
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
 from agentgym_flow.envs.search.dialogue import DEFAULT_TOPK, Dialogue
 from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.envs.search.prompt import information
-from agentgym_flow.envs.search.scoring import METRICS
 from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed

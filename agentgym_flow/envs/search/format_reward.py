@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from agentgym_flow.envs.search.scoring import exact_match, last_answer, sub_exact_match
+from agentgym_flow.envs.answers import exact_match, last_answer, sub_exact_match
 from agentgym_flow.errors import BadSetting
 
 _TAG = re.compile(r"(</?(?:think|search|information|answer)>)")

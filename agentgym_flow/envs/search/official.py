@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.records import SUFFIXES, read_records
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.errors import BadData
+from agentgym_flow.records import SUFFIXES, read_records
 
 SPLITS = ("test", "dev", "train")
 """The names of the files of a set; the first that is there is the one to evaluate on, as in Search-R1."""

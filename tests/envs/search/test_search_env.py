@@ -13,11 +13,11 @@ import gymnasium as gym
 import pytest
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_questions, write_set
 
+from agentgym_flow.envs.answers import last_answer
 from agentgym_flow.envs.search import dialogue as rules
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import information, tagged
-from agentgym_flow.envs.search.scoring import last_answer
 from agentgym_flow.errors import BadSetting, ResetNeeded, RetrieverFailed, UnknownOption, UnknownTask
 from agentgym_flow.retrieval.passage import Found, Passage
 

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from search_stand_ins import Borrowed, Shelf, make, write_set
 
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.expert import next_action
-from agentgym_flow.envs.search.scoring import normalise
 from agentgym_flow.envs.search.world import KINDS
 from agentgym_flow.seeding import Stream
 

@@ -13,9 +13,9 @@ import pytest
 from question_reader import Reader
 
 from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.answers import exact_match, normalise
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.scoring import exact_match, normalise
 from agentgym_flow.envs.search.world import KINDS, world
 from agentgym_flow.envs.search.world.chains import Chain, answers
 from agentgym_flow.envs.search.world.entity import Entity

@@ -32,8 +32,8 @@ from agentgym_flow.envs.canvas.data import code_sets, math_sets, qa_sets
 from agentgym_flow.envs.canvas.data.fields import Record, mapping
 from agentgym_flow.envs.canvas.data.native import is_native, native
 from agentgym_flow.envs.canvas.data.problem import Problem
-from agentgym_flow.envs.search.records import read_records
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
+from agentgym_flow.records import read_records
 
 
 class Loaded(NamedTuple):

@@ -10,9 +10,9 @@ import re
 from collections import deque
 from typing import NamedTuple
 
+from agentgym_flow.envs.answers import last_answer
 from agentgym_flow.envs.canvas.scoring.parser import parse
 from agentgym_flow.envs.canvas.scoring.tokens import MAX_CHARACTERS, NotMathematics
-from agentgym_flow.envs.search.scoring import last_answer
 
 MAX_TEXT = 200_000
 """Of a longer text only the end is read, so many characters of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from agentgym_flow.envs.search.scoring import exact_match, last_answer, normalise, sub_exact_match, token_f1
+from agentgym_flow.envs.answers import exact_match, last_answer, normalise, sub_exact_match, token_f1
 
 MAX_TEXT = 20_000
 """A longer answer is no answer; it scores 0."""

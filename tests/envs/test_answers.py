@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.search.scoring import (
+from agentgym_flow.envs.answers import (
     METRICS,
     exact_match,
     last_answer,
