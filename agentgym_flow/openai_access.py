@@ -39,6 +39,8 @@ def checked_url(url: str) -> str:
         good = False
     if not good:
         raise BadSetting(f"{url!r} is no address of a server; it should look like http://localhost:8000/v1")
+    if parts.username is not None or parts.password is not None:
+        raise BadSetting("the address of a server holds no name and password; its key is in an environment variable")
     return url
 
 

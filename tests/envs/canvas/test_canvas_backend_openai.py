@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import os
@@ -265,6 +266,27 @@ def test_a_call_that_gives_up_its_place_in_the_queue_keeps_nobody_waiting() -> N
         assert (first.result().status, third.result().status) == ("timeout", "ok")
 
 
+def test_a_place_that_is_given_to_somebody_who_just_left_goes_on_to_the_next() -> None:
+    async def scenario() -> list[int]:
+        gate, entered = server_module.Gate(), []
+
+        async def enter(number: int, most: int) -> None:
+            async with gate.place(most):
+                entered.append(number)
+                await asyncio.sleep(0)
+
+        async with gate.place(1):
+            tasks = [asyncio.create_task(enter(number, most)) for number, most in enumerate([1, 1, 1, 2])]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+        tasks[0].cancel()  # its turn has come, and it does not know yet
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert gate.under_way == 0
+        return entered
+
+    assert asyncio.run(scenario()) == [2, 3]
+
+
 def test_many_threads() -> None:
     with chat_server() as server, ThreadPoolExecutor(24) as pool:
         backend = backend_at(server, concurrency=8)
@@ -338,6 +360,7 @@ def test_texts_that_no_request_can_hold() -> None:
     [
         ({"model": ""}, "model must be a text"),
         ({"url": "localhost:8000"}, "no address"),
+        ({"url": "http://me:sesame@host/v1"}, "holds no name and password"),
         ({"key_variable": ""}, "key_variable"),
         ({"temperature": -1}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),

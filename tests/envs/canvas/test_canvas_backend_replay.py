@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -285,3 +287,18 @@ def test_a_run_with_a_model_is_played_again_without_it() -> None:
     replay = Replay(stored(recorder.take()))
     assert Interpreter(replay, cache=Cache()).run(nodes, PROBLEM) == recorded
     assert replay.unused == 0
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_clones_go_their_own_way(clone: Callable[[Any], Any]) -> None:
+    recorder = Recorder(RecordingBackend())
+    recorder.run(CUSTOM)
+    other = clone(recorder)
+    other.run(CUSTOM)
+    assert [entry["time"] for entry in other.take()] == [0, 1]
+    tape = recorder.take()
+    assert [entry["time"] for entry in tape] == [0]
+    replay = Replay(tape)
+    clone(replay).run(CUSTOM)
+    assert replay.unused == 1
+    replay.run(CUSTOM)

@@ -180,7 +180,7 @@ def test_a_program_is_run_and_gives_its_answer() -> None:
     model = Model(fenced(GOOD))
     value = work(call_of("Programmer", entry_point="double"), model.means())
     assert (value.text, value.code) == ("", GOOD)  # the program is the answer, whatever it prints
-    assert model.executed == [Execution(GOOD)]
+    assert model.executed == [Execution(GOOD + "\ndouble\n")]  # which fails where nothing of that name is
 
 
 def test_a_program_that_fails_is_given_back() -> None:

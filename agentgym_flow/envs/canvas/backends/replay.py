@@ -10,6 +10,7 @@ of an episode log helps, in which the tape is.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections import Counter
@@ -37,7 +38,21 @@ _VALUE = tuple(field.name for field in fields(Value))
 _RESULT = tuple(field.name for field in fields(OpResult))
 
 
-class Recorder:
+class _Copied:
+    """Can be pickled and copied, for clones of environments: everything goes along but the lock."""
+
+    _lock: Lock
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            counted = {name: copy.copy(vars(self)[name]) for name in ("_entries", "_times") if name in vars(self)}
+            return {name: part for name, part in vars(self).items() if name != "_lock"} | counted
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
+
+
+class Recorder(_Copied):
     """A backend that has another one do the work and keeps what came of it. Safe in threads.
 
     Args:
@@ -82,7 +97,7 @@ class Recorder:
             raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")
 
 
-class Replay:
+class Replay(_Copied):
     """A backend that does again what is on a tape, and nothing else. Safe in threads.
 
     Args:

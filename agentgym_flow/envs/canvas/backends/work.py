@@ -72,7 +72,9 @@ def _written(conversation: Messages, means: Means, function: str, asked_for: str
     for _ in range(means.repairs + 1):
         reply = means.ask(conversation)
         code = replies.program(reply, asked_for or function)
-        ran = means.run_code(Execution(code, function))
+        # Naming the function that is asked for shows whether it is there.
+        named = f"{code}\n{asked_for}\n" if asked_for.isidentifier() else code
+        ran = means.run_code(Execution(named, function))
         if ran.status != "failed":
             break
         conversation = _returned(conversation, reply, ran.problem)

@@ -1,0 +1,141 @@
+"""How close concurrent Canvas episodes come to the latency bound of the server that their operators wait for.
+
+    python benchmarks/canvas_backend.py [--repetitions 3] [--episodes 32] [--latency 0.2]
+
+A server on the loopback interface, in a process of its own, answers every request after `--latency` seconds, however
+many are under way. Each episode is a thread that runs one workflow of five calls, one after the other, on a shared
+backend: no run can take less than five latencies. Three ways of asking:
+
+- one episode alone;
+- all episodes at once, with room for all of them at the server;
+- all episodes at once, with room for half of them, so that the bound doubles.
+
+Then the same with two branches side by side in every episode, which share the calls out. Figures are wall-clock times:
+the median of the repetitions, the bound, and their ratio. A first run, which opens the connections, is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import multiprocessing
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from _timing import arguments, print_header, print_row, seconds
+
+from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
+from agentgym_flow.envs.canvas.calls import Problem
+from agentgym_flow.envs.canvas.interpreter import Interpreter
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, Parallel
+
+BODY = (
+    b'{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant",'
+    b'"content":"1. Count.\\nChoice: 1\\nVerdict: pass"}}],"usage":{"prompt_tokens":100,"completion_tokens":9}}'
+)
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+
+CHAIN: Chain = tuple(Operator(name) for name in ("Plan", "Custom", "Verify", "Revise", "Format"))
+BRANCHES: Chain = (
+    Operator("Plan"),
+    Parallel(((Operator("Custom"), Operator("Verify")), (Operator("Custom", "otherwise"), Operator("Review")))),
+    Operator("ScEnsemble"),
+    Operator("Format"),
+)
+DEEP = 5  # calls of either workflow that have to wait for each other
+
+
+async def answer(latency: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            (length,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+            await asyncio.sleep(latency)
+            writer.write(ANSWER)
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+def serve(latency: float, port: Connection) -> None:
+    """Be the server, until the process is ended; say on which port."""
+
+    async def run() -> None:
+        server = await asyncio.start_server(partial(answer, latency), "127.0.0.1", 0, backlog=512)
+        port.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+class Case(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    workflow: Chain
+    episodes: int
+    room: int
+    calls_at_once: int  # in one episode
+
+    def bound(self, latency: float) -> float:
+        """Return the seconds that no client can do without."""
+        return DEEP * latency * max(1.0, self.episodes * self.calls_at_once / self.room)
+
+
+def wall_seconds(case: Case, url: str) -> float:
+    """Return how long the episodes of a case take, all at once."""
+    backend = OpenAIBackend("benchmark", url, concurrency=case.room)
+    interpreter = Interpreter(backend, concurrent=case.calls_at_once > 1)
+
+    def episode(number: int) -> None:
+        run = interpreter.run(case.workflow, Problem(f"task {number}", "How many apples are left?"))
+        assert not run.failures, run.failures[0].result.text
+
+    with ThreadPoolExecutor(case.episodes) as pool:
+        return seconds(lambda: list(pool.map(episode, range(case.episodes))), time.perf_counter)
+
+
+def measure(options: argparse.Namespace, url: str) -> None:
+    """Print the table."""
+    count = options.episodes
+    half = math.ceil(count / 2)
+    cases = [
+        Case("one episode", CHAIN, 1, count, 1),
+        Case(f"{count} episodes", CHAIN, count, count, 1),
+        Case(f"{count} episodes, room for {half}", CHAIN, count, half, 1),
+        Case(f"{count} episodes of two branches", BRANCHES, count, 2 * count, 2),
+    ]
+    print_header("case", "seconds", "bound", "ratio")
+    for case in cases:
+        wall_seconds(case, url)
+        median = statistics.median(wall_seconds(case, url) for _ in range(options.repetitions))
+        bound = case.bound(options.latency)
+        print_row(case.name, f"{median:.3f}", f"{bound:.3f}", f"{median / bound:.3f}")
+
+
+def main() -> None:
+    """Start the server, measure, and print."""
+    parser = arguments(__doc__ or "", repetitions=3)
+    parser.add_argument("--episodes", type=int, default=32, help="episodes at once (default 32)")
+    parser.add_argument("--latency", type=float, default=0.2, help="seconds until the server answers (default 0.2)")
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=serve, args=(options.latency, theirs), daemon=True)
+    server.start()
+    try:
+        measure(options, f"http://127.0.0.1:{ours.recv()}/v1")
+    finally:
+        server.terminate()
+        server.join()
+
+
+if __name__ == "__main__":
+    main()
