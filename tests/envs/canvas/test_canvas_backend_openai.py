@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -332,6 +332,43 @@ def test_an_interrupt_ends_it() -> None:
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=10)  # the server stays silent for longer
     assert (said, process.returncode) == ("interrupted\n", 0)
+
+
+def test_what_is_under_way_can_be_given_up() -> None:
+    with chat_server(silent, silent, silent) as server, ThreadPoolExecutor(3) as pool:
+        backend = backend_at(server, timeout=15.0)
+        calls = [pool.submit(backend.run, call_of("Custom", seed=number)) for number in range(3)]
+        while len(server.asked) < 3:
+            time.sleep(0.01)
+        backend.cancel()
+        for call in calls:
+            with pytest.raises(CancelledError):
+                call.result(10)
+        assert backend.run(CUSTOM).status == "ok"
+    assert (backend.usage.calls, backend.usage.failures) == (4, 3)
+
+
+def test_a_pause_leaves_the_place_to_others() -> None:
+    with chat_server(status(429, Retry_After="2")) as server, ThreadPoolExecutor(1) as pool:
+        backend = backend_at(server, concurrency=1)
+        pausing = pool.submit(backend.run, CUSTOM)
+        while not server.asked:
+            time.sleep(0.01)
+        assert backend.run(call_of("Custom", seed=1)).status == "ok"
+        assert not pausing.done()
+        assert pausing.result().status == "ok"
+
+
+def test_no_model_and_no_server_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published: a missing setting meant a certain hosted model."""
+    for missing in ({"model": "m"}, {"url": "http://127.0.0.1:9/v1"}):
+        with pytest.raises(TypeError, match="missing"):
+            OpenAIBackend(**missing)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with chat_server() as server:
+        assert backend_at(server).run(CUSTOM).status == "ok"
+    assert server.tokens == ["Bearer none"]
 
 
 def test_copies_and_pickles(monkeypatch: pytest.MonkeyPatch) -> None:

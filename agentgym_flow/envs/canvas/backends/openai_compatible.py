@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
 from agentgym_flow.core import check_positive
@@ -133,6 +134,7 @@ class OpenAIBackend:
         self._run_code, self._repairs = run_code, repairs
         self._usage = Usage(cost=None if price is None else 0.0)
         self._lock = Lock()
+        self._asked: set[Future[Completion]] = set()
         openai_package()
 
     def __repr__(self) -> str:
@@ -153,7 +155,10 @@ class OpenAIBackend:
         return self._usage
 
     def run(self, call: OpCall) -> OpResult:
-        """Return what the model made of the call; its `text` is the last reply, or why there is no value."""
+        """Return what the model made of the call; its `text` is the last reply, or why there is no value.
+
+        Raises nothing but what `run_code` raises, `KeyboardInterrupt`, and what `cancel` says.
+        """
         status: Literal["ok", "error", "timeout"]
         value: Value | None
         started, talk, failed = time.monotonic(), _Talk(self, call), True
@@ -165,6 +170,16 @@ class OpenAIBackend:
         finally:
             self._count(talk, failed)
         return OpResult(status, value, text, talk.read + talk.written, self._cost(talk), time.monotonic() - started)
+
+    def cancel(self) -> None:
+        """Give up all requests that are under way: their calls raise `concurrent.futures.CancelledError`.
+
+        For the end of a program whose other threads still wait. Later calls work as before.
+        """
+        with self._lock:
+            asked = list(self._asked)
+        for one in asked:
+            one.cancel()
 
     def _cost(self, talk: _Talk) -> float:
         price = self._price or Price(0.0, 0.0)
@@ -187,7 +202,15 @@ class OpenAIBackend:
         fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
         # All as a body: what the client knows as messages it looks through, for a quarter of its time.
         request = {"model": self.model, "messages": [], "extra_body": {"messages": messages, **fields}}
-        return server_at(self.url).complete(request, key_in(self._key_variable), self._patience, seconds)
+        asked = server_at(self.url).start(request, key_in(self._key_variable), self._patience, seconds)
+        with self._lock:
+            self._asked.add(asked)
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()  # on Ctrl-C nobody waits for it any more
+            with self._lock:
+                self._asked.discard(asked)
 
 
 class _Talk:

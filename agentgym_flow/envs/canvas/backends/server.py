@@ -15,6 +15,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -140,14 +141,12 @@ class Server:
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._numbers = itertools.count()
 
-    def complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Completion:
-        """Return the answer to a request, within `deadline` seconds. Raises `ServerFailed`."""
-        asked = asyncio.run_coroutine_threadsafe(self._complete(request, key, patience, deadline), self._loop)
-        try:
-            return asked.result()
-        except BaseException:  # Ctrl-C: nobody waits for it any more
-            asked.cancel()
-            raise
+    def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[Completion]:
+        """Start a request, and return what its answer will be in, within `deadline` seconds.
+
+        `ServerFailed` may come instead. Whoever does not wait any longer cancels it.
+        """
+        return asyncio.run_coroutine_threadsafe(self._complete(request, key, patience, deadline), self._loop)
 
     async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Completion:
         chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
