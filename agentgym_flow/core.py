@@ -176,6 +176,11 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def expert_action(self) -> str | None:
         """Return a winning next action, or None when the task can no longer be won. May use hidden task data."""
 
+    @property
+    def has_expert(self) -> bool:
+        """Whether `expert_action` knows how tasks of this kind are won; where not, it is None in all of them."""
+        return True
+
     def _extra_info(self) -> dict[str, Any]:
         """Return the environment's own keys of `info`, fresh on every call."""
         return {}
