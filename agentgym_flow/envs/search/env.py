@@ -307,6 +307,11 @@ class SearchEnv(TextEnv):
         brings = None if self._finder.taped else self._would_bring
         return next_action(self._dialogue, left, brings)
 
+    @property
+    def has_expert(self) -> bool:
+        """Whether these are the generated questions."""
+        return self._source.embedded
+
     def _would_bring(self, query: str) -> set[str]:
         return {passage.id for passage in self._ask([query])[0]}
 
