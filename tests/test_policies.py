@@ -93,6 +93,12 @@ class TestRandomAndExpert:
         monkeypatch.setattr(CaveEnv, "sample_action", lambda self, rng: f"drawn from {rng!r}")
         assert ask(ExpertPolicy(), [view()])[0].action.startswith("drawn from Stream('policy', 0, 0")
 
+    @staticmethod
+    def test_nobody_plays_under_the_name_of_an_expert_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(CaveEnv, "has_expert", False)
+        with pytest.raises(BadSetting, match=r"there is no expert .* --policy scripted or random"):
+            ask(ExpertPolicy(), [view()])
+
 
 class TestScripted:
     @staticmethod

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode
-from agentgym_flow.errors import BadPolicy
+from agentgym_flow.errors import BadPolicy, BadSetting
 from agentgym_flow.seeding import Stream
 
 NO_ANSWER = ""
@@ -103,6 +103,15 @@ class RandomPolicy:
         return [Move(view.env.sample_action(view.rng)) for view in views]
 
 
+def check_expert(env: TextEnv) -> None:
+    """Raise `BadSetting` when the environment has no expert for its tasks, so that chance would play for it."""
+    if not env.has_expert:
+        raise BadSetting(
+            f"there is no expert for these tasks of {env.env_id}, because nobody knows the way to win them: choose "
+            "another policy, such as --policy scripted or random; to train on them, set warm_start_levels to 0"
+        )
+
+
 class ExpertPolicy:
     """Plays `env.expert_action`, which may use hidden task data: the ceiling, and the source of demonstrations.
 
@@ -112,11 +121,12 @@ class ExpertPolicy:
     name = "expert"
 
     def act(self, views: Sequence[View]) -> list[Move]:
-        """Return the expert's action of each view."""
+        """Return the expert's action of each view. Raises `BadSetting` when an environment has no expert."""
         return [Move(self._action(view)) for view in views]
 
     @staticmethod
     def _action(view: View) -> str:
+        check_expert(view.env)
         action = view.env.expert_action()
         if action is not None:
             return action

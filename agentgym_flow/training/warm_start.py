@@ -19,6 +19,7 @@ from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.files import whole
 from agentgym_flow.policies import Move, View
+from agentgym_flow.policies.base import check_expert
 from agentgym_flow.prompts import Profile
 from agentgym_flow.rollout import ERROR, Start, rollout
 from agentgym_flow.seeding import Stream
@@ -80,8 +81,10 @@ class NoisyExpert:
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its answer.
 
-        Raises `BadSetting` when the profile cannot ask for the expert's action.
+        Raises `BadSetting` when the environment has no expert, or the profile cannot ask for its action.
         """
+        for view in views:
+            check_expert(view.env)
         return [self._move(view) for view in views]
 
     def _asked(self, view: View) -> str:
@@ -160,7 +163,7 @@ def demonstrations(
 
     Episodes in which the environment raised are left out.
 
-    Raises `BadSetting` when there are fewer tasks, and `TrainingFailed` when no episode is left.
+    Raises `BadSetting` when there are fewer tasks or no expert for them, and `TrainingFailed` when no episode is left.
     """
     env = make_env()
     if tasks > env.num_tasks:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from search_stand_ins import Borrowed, Shelf, make, write_set
 
+from agentgym_flow.demonstrations import collect
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search import tasks
-from agentgym_flow.envs.search.env import SearchEnv
+from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
 from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.world import KINDS
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.seeding import Stream
 
 
@@ -147,3 +151,19 @@ def test_the_way_to_published_answers_is_not_known(tmp_path_factory: pytest.Temp
     env.reset(options={"task": 0})
     assert env.expert_action() is None
     assert next_action(env.dialogue, 100, lambda query: {"p0", "p1"}) is None
+
+
+def test_no_demonstrations_of_published_questions_are_made_up(tmp_path: Path) -> None:
+    """Random play would be written down under the name of the expert."""
+    data = {"data": str(write_set(tmp_path / "bridges")), "retriever": Shelf()}
+    assert make().has_expert
+    assert not make(**data).has_expert
+    with pytest.raises(BadSetting, match="there is no expert"):
+        collect(ExpertPolicy(), ENV_ID, tmp_path / "log.jsonl", num_episodes=3, env_kwargs=data)
+    assert not (tmp_path / "log.jsonl").exists()
+
+
+def test_the_expert_goes_on_where_some_tasks_cannot_be_won(tmp_path: Path) -> None:
+    """In one step nothing can be answered; that is a loss of the expert, and no lack of one."""
+    done = collect(ExpertPolicy(), ENV_ID, tmp_path / "log.jsonl", num_episodes=3, env_kwargs={"max_steps": 1})
+    assert (done.episodes, done.turns) == (3, 3)
