@@ -59,7 +59,8 @@ def build(
     except KeyboardInterrupt:
         note("stopped; what was done is kept, and the same command goes on from there")
         raise typer.Exit(130) from None
-    advice = f"Serve it with: agentgym-flow retriever serve {folder}{'' if kind == 'bm25' else f' --kind {kind}'}"
+    options = ("" if kind == "bm25" else f" --kind {kind}") + ("" if index is None else f" --index {index}")
+    advice = f"Serve it with: agentgym-flow retriever serve {folder}{options}"
     stdout().print(printed(f"{folder} is ready. {advice}"), soft_wrap=True)
 
 

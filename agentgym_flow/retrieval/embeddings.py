@@ -135,6 +135,7 @@ class Embeddings:
 
 
 _REMEDY = "remove the folder and build it again"
+_MAKE = "make them with: agentgym-flow retriever build SOURCE FOLDER --kind dense; SOURCE is not read again"
 
 
 def _identity(corpus: Corpus, encoder: Encoder) -> str:
@@ -193,7 +194,7 @@ def _read_page(root: Path) -> dict[str, Any]:
         version = page["format"]
         sound = isinstance(page["digest"], str) and isinstance(page["sha256"], str) and len(page["shape"]) == 2
     except (FileNotFoundError, NotADirectoryError):
-        raise BadIndex(f"there are no vectors at {root}: {file.name} is missing; build them first") from None
+        raise BadIndex(f"there are no vectors at {root}: {file.name} is missing; {_MAKE}") from None
     except OSError as error:
         raise BadIndex(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

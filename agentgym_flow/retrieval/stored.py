@@ -28,7 +28,7 @@ PASSAGES, OFFSETS = "passages.jsonl", "offsets.npy"
 """The passages as `corpus.record_of` writes them; and their first bytes, and the byte after the last."""
 
 _FACTS = {"documents": int, "kind": str, "index": str, "arrays": dict}
-_REMEDY = "build it again with: agentgym-flow retriever build"
+_REMEDY = "build it again with: agentgym-flow retriever build SOURCE FOLDER"
 
 
 class StoredCorpus:
@@ -107,7 +107,9 @@ def _statement(folder: Path) -> dict[str, Any]:
     """Return what the folder states, if it is one that this version reads."""
     statement = read_statement(folder)
     if statement is None or statement["agentgym_flow"] != KIND:
-        raise BadData(f"there is no index of a corpus at {folder}; make one with: agentgym-flow retriever build")
+        raise BadData(
+            f"there is no index of a corpus at {folder}; make one with: agentgym-flow retriever build SOURCE FOLDER"
+        )
     if statement.get("format") != FORMAT:
         raise BadData(
             f"the index at {folder} has format {statement.get('format')!r}, this version reads {FORMAT}; {_REMEDY}"

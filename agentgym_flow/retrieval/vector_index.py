@@ -178,6 +178,11 @@ def check_buildable(kind: str, count: int, dimension: int) -> None:
         _faiss()
 
 
+def finished_kinds(folder: Path) -> tuple[str, ...]:
+    """Return the kinds of approximate index that `build_faiss` has finished in a folder of vectors."""
+    return tuple(kind for kind in KINDS if kind != "flat" and _page_of(folder / f"{kind}.faiss").exists())
+
+
 def has_faiss(embeddings: Embeddings, kind: str) -> bool:
     """Return whether `build_faiss` has finished this kind for these vectors."""
     return _page_of(_file(embeddings, kind)).exists()
@@ -259,7 +264,10 @@ def _read_page(file: Path, embeddings: Embeddings) -> dict[str, str]:
         page: dict[str, str] = json.loads(_page_of(file).read_text("ascii"))
         same = page["digest"] == embeddings.digest and isinstance(page["sha256"], str)
     except FileNotFoundError:
-        raise BadIndex(f"there is no index {file}; build it first") from None
+        raise BadIndex(
+            f"there is no index {file}; make it with: agentgym-flow retriever build "
+            f"SOURCE FOLDER --kind dense --index {file.stem}; SOURCE is not read again"
+        ) from None
     except OSError as error:
         raise BadIndex(f"cannot read {_page_of(file)}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:

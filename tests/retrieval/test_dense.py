@@ -285,7 +285,7 @@ def test_faiss_finds_nearly_what_flat_finds(tmp_path: Path, kind: str, least: fl
 def test_a_damaged_index_of_faiss_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "dense"
     build_dense(CORPUS, Words(), folder)
-    with pytest.raises(BadIndex, match=r"there is no index .*ivf\.faiss; build it first"):
+    with pytest.raises(BadIndex, match=r"there is no index .*ivf\.faiss; make it with: .* --index ivf;"):
         DenseRetriever.open(folder, CORPUS, Words(), kind="ivf")
     seen: list[int] = []
     build_faiss(Embeddings.open(folder, CORPUS, Words()), "ivf", progress=seen.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -17,10 +18,13 @@ from retriever_running import running
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
+from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.errors import BadIndex, RetrieverFailed
+from agentgym_flow.retrieval.dense import DenseRetriever
 from agentgym_flow.retrieval.kinds import build_retriever, open_retriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.retrieval.remote import RemoteRetriever
+from agentgym_flow.retrieval.vector_index import FaissIndex
 
 PROGRAM = "import sys; from agentgym_flow.cli import main; main()"
 BIRD = Passage("2", "Kestrel", "a small bird that hovers over fields")
@@ -83,6 +87,10 @@ def test_what_is_wrong_is_told(corpus, tmp_path) -> None:
         (("build", corpus, tmp_path / "index"), "is there already"),
         (("build", tmp_path / "nowhere", tmp_path / "new"), "nowhere"),
         (("build", corpus, tmp_path / "new", "--kind", "magic"), "bm25, dense, hybrid"),
+        (("build", corpus, tmp_path / "new", "--index", "flat"), "bm25 has no vectors"),
+        (("build", corpus, tmp_path / "new", "--index", "foo"), "flat, ivf, hnsw, pq"),
+        (("build", corpus, tmp_path / "new", "--kind", "dense", "--index", "hnws"), "Did you mean 'hnsw'"),
+        (("serve", tmp_path / "index", "--index", "hnsw"), "bm25 has no vectors"),
         (("build", "", tmp_path / "new"), "is empty"),
         (("serve", tmp_path / "nowhere"), "nowhere"),
         (("serve", ""), "is empty"),
@@ -156,3 +164,31 @@ def test_a_folder_without_vectors_says_so(corpus, tmp_path, monkeypatch) -> None
     build_retriever(corpus, tmp_path / "index")
     with pytest.raises(BadIndex, match="dense"):
         open_retriever(tmp_path / "index", kind="dense")
+    with pytest.raises(BadIndex, match="agentgym-flow retriever build SOURCE FOLDER --kind dense; "):
+        open_retriever(tmp_path / "index", kind="dense")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reason="faiss-cpu is not installed")
+def test_the_index_that_was_built_is_the_one_that_is_used(corpus, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("agentgym_flow.retrieval.encoder.MiniLMEncoder", Letters)
+    built = invoke("build", corpus, tmp_path / "index", "--kind", "dense", "--index", "hnsw")
+    assert f"serve {tmp_path / 'index'} --kind dense --index hnsw" in built.stdout
+
+    def kind_of(index: str | None = None) -> str:
+        opened = open_retriever(tmp_path / "index", kind="dense", index=index)
+        assert isinstance(opened, DenseRetriever)
+        return opened.index._kind if isinstance(opened.index, FaissIndex) else "flat"
+
+    assert kind_of() == "hnsw"
+    assert kind_of("flat") == "flat"
+    # The environment opens folders the same way.
+    found = find_with("dense", tmp_path / "index", None, embedded=False).retriever
+    assert isinstance(found, DenseRetriever)
+    assert isinstance(found.index, FaissIndex)
+    # Of several, the one that suits the number of passages: also where that is too large for comparing all.
+    invoke("build", corpus, tmp_path / "index", "--kind", "dense", "--index", "ivf")
+    assert kind_of() == "flat"
+    monkeypatch.setattr("agentgym_flow.retrieval.vector_index.FLAT_LIMIT", 2)
+    assert kind_of() == "ivf"
+    (tmp_path / "index" / "dense" / "ivf.json").unlink()
+    assert kind_of() == "hnsw"
