@@ -11,11 +11,16 @@ from typing import NamedTuple
 from agentgym_flow import data as registry
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.official import QuestionSet, read_questions, split_files
+from agentgym_flow.envs.search.question import question_key
 from agentgym_flow.envs.search.source import split_sizes
 
 MOST_KINDS = 8
 """Of more kinds of questions only the number is told: PopQA's are the properties of things."""
+
+MOST_NAMED = 10
+"""Of more questions that are odd only the first are named."""
 
 
 class Checked(NamedTuple):
@@ -23,7 +28,7 @@ class Checked(NamedTuple):
 
     Attributes:
         files: name of a file -> what was read from it, in the order `test`, `dev`, `train`.
-        shared: (one file, another file, how many questions both have), where they have any; case does not matter.
+        shared: (one file, another file, how many questions both have), where they have any; spelling does not matter.
         splits: split -> how many questions the environment plays; 0 for a split that the set does not have.
     """
 
@@ -43,8 +48,8 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> Checked:
     found = registry.resolve(data)
     paths = [found.path] if found.path.is_file() else list(split_files(found.path).values())
     files = {path.name: read_questions(path) for path in paths}
-    texts = {name: {one.text.casefold() for one in read.questions} for name, read in files.items()}
-    shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(texts[a] & texts[b])))
+    keys = {name: {question_key(one.text) for one in read.questions} for name, read in files.items()}
+    shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(keys[a] & keys[b])))
     sizes = split_sizes(found)
     return Checked(files, shared, {split: sizes[split] for split in SPLITS})
 
@@ -59,6 +64,12 @@ def remarks(checked: Checked) -> Iterator[str]:
         ):
             if said:
                 yield f"{name}: {len(said):,} {what}. The first: {said[0]}"
+        if void := [one.id for one in read.questions if not all(map(normalise, one.answers))]:
+            yield (
+                f"{name}: {len(void):,} with an answer of which normalisation leaves nothing, so that an empty answer "
+                f"scores 1, as in Search-R1: {', '.join(map(repr, void[:MOST_NAMED]))}"
+                f"{', ...' if len(void) > MOST_NAMED else ''}"
+            )
     for one, other, both in checked.shared:
         yield f"{one} and {other} have questions in common: {both:,}, which only the split of {one} keeps"
     yield "played as: " + ", ".join(f"{split} {count:,}" for split, count in checked.splits.items())

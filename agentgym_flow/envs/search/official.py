@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.question import Question, question_key
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.errors import BadData
 from agentgym_flow.records import SUFFIXES, read_records
@@ -93,7 +93,7 @@ def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSe
     place = Path(path)
     source = source or (place.absolute().parent.name if place.stem in SPLITS else place.stem)
     by_id: dict[str, tuple[Question, str]] = {}
-    by_text: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     repeated, left_out = [], []
     for number, (where, record) in enumerate(read_records(place)):
         if record.get("answerable") is False:
@@ -103,12 +103,12 @@ def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSe
         before, place_before = by_id.get(question.id, (question, ""))
         if before.text != question.text or before.answers != question.answers:
             raise BadData(f"{place}, {where}: the id {question.id!r:.80} was another question's in {place_before}.")
-        folded = question.text.casefold()
-        if place_before or folded in by_text:
-            repeated.append(f"{where} repeats the question of {place_before or by_text[folded]}.")
+        key = question_key(question.text)
+        if place_before or key in by_key:
+            repeated.append(f"{where} repeats the question of {place_before or by_key[key]}.")
         if not place_before:
             by_id[question.id] = question, where
-            by_text.setdefault(folded, where)
+            by_key.setdefault(key, where)
     if not by_id:
         raise BadData(f"{place} has no questions.")
     return QuestionSet(tuple(question for question, _ in by_id.values()), tuple(repeated), tuple(left_out))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentgym_flow.envs.answers import normalise
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -25,3 +27,9 @@ class Question:
     kind: str
     supports: tuple[tuple[str, str], ...] = ()
     source: str = ""
+
+
+def question_key(text: str) -> str:
+    """Return what is equal for one question in two spellings: case, blanks, punctuation and articles do not count."""
+    folded = text.casefold()
+    return normalise(folded) or folded

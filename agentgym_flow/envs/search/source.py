@@ -8,7 +8,7 @@ A published set is a folder with files `train`, `dev` and `test`, those that its
 | `valid` | the file `dev`, where there is a `test`; or else a tenth of `train`, at most 500, drawn by digests of ids |
 | `train` | the file `train` without the questions of the other two splits |
 
-Questions are compared without regard to case, and one that `test` has, too, is left out of `valid`.
+Questions are compared by `question_key`, and one that `test` has, too, is left out of `valid`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentgym_flow.core import check_split
 from agentgym_flow.data import DataSet, content_digest
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.official import read_questions, split_files
-from agentgym_flow.envs.search.question import Question
+from agentgym_flow.envs.search.question import Question, question_key
 from agentgym_flow.errors import BadData
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.sharing import once
@@ -141,5 +141,5 @@ def _held_out(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:
-    taken = {one.text.casefold() for one in others}
-    return tuple(one for one in questions if one.text.casefold() not in taken)
+    taken = {question_key(one.text) for one in others}
+    return tuple(one for one in questions if question_key(one.text) not in taken)
