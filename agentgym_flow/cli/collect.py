@@ -55,7 +55,7 @@ def collect(
             )
         except (KeyboardInterrupt, BadPolicy, BadSetting):
             if live.finished:
-                note(f"{out} holds the {len(live.finished)} episodes that had finished")
+                note(f"{out} holds {live.kept}")
             raise
     if live.loss:
         note(live.loss)

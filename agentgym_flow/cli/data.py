@@ -169,7 +169,7 @@ def check(
         str | None, typer.Option(help="Also read it as this environment does, and say what is in it: search.")
     ] = None,
 ) -> None:
-    """Read data again, all of it, and compare its digest; of a store, that of its content."""
+    """Read data again, all of it, and compare its digest, where one is known; of a store, that of its content."""
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
     if env is not None and env.lower().removeprefix("agentgym_flow/") not in ("search", "search-v0"):
@@ -182,4 +182,7 @@ def check(
 
         for line in remarks(check_questions(found)):
             stdout().print(printed(line), soft_wrap=True)
-    stdout().print(printed(f"{found.name}: SHA-256 {found.sha256[:16]}... is right"), soft_wrap=True)
+    compared = is_store(found.path) or found in registry.registered()
+    digest = f"SHA-256 {found.sha256[:16]}..."
+    said = f"{found.name}: {digest} is right" if compared else f"{found.name} is {digest}"
+    stdout().print(printed(said), soft_wrap=True)

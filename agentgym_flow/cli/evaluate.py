@@ -56,7 +56,7 @@ def evaluate(
             stopped, result = True, Evaluation.of(live.finished, player.name)
         except (BadPolicy, BadSetting):
             if log is not None and live.finished:
-                note(f"the log {log} holds the {len(live.finished)} episodes that had finished")
+                note(f"the log {log} holds {live.kept}")
             raise
     _show(result, log, as_json, env_kwargs.get("data"))
     if live.loss:

@@ -118,9 +118,21 @@ class Live:
             raise BadSetting(f"the environment raised in the first step of all {count} episodes so far ({reasons})")
 
     @property
+    def _lost(self) -> list[Episode]:
+        return [episode for episode in self.finished if ERROR in episode.meta]
+
+    @property
+    def kept(self) -> str:
+        """What a file holds when the run ends early: the episodes that had finished, and how many of them were lost."""
+        finished, lost = len(self.finished), len(self._lost)
+        if lost == finished:
+            return f"the {finished} episodes in which the environment raised, and no others"
+        return f"the {finished} episodes that had finished" + (f", {lost} of them lost" if lost else "")
+
+    @property
     def loss(self) -> str:
         """One sentence on the episodes in which the environment raised; nothing when there is none."""
-        lost = [episode for episode in self.finished if ERROR in episode.meta]
+        lost = self._lost
         if not lost:
             return ""
         count, total = len(lost), len(self.finished)

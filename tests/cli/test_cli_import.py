@@ -115,7 +115,11 @@ def test_a_check_reads_what_opening_does_not(run):
     assert result.exit_code == 2
     assert "saturations.npy is not the file" in result.stderr
     Path("plain").write_text("x")
-    assert "is right" in run("data", "check", "plain").stdout
+    compared_with_nothing = run("data", "check", "plain").stdout
+    assert compared_with_nothing.startswith("plain is SHA-256 ")
+    assert "is right" not in compared_with_nothing
+    run("data", "add", "text", "plain")
+    assert "is right" in run("data", "check", "text").stdout
 
 
 def test_ctrl_c_says_how_to_go_on(run, monkeypatch):

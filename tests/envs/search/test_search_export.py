@@ -94,7 +94,8 @@ def test_a_check_tells_what_is_in_a_set(exported: Path) -> None:
     assert "played as: train 4,000, valid 500, test 500" in said
     assert "in common" not in said
     assert "repeated" not in said
-    assert "is right" in said
+    assert said.splitlines()[-1].startswith(f"{exported.name} is SHA-256 ")
+    assert "is right" not in said, "it was compared with nothing"
 
 
 def write(path: Path, *records: dict[str, object]) -> None:
@@ -123,6 +124,39 @@ def test_a_check_tells_what_is_odd(tmp_path: Path) -> None:
     assert told[3] == "train.jsonl: 31 questions"
     assert told[4] == "test.jsonl and train.jsonl have questions in common: 1, which only the split of test.jsonl keeps"
     assert told[5] == "played as: train 27, valid 3, test 2"
+
+
+@pytest.mark.parametrize("spelling", ["who  was Ada Voss", "Who was ada voss?", "Who was the 'Ada Voss'?"])
+def test_spelling_makes_no_other_question(tmp_path: Path, spelling: str) -> None:
+    """What `test` asks is neither trained on nor held out, however it is written."""
+    write(tmp_path / "test.jsonl", asked("a", "Who was Ada Voss?"), asked("b", spelling))
+    write(tmp_path / "dev.jsonl", asked("c", spelling), asked("d", "Where is Lorne?"))
+    write(tmp_path / "train.jsonl", asked("e", spelling), asked("f", " where is Lorne"), asked("g", "Where is Tarn?"))
+    checked = check_questions(tmp_path)
+    assert checked.splits == {"train": 1, "valid": 1, "test": 2}
+    assert checked.shared == (
+        ("test.jsonl", "dev.jsonl", 1),
+        ("test.jsonl", "train.jsonl", 1),
+        ("dev.jsonl", "train.jsonl", 2),
+    )
+    assert len(checked.files["test.jsonl"].repeated) == 1
+
+
+def test_questions_of_nothing_but_signs_differ(tmp_path: Path) -> None:
+    write(tmp_path / "test.jsonl", asked("a", "???"), asked("b", "The A?"))
+    write(tmp_path / "train.jsonl", asked("c", "?!"), asked("d", "the a?"))
+    assert check_questions(tmp_path).splits == {"train": 1, "valid": 0, "test": 2}
+
+
+def test_a_check_names_questions_that_nothing_answers(tmp_path: Path) -> None:
+    write(tmp_path / "set.jsonl", asked("a", "Grade?", golden_answers=["top", "A+"]), asked("b", "Who?"))
+    told = list(remarks(check_questions(tmp_path / "set.jsonl")))
+    assert told[1].startswith("set.jsonl: 1 with an answer of which normalisation leaves nothing")
+    assert told[1].endswith("'a'")
+    write(tmp_path / "set.jsonl", *(asked(f"q{n}", f"What is {n}?", golden_answers=["---"]) for n in range(11)))
+    told = list(remarks(check_questions(tmp_path / "set.jsonl")))
+    assert told[1].startswith("set.jsonl: 11 with")
+    assert told[1].endswith("'q9', ...")
 
 
 def test_many_kinds_are_counted(tmp_path: Path) -> None:
