@@ -1,8 +1,10 @@
 """What words of English are about: `mayor`, `was long led by`, `the mayor who led` all tell of a mayor.
 
-A list of cue words that any reader of English has in mind, so that the notes of a tiny policy can say that a sentence
-tells what a question asks for. It holds no names and no facts, and nothing of it is read from the generated world or
-its answers. It was written with articles of that kind in view, so it knows their English better than that of others.
+Patterns by which the notes of a tiny policy can say that a sentence tells what a question asks for. They were written
+with the templates of the generated articles and questions in view, and are an inverse of them; articles by others they
+read less well. They hold no names and no facts, and nothing is read from the generated world or its answers. So
+understanding is given to a policy that sees these notes, and what it learns is to decide: which search, and when to
+answer.
 """
 
 from __future__ import annotations
