@@ -60,9 +60,9 @@ class TestSearch(SearchCompliance):
         "metric=f1,topk=5/mixed/1": "1c9f1a0ef56cc89e",
     }
     manifests: ClassVar[Any] = {
-        "default/train": "0569019c8522da6ba77d800f7248df82824f8cdf7c11ff5ac1f82b58ad4d235b",
-        "default/valid": "6396d0e40c67ef53e98ae33b5f784611a89b595764e7c0fed27fe5d614ad2821",
-        "default/test": "ed8538f51b7b77aa65e94fd52c57bdb282827f40ba4eee8de7303ca5ab331948",
+        "default/train": "469533433b28033ffcc12bf5bdd2df6e555706f553687a5ae64a8685557503bf",
+        "default/valid": "f661ef5da3bdf27e2a7a2c6052dc318afd658c382c8a5d4431304e15ad5d13a3",
+        "default/test": "6d669042588ce0aee9b0f5d13b3fe7685a9d6576bb336f27b4362a6ef08fd77f",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.world.articles import amount, capital
 from agentgym_flow.envs.search.world.build import World
 from agentgym_flow.envs.search.world.entity import Date, Entity, Value
@@ -30,6 +31,9 @@ STARTS = {
 _KINDS = tuple(kind for kind, weight in STARTS.items() for _ in range(weight))
 _STEPS = {"country": 1, "region": 1, "city": 2}
 """Kind -> how likely a chain goes on to it, where it could also go on to others, of weight 4."""
+
+_ARE_PEOPLE = ("inhabitants", "employees")
+"""The units of which a question may ask for the number of people."""
 
 
 class Chain(NamedTuple):
@@ -120,9 +124,20 @@ def answers(chain: Chain) -> tuple[str, ...]:
     """Return the texts that answer a chain, the best first."""
     value, unit = chain.value, chain.relations[-1].answer
     if isinstance(value, Entity):
-        return (value.name, *value.aliases)
+        return called(value)
     if isinstance(value, Date):
         return (str(value), value.other)
     if isinstance(value, int) and unit != "year":
-        return tuple(dict.fromkeys((amount(value, unit), f"{value:,}", f"{value} {unit}", str(value))))
+        forms = [amount(value, unit), f"{value:,}", f"{value} {unit}", str(value)]
+        if unit in _ARE_PEOPLE:
+            forms += [amount(value, "people"), f"{value} people"]
+        return tuple(dict.fromkeys(forms))
     return (str(value),)
+
+
+def called(entity: Entity) -> tuple[str, ...]:
+    """Return all that an entity is called, each another answer: name, aliases, mention in other articles, and title."""
+    found: dict[str, str] = {}
+    for said in (entity.name, *entity.aliases, entity.mention, entity.title):
+        found.setdefault(normalise(said), said)
+    return tuple(found.values())

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.world.articles import capital
 from agentgym_flow.envs.search.world.build import World
-from agentgym_flow.envs.search.world.chains import Chain, answers, ask, draw_chain, phrase, supports, ways_to
+from agentgym_flow.envs.search.world.chains import Chain, answers, ask, called, draw_chain, phrase, supports, ways_to
 from agentgym_flow.envs.search.world.draft import KEY
 from agentgym_flow.envs.search.world.entity import Date, Entity, Value
 from agentgym_flow.envs.search.world.relations import ALL, Relation
@@ -116,8 +117,13 @@ def _pair(stream: Stream, realm: _Realm, turn: str, wanted: bool) -> _Drawn | No
     if len({number for _, number in steps}) < len(steps):
         return None  # a search for one would find the other
     text = capital(relation.compared[-1 if turn == "y" else 0].format(a=ends[0], b=ends[1]))
-    winner = first if wanted else second
-    right = ("yes" if wanted else "no",) if turn == "y" else (winner.name, *winner.aliases)
+    if turn == "y":
+        return _Drawn(text, ("yes" if wanted else "no",), steps, (relation.fact,))
+    # One may also answer in the words of the question: no other entity has what they say, so they name one option only.
+    winner, said = (first, ends[0]) if wanted else (second, ends[1])
+    right = called(winner)
+    if normalise(said) not in map(normalise, right):
+        right += (said,)
     return _Drawn(text, right, steps, (relation.fact,))
 
 
