@@ -11,8 +11,9 @@ It reads the question, the queries and the observations (`agentgym_flow.envs.sea
    passage is about. Then whether a passage about it was `shown`, its words were `tried`, or it is `new`. `answer` is
    told likewise, and by its shape.
 
-Candidates with equal words are shown once, the first of them in the order of `candidates()`; those that bear on the
-question come first. When to look further, when to answer, and what of all this to believe is left to learning.
+Candidates with equal words are shown once, and stand for the first of them. Where there are more than `MOST`, those
+that bear least on the question are left out; the others are listed in the order of `candidates()`, which does not look
+at what they tell. When to look further, when to answer, and what of all this to believe is left to learning.
 """
 
 from __future__ import annotations
@@ -92,7 +93,13 @@ class CompactProfile(IndexProfile):
         if action in indices or action in view.candidates():
             return indices.get(action)
         verb, text = read_action(action)
-        listed = {read_action(known)[1]: known for known in indices if read_action(known)[0] == verb}
+        # The most telling ones first.
+        listed = {
+            read_action(known)[1]: known
+            for _, actions in _telling_most(notes_of(view), tuple(view.candidates()))
+            for known in actions
+            if read_action(known)[0] == verb
+        }
         if verb == "search":
             fitting = [known for known in listed if known.casefold() in text.casefold()]
             chosen = max(fitting, key=len) if fitting else next(iter(listed), None)
@@ -106,16 +113,22 @@ class CompactProfile(IndexProfile):
 @lru_cache(maxsize=1 << 12)  # prompt, completion and all attempts that have seen the same so far share it
 def _written(notes: Notes, left: str, actions: tuple[str, ...]) -> IndexedPrompt:
     asked = notes.asked
+    listed = sorted(_telling_most(notes, actions), key=lambda alike: actions.index(alike[1][0]))
+    lookups = sum(len(chain.cues) for chain in asked.chains)
+    situation = [left, asked.kind, HOPS[min(lookups, len(HOPS) - 1)], f"wants-{asked.wants}", notes.verdict()]
+    return IndexedPrompt.listing(situation, listed, INDICES)
+
+
+@lru_cache(maxsize=1 << 12)
+def _telling_most(notes: Notes, actions: tuple[str, ...]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """Return the `MOST` kinds of candidate that bear most on the question: their words, and which they are."""
     known = _where(notes)
     alike: dict[tuple[str, ...], list[str]] = {}
     for action in actions:
         verb, text = read_action(action)
         words = _of_search(notes, known, text) if verb == "search" else _of_answer(notes, known, text)
         alike.setdefault(words, []).append(action)
-    ordered = sorted(alike.items(), key=lambda item: _rank(item[0]))
-    lookups = sum(len(chain.cues) for chain in asked.chains)
-    situation = [left, asked.kind, HOPS[min(lookups, len(HOPS) - 1)], f"wants-{asked.wants}", notes.verdict()]
-    return IndexedPrompt.listing(situation, ordered, INDICES)
+    return sorted(alike.items(), key=lambda item: _rank(item[0]))[:MOST]
 
 
 _Where = dict[str, tuple[str, str]]
@@ -161,7 +174,7 @@ def _telling(source: str, cue: str) -> tuple[int, int]:
 
 
 def _rank(words: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the place of a candidate in the list: by what it tells, searches before answers."""
+    """Return what orders candidates by how much they tell, searches before answers."""
     cues = [CUES.index(word) for word in words if word in CUES]
     rest = [(*SOURCES, *STANDS, *SHAPES).index(word) for word in words[1:] if word in (*SOURCES, *STANDS, *SHAPES)]
     return (cues[0] if cues else -1, VERBS.index(words[0]), *rest)
