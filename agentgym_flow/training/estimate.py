@@ -23,6 +23,8 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs, RunConfig
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, load_model
+from agentgym_flow.training.trainer import check_batch
+from agentgym_flow.training.warm_start import check_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0
 """Of English text in the vocabulary of a large language model, roughly; the tiny policy's tokens are words."""
@@ -129,6 +131,10 @@ def estimate(configs: Configs) -> Estimate:
     run, warm, agent = configs
     _ = agent.credit_function  # raises for what it does not have
     profile = profile_for(run.env_id, run.profile)
+    with closing(run.make_env()) as env:  # what would end the run when it has hardly begun
+        if warm.warm_start_levels:
+            check_demonstrations(env, warm.warm_start_levels)
+        check_batch(agent, env.num_tasks)
     parameters = count_parameters(run, profile)
     answer = agent.max_completion_length or 1
     found = probe(run, profile, agent.layout, answer)

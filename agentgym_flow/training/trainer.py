@@ -65,15 +65,20 @@ def stop_on(key: str | None) -> Callable[[View], bool] | None:
     return None if key is None else lambda view: bool(view.info[key])
 
 
-def _check_environment(args: AgentConfig, info: Mapping[str, Any], num_tasks: int) -> None:
-    if args.stop_when is not None and args.stop_when not in info:
-        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+def check_batch(args: AgentConfig, num_tasks: int) -> None:
+    """Raise `BadSetting` when a batch has more groups than there are tasks to train on."""
     groups = args.generation_batch_size // args.num_generations
     if groups > num_tasks:
         raise BadSetting(
             f"a batch is {groups} groups, but there are only {num_tasks} training tasks: lower "
             "per_device_train_batch_size or steps_per_generation, or raise num_generations"
         )
+
+
+def _check_environment(args: AgentConfig, info: Mapping[str, Any], num_tasks: int) -> None:
+    if args.stop_when is not None and args.stop_when not in info:
+        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+    check_batch(args, num_tasks)
 
 
 def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:

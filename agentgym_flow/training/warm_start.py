@@ -147,6 +147,13 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
     return WarmStart(**{**recorded, "validation": [(update, success) for update, success in recorded["validation"]]})
 
 
+def check_demonstrations(env: TextEnv, tasks: int) -> None:
+    """Raise `BadSetting` when the environment has fewer tasks than are to be shown, or no expert for them."""
+    if tasks > env.num_tasks:
+        raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
+    check_expert(env)
+
+
 def demonstrations(
     make_env: Callable[[], TextEnv],
     tokenizer: PreTrainedTokenizerBase,
@@ -165,9 +172,7 @@ def demonstrations(
 
     Raises `BadSetting` when there are fewer tasks or no expert for them, and `TrainingFailed` when no episode is left.
     """
-    env = make_env()
-    if tasks > env.num_tasks:
-        raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {env.num_tasks} tasks")
+    check_demonstrations(make_env(), tasks)
     policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in range(tasks)], stop=stop)
     groups = without_lost(Group([episode]) for episode in episodes)
