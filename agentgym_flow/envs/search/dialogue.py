@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.shown import as_shown, documents, one_line
+from agentgym_flow.envs.search.shown import ID_DIGITS, as_shown, documents, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import stable_hash
@@ -33,6 +33,9 @@ MOST_TOPK = 100
 
 LONGEST_QUERY = 1000
 """Characters of a query; a retriever never sees more."""
+
+LONGEST_WITHIN = 300
+"""Characters of an answer in which `sub_em` looks for a right one: pasting all that was shown must not pay."""
 
 NOTHING_FOUND = "Nothing was found."
 NOT_AN_ACTION = "That is not an action. Write search[query] to look something up, or answer[text] to give the answer."
@@ -82,7 +85,8 @@ class Dialogue:
     Args:
         question: what is asked.
         topk: a search shows at most so many passages.
-        metric: what an answer is scored with; a name in `answers.METRICS`.
+        metric: what an answer is scored with; a name in `answers.METRICS`. By `sub_em` an answer of more than
+            `LONGEST_WITHIN` characters scores 0, unless a right answer is longer and it is exactly that.
 
     Attributes:
         question: what is asked.
@@ -115,7 +119,7 @@ class Dialogue:
         self.answered: str | None = None
         self.score = 0.0
         self.texts = [self.opening()]
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, str] = {}  # id -> digest of what was shown under it
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -164,7 +168,7 @@ class Dialogue:
         verb, text = read_action(action)
         if verb == "answer":
             self.answered = text
-            self.score = METRICS[self.metric](text, self.question.answers)
+            self.score = self.score_by(self.metric)
             return Reply("", self.score, True, True)
         if verb != "search":
             return _refused(NOT_AN_ACTION)
@@ -177,12 +181,25 @@ class Dialogue:
         # Some servers send more than they were asked for.
         found = [as_shown(passage) for passage in find(query)[: self.topk]]
         self.queries.append(query)
-        self.latest = found
-        for passage in found:
-            if passage.id not in self._seen:
-                self._seen[passage.id] = None
-                self.passages.append(passage)
+        self.latest = [self._noted(passage) for passage in found]
         return Reply(self.found(), 0.0, False, True)
+
+    def _noted(self, passage: Passage) -> Passage:
+        """Return the passage under the id that it has in this dialogue, and keep it if it is new.
+
+        Some servers number what they find, from 0 for each query. A passage whose id another one has already gets a
+        digest of its title and text for an id. A tape has that id, and it stays when the tape is played.
+        """
+        content = stable_hash([passage.title, passage.text])[:ID_DIGITS]
+        name = passage.id
+        while self._seen.get(name, content) != content:
+            name = content if name == passage.id else stable_hash([name, content])[:ID_DIGITS]
+        if name != passage.id:
+            passage = passage._replace(id=name)
+        if name not in self._seen:
+            self._seen[name] = content
+            self.passages.append(passage)
+        return passage
 
     def found(self) -> str:
         """Return what the last accepted search showed, as text."""
@@ -193,8 +210,18 @@ class Dialogue:
         ends = list(accumulate(map(len, self.texts)))
         return [Span(start, end, n % 2 == 1) for n, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
 
-    def identity(self) -> tuple[str, tuple[str, ...]]:
-        """Return what tells states of one task apart before the answer: the question's id and `seen`.
+    def score_by(self, metric: str) -> float:
+        """Return the score of the answer by a metric of `answers.METRICS`; 0.0 before it."""
+        said = self.answered
+        if metric == "sub_em" and said is not None and len(said) > LONGEST_WITHIN:
+            return METRICS["em"](said, self.question.answers)
+        return METRICS[metric](said, self.question.answers)
+
+    def identity(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """Return what tells states of one task apart before the answer: the question's id, and what was seen.
+
+        That is for each passage, in order of arrival, its id in `seen` and a digest of its title and text. Ids alone
+        would not do: where a server numbers what it finds from 0 for each query, all searches bring the same ids.
 
         Two dialogues with the same task, `topk`, metric and retriever and with equal identity have the same future,
         the time limit aside. Let both be given the same action:
@@ -205,16 +232,21 @@ class Dialogue:
         2. An answer ends both. Its score depends on its text, the right answers and the metric: equal reward, equal
            success.
         3. A search asks the retriever for its text alone, which finds the same passages for both. Reward 0 in both;
-           and the new `seen` is the old one with the new ids appended, so the identities are equal again. A refused
-           action changes neither.
+           and what becomes of them depends on ids and contents that were seen, which are equal: the same are known, the
+           same get another id, and the same are appended. So the identities are equal again. A refused action changes
+           neither.
 
         By induction all further rewards, ends and identities are equal. What was shown, and in which words it was
-        searched for, is in no rule. The ids are kept although no reward depends on them: they are what a policy can
-        know, and rewards over a graph of states need that. They are kept in order of arrival.
+        searched for, is in no rule. The passages are kept although no reward depends on them: they are what a policy
+        can know, and rewards over a graph of states need that.
+
+        `candidates()` of an environment may differ in equal states: what was searched for already is not proposed
+        again, and that depends on the words. The contract allows it: candidates are proposals, and what is accepted is
+        equal.
 
         A retriever that changes its mind (another server) is outside of this; its results are on the episode's tape.
         """
-        return self.question.id, self.seen
+        return self.question.id, tuple(self._seen.items())
 
     def state_key(self) -> str:
         """Return `identity` in at most 64 characters; after the answer only its outcome, right and wrong ones apart."""

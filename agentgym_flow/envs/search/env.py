@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, ClassVar, Self, cast
 
 from agentgym_flow.core import TextEnv, Transition
@@ -17,7 +19,7 @@ from agentgym_flow.envs.search.finding import find_with
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
-from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
+from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.passage import Found, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.seeding import Stream
@@ -81,7 +83,8 @@ class SearchEnv(TextEnv):
     - Truncation: `max_steps` steps without that. The two never come together.
 
     A step after the end raises `ResetNeeded`. A retriever that cannot be reached raises `RetrieverFailed` in `step`:
-    the state is as before, and the same step may be taken again.
+    the state is as before, and the same step may be taken again. An object that returns something else than passages
+    raises `BadSetting` there.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
@@ -91,7 +94,7 @@ class SearchEnv(TextEnv):
     |---|---|
     | `source` (str) | the set that the question is from; of a generated one its kind |
     | `kind` (str) | the kind of question, such as `2 hops`, `comparison` or `bridge` |
-    | `retrieved` (list of str) | the ids of the passages that this step has brought, best first |
+    | `retrieved` (list of str) | the ids of the passages that this step has brought, best first; a digest for an id that is too long, cannot be printed, or was another passage's |
     | `scores` (dict) | after the answer: its `em`, `sub_em` and `f1`; before, empty |
     | `spans` (list) | `[start, end, is_action]` for each stretch of the texts of the episode, put together: the question, then in turn an action and what came of it; what the policy did not write is masked in training |
     | `compat_key` (str) | the state as published results of RewardFlow name it: the question, then the last passages |
@@ -107,7 +110,7 @@ class SearchEnv(TextEnv):
     | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
     | `corpus` | `None` | what is searched: a folder made by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
     | `topk` | `3` | a search shows at most so many passages; 1 to 100 |
-    | `metric` | `"em"` | what an answer is scored with: `"em"` (exact match), `"sub_em"` or `"f1"`, all with the normalisation of SQuAD |
+    | `metric` | `"em"` | what an answer is scored with: `"em"` (exact match), `"sub_em"` (a right answer is part of it, and it has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD |
     | `remote` | `None` | settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}` |
     | `max_steps` | `6` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
@@ -218,7 +221,7 @@ class SearchEnv(TextEnv):
 
     def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
         retriever = cast("Retriever", self._finder.retriever)  # without one there is a tape
-        return [_passages_of(found) for found in retriever.search(queries, self._dialogue.topk)]
+        return _passages_of(retriever.search(queries, self._dialogue.topk), len(queries))
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
@@ -234,13 +237,14 @@ class SearchEnv(TextEnv):
                     waiting.setdefault((id(env._finder.retriever), env._dialogue.topk), []).append((env, query))
         for together in waiting.values():
             queries = list(dict.fromkeys(query for _, query in together))
-            found: dict[str, Any] = {}
+            found: dict[str, list[Passage] | Exception] = {}
             try:
                 found |= zip(queries, together[0][0]._ask(queries), strict=True)
             except Exception as error:  # whatever it is, it concerns these steps and no others of the rollout
-                answered = error.answered if isinstance(error, RetrieverFailed) else {}
                 found |= dict.fromkeys(queries, error)
-                found |= {query: _passages_of(found) for query, found in answered.items()}
+                answered = error.answered if isinstance(error, RetrieverFailed) else {}
+                with suppress(BadSetting):  # an answer beside a failure that is none: the failure stands
+                    found |= zip(answered, _passages_of(list(answered.values()), len(answered)), strict=True)
             for env, query in together:
                 env._ahead = query, found[query]
 
@@ -268,7 +272,7 @@ class SearchEnv(TextEnv):
         """Return the question, what was searched for, and what was shown, for a person to read."""
         dialogue = self._dialogue
         lines = [f"Question: {dialogue.opening()}", f"Searched for: {'; '.join(dialogue.queries) or 'nothing yet'}"]
-        lines += [f"Shown: {passage.title or passage.id}" for passage in dialogue.passages]
+        lines += [f"Shown: {one_line(passage.title or passage.id, LONGEST_TITLE)}" for passage in dialogue.passages]
         if dialogue.answered is not None:
             said = one_line(dialogue.answered, LONGEST_TITLE)
             lines.append(f"Answered: {said} ({'right' if dialogue.success else 'wrong'})")
@@ -294,8 +298,10 @@ class SearchEnv(TextEnv):
         return candidates(dialogue.opening(), dialogue.recent, dialogue.queries, last=self._on_last_step)
 
     def sample_action(self, rng: Stream) -> str:
-        """Return one of the candidates, all alike."""
+        """Return one of the candidates, all alike. Raises `ResetNeeded` after the answer, when there are none."""
         proposed = self.candidates()
+        if not proposed:
+            raise ResetNeeded("the question has been answered, so there is no action to draw: call reset()")
         return proposed[rng.below(len(proposed))]
 
     def expert_action(self) -> str | None:
@@ -318,13 +324,13 @@ class SearchEnv(TextEnv):
     def _extra_info(self) -> dict[str, Any]:
         dialogue = self._dialogue
         question = dialogue.question
-        scored = {} if dialogue.answered is None else METRICS
+        scored = () if dialogue.answered is None else METRICS
         return {
             "source": question.kind if self._source.embedded else question.source,
             "kind": question.kind,
             "retrieved": [passage.id for passage in self._shown],
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
-            "scores": {name: metric(dialogue.answered, question.answers) for name, metric in scored.items()},
+            "scores": {name: dialogue.score_by(name) for name in scored},
             "spans": [list(span) for span in dialogue.spans()],
             "compat_key": self._compat_key(),
         }
@@ -337,8 +343,25 @@ class SearchEnv(TextEnv):
         return information(dialogue.found()) if dialogue.queries else dialogue.opening()
 
 
-def _passages_of(found: Sequence[Found]) -> list[Passage]:
-    return [one.passage for one in found]
+def _passages_of(answer: Sequence[Sequence[Found]], queries: int) -> list[list[Passage]]:
+    """Return the passages of what a retriever returned. Raises `BadSetting` when it returned something else."""
+    if not isinstance(answer, list | tuple) or not all(isinstance(found, list | tuple) for found in answer):
+        raise _misshapen(answer)
+    if len(answer) != queries:
+        raise _misshapen(answer, f"{len(answer)} lists for {queries} queries")
+    for one in chain.from_iterable(answer):
+        if not isinstance(one, Found) or not isinstance(one.passage, Passage):
+            raise _misshapen(one)
+        if not all(isinstance(part, str) for part in one.passage):
+            raise _misshapen(one.passage)
+    return [[one.passage for one in found] for found in answer]
+
+
+def _misshapen(returned: object, told: str = "") -> BadSetting:
+    return BadSetting(
+        f"the retriever returned {told or f'{returned!r:.80}'}, but its search returns for each query a list of "
+        "Found(Passage(id, title, text), score), best first, whose id, title and text are of type str"
+    )
 
 
 def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:

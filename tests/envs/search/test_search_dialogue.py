@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+import sys
+import unicodedata
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.search import dialogue as rules
 from agentgym_flow.envs.search.dialogue import LONGEST_QUERY, Dialogue, Reply
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.envs.search.shown import CUT, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
+from agentgym_flow.envs.search.shown import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 
@@ -120,6 +123,19 @@ def test_other_metrics() -> None:
     assert Dialogue(WHO, metric="sub_em").act("answer[it was Ada Voss]", finder()).reward == 1
 
 
+def test_pasting_what_was_shown_wins_nothing() -> None:
+    def scored(text: str, *right: str) -> float:
+        talk = Dialogue(Question("q", "Who?", right, "bridge"), metric="sub_em")
+        reward = talk.act(f"answer[{text}]", finder()).reward
+        assert reward == talk.score == talk.score_by("sub_em")
+        return reward
+
+    page = "It was built by Ada Voss. ".ljust(rules.LONGEST_WITHIN, "x")
+    assert (scored(page, "Ada Voss"), scored(f"{page}x", "Ada Voss")) == (1.0, 0.0)
+    assert scored("; ".join(["Bo", "Cy"] * 100 + ["Ada Voss"]), "Ada Voss") == 0.0
+    assert (scored(f"The {page}x!", f"{page}x"), scored(f"no {page}x", f"{page}x")) == (1.0, 0.0)
+
+
 @pytest.mark.parametrize(
     "text", ["", "search", "search tarn", "search[tarn", "Search[tarn]", "research[tarn]", "look[x]", "search[a] now"]
 )
@@ -210,11 +226,46 @@ def test_what_is_harmless_is_shown_as_it_is() -> None:
     text = "a < b, <b>bold</b> [1] naïve 北京 \u200d\U0001f469 Ж"
     assert one_line(text) == text
     assert one_line("one\r\ntwo\x85three") == "one  two three"
+    assert (
+        one_line("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
+        == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    )
     assert one_line("x" * 10, 8) == f"xxxx{CUT}"
     assert one_line("x" * 4, 4) == "xxxx"
     shown = as_shown(Passage("i", "t" * 1000, "x" * 10_000))
     assert shown == Passage("i", "t" * (LONGEST_TITLE - len(CUT)) + CUT, "x" * (LONGEST_TEXT - len(CUT)) + CUT)
     assert as_shown(shown) == shown, "what a tape says is shown once more"
+
+
+DRAWN = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+"""Format characters that can be seen."""
+
+
+def test_format_characters_are_not_shown() -> None:
+    """Each of Unicode's, but for those that are drawn and the two joiners that scripts and emoji are written with."""
+    every = {chr(number) for number in range(sys.maxunicode + 1) if unicodedata.category(chr(number)) == "Cf"}
+    gone = {character for character in every if one_line(f"a{character}b") == "ab"}
+    assert every - gone == {*DRAWN, "\u200c", "\u200d"}
+    for unseen in ("\u200b", "\ufeff", "\u2060", "\u00ad", "\u180e", "\u206a", "\U000e0001", "\U000e0041\U000e007f"):
+        assert one_line(f"<{unseen}answer>{unseen}") == "<answer>"
+    assert as_shown(Passage("i", "A\u200bda", "\ufeffVo\u00adss")) == ("i", "Ada", "Voss")
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 3_000_000, "x" * (LONGEST_ID + 1), "\ud800", "a\nb", "\x1b[2J", "a\u202eb", "a\u200bb"]
+)
+def test_an_id_that_no_log_should_hold_becomes_a_digest(name: str) -> None:
+    shown = as_shown(Passage(name, "t", "x"))
+    assert re.fullmatch(r"[0-9a-f]{32}", shown.id)
+    assert as_shown(shown) == shown, "what a tape says is shown once more"
+    assert shown == as_shown(Passage(name, "t", "x")) != as_shown(Passage(f"{name}.", "t", "x"))
+    talk = play("search[q]", find=Finder(q=[Passage(name, "t", "x")]))
+    assert talk.seen == (shown.id,) == tuple(passage.id for passage in talk.latest)
+
+
+@pytest.mark.parametrize("name", ["", "p1", "x" * LONGEST_ID, "https://x.org/Ö?a=1 2", "\u5317\u4eac"])
+def test_other_ids_stay(name: str) -> None:
+    assert as_shown(Passage(name, "t", "x")).id == name
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=40))
@@ -252,13 +303,55 @@ def test_equal_keys_have_equal_futures(pasts: list[list[str]], future: list[str]
 
 
 def test_states_are_told_apart_by_what_was_seen() -> None:
-    assert play("search[voss]").identity() == ("q1", ("p1", "p2"))
-    assert play("search[lorne]").identity() == ("q1", ("p2", "p1"))  # in order of arrival
+    assert play("search[voss]").identity()[0] == "q1"
+    assert [name for name, _ in play("search[voss]").identity()[1]] == ["p1", "p2"]
+    assert play("search[lorne]").identity()[1] == play("search[voss]").identity()[1][::-1]  # in order of arrival
     assert play("search[voss]", "search[lorne]").state_key() == play("search[voss]").state_key()
     assert play("nonsense").state_key() == play().state_key() != play("search[voss]").state_key()
     other = Question("q2", WHO.text, WHO.answers, WHO.kind)
     assert play(question=other).state_key() != play().state_key()
     assert play("answer[Bo]").state_key() != play("answer[Ada Voss]").state_key()
+
+
+def numbered(*titles: str) -> list[Passage]:
+    """Return what a server finds that numbers its results from 0 for each query."""
+    return [Passage(str(number), title, f"About {title}.") for number, title in enumerate(titles)]
+
+
+NUMBERS = {"tarn": numbered("A", "B", "C"), "voss": numbered("C", "D"), "lorne": numbered("B", "A", "E")}
+"""What such a server finds."""
+
+
+def test_ids_that_are_no_names_do_not_merge_states() -> None:
+    """In one episode and between episodes: what was shown tells states apart, and nothing that was shown is lost."""
+    keys = {play(f"search[{query}]", find=Finder(**NUMBERS)).state_key() for query in NUMBERS}
+    assert len(keys) == 3
+    talk = play("search[tarn]", find=Finder(**NUMBERS))
+    after_one = talk.state_key()
+    talk.act("search[voss]", Finder(**NUMBERS))
+    assert talk.state_key() != after_one
+    assert talk.seen[:3] == ("0", "1", "2")
+    assert [passage.title for passage in talk.passages] == ["A", "B", "C", "C", "D"]
+    assert len(set(talk.seen)) == 5
+    assert [passage.title for passage in talk.recent] == ["C", "D", "C", "B", "A"]
+    before = talk.identity()
+    talk.act("search[voss]", Finder(**NUMBERS))
+    assert talk.identity() == before, "the same passages once more are nothing new"
+    twice = play("search[q]", find=Finder(q=[Passage("0", "A", "x"), Passage("0", "B", "y"), Passage("0", "A", "x")]))
+    assert [passage.title for passage in twice.passages] == ["A", "B"]
+    taken = Passage(twice.passages[1].id, "C", "an enemy can compute the digest")
+    both = play("search[q]", "search[x]", find=Finder(q=[taken, twice.passages[0]], x=[Passage("0", "B", "y")]))
+    assert [passage.title for passage in both.passages] == ["C", "A", "B"]
+    assert len(set(both.seen)) == 3
+
+
+@given(st.lists(st.sampled_from(["tarn", "voss", "lorne"]), max_size=6))
+def test_a_tape_of_ids_that_are_no_names_plays_the_same(queries: list[str]) -> None:
+    talk, again = Dialogue(WHO), Dialogue(WHO)
+    for query in queries:
+        talk.act(f"search[{query}]", Finder(**NUMBERS))
+        again.act(f"search[{query}]", Finder(**{query: talk.latest}))
+        assert (again.latest, again.identity(), again.texts) == (talk.latest, talk.identity(), talk.texts)
 
 
 def test_copies_are_independent() -> None:
