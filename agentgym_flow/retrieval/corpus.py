@@ -146,13 +146,9 @@ def passage_of_record(record: Any, number: int, where: str) -> Passage:
     name = record.get("id", record.get("_id", number))
     if not isinstance(name, str | int) or isinstance(name, bool):
         raise BadData(f"{where}: the id must be a text or a whole number, got {name!r:.60}.")
-    name = writable(str(name))
-    title, text, contents = (record.get(field) for field in ("title", "text", "contents"))
-    if isinstance(text, str) and isinstance(title, str | None):
-        # A title is one line: a break in it would be the end of it wherever passages are written as `contents`.
-        return Passage(name, writable(title or "").replace("\n", " "), writable(text))
-    if isinstance(contents, str):
-        return Passage.of_contents(name, writable(contents))
+    passage = Passage.of_fields(str(name), record)
+    if passage is not None:
+        return Passage(*map(writable, passage))
     fields = ", ".join(map(repr, sorted(record))) or "nothing"
     raise BadData(f"{where}: a passage needs a text as 'contents', or as 'text' and 'title'; it has {fields:.200}.")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 QUOTE = '"'
 
@@ -28,6 +28,18 @@ class Passage(NamedTuple):
         if len(title) > 1 and title.startswith(QUOTE) and title.endswith(QUOTE):
             title = title[1:-1]
         return cls(name, title, text)
+
+    @classmethod
+    def of_fields(cls, name: str, fields: Mapping[str, Any]) -> Passage | None:
+        """Return the passage `name` of a record with `text` and perhaps `title`, or with `contents`; None for neither.
+
+        Where it has all of them, `title` and `text` count. A break in a title becomes a blank.
+        """
+        title, text, contents = (fields.get(field) for field in ("title", "text", "contents"))
+        if isinstance(text, str) and isinstance(title, str | None):
+            # A title is one line: a break in it would be the end of it wherever passages are written as `contents`.
+            return cls(name, (title or "").replace("\n", " "), text)
+        return cls.of_contents(name, contents) if isinstance(contents, str) else None
 
     @property
     def contents(self) -> str:

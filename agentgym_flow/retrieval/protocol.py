@@ -2,7 +2,7 @@
 
 A request has `queries` and is answered by one list for each of them; or it has one `query` (SkyRL). Servers in the
 field differ in how they write documents, so reading is tolerant: with a score or without, as `contents` or as `title`
-and `text`, with an id, a URL or neither.
+and `text` (which count where all are there, as in a corpus), with an id, a URL or neither.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.seeding import stable_hash
 
@@ -28,6 +29,15 @@ NO_SCORE = 0.0
 """The score of a document that came without one."""
 
 _ID_DIGITS = 16
+
+
+def check_token(token: str) -> str:
+    """Return a token that `Authorization: Bearer TOKEN` can carry. Raises `BadSetting`, without it, for another one."""
+    if not token:
+        raise BadSetting("the token is empty; leave it out, or take some letters that nobody guesses")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise BadSetting("a token has one or more ASCII characters and no blanks")
+    return token
 
 
 class BadAnswer(Exception):
@@ -115,18 +125,14 @@ def _read_score(score: Any) -> float:
 
 
 def _read_passage(document: Mapping[str, Any]) -> Passage:
-    contents, title, text = (document.get(key) for key in ("contents", "title", "text"))
-    if isinstance(contents, str):
-        passage = Passage.of_contents("", contents)
-    elif isinstance(text, str) and (title is None or isinstance(title, str)):
-        passage = Passage("", title or "", text)
-    else:
+    passage = Passage.of_fields("", document)
+    if passage is None:
         raise BadAnswer('a document has neither "contents" nor "text"')
     return passage._replace(id=_read_id(document, passage))
 
 
 def _read_id(document: Mapping[str, Any], passage: Passage) -> str:
-    for key in ("id", "url"):
+    for key in ("id", "_id", "url"):
         name = document.get(key)
         if isinstance(name, (str, int)) and not isinstance(name, bool) and name != "":
             return str(name)

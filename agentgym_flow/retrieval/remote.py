@@ -38,8 +38,11 @@ class RemoteRetriever:
 
     Args:
         url: of the server, such as `http://127.0.0.1:8000`; `/retrieve` is added if it is not there.
-        token: sent as `Authorization: Bearer TOKEN`; None: nothing is sent.
-        single: ask for one query a request, as servers that only know SkyRL's form need it.
+        token: sent as `Authorization: Bearer TOKEN`; None: nothing is sent. It is in a pickle of this object in clear,
+            because a copy in another process needs it: keep such a pickle as you keep the token.
+        single: ask for one query a request, as servers that only know SkyRL's form need it. The requests of one search
+            are made one after another, so a round of 64 rollouts waits for 64 answers; the form for several queries is
+            the faster one wherever a server knows it.
         topk_limit: the most passages that one may ask for.
         connect_timeout: seconds for a connection to come about.
         read_timeout: seconds in which the server must send something.
@@ -244,9 +247,7 @@ def _check_whole(setting: str, value: object, least: int) -> None:
 def _headers(token: str | None) -> dict[str, str]:
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     if token is not None:
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise BadSetting("a token has one or more ASCII characters and no blanks")
-        headers["Authorization"] = f"Bearer {token}"
+        headers["Authorization"] = f"Bearer {protocol.check_token(token)}"
     return headers
 
 

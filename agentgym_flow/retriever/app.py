@@ -76,10 +76,10 @@ def create_app(
         local: answer only under the names of this machine, and no page of a browser.
 
     Raises:
-        BadSetting: the token is empty, or a number cannot work.
+        BadSetting: the token is empty or none that a client can send, or a number cannot work.
     """
-    if token == "":
-        raise BadSetting("the token is empty; leave it out, or take some letters that nobody guesses")
+    if token is not None:
+        protocol.check_token(token)
     if not 1 <= topk <= MAX_TOPK:
         raise BadSetting(f"topk is 1 to {MAX_TOPK}, not {topk}")
     if max_batch < 1 or max_waiting < 1:

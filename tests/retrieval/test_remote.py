@@ -27,11 +27,12 @@ from fault_server import (
     silent,
     status,
 )
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentgym_flow.errors import BadSetting, RetrieverFailed
+from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
+from agentgym_flow.retrieval.corpus import passage_of_record
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.retrieval.remote import RemoteRetriever
@@ -296,6 +297,8 @@ def test_settings_that_cannot_work_are_refused() -> None:
     for settings in (
         {"token": ""},
         {"token": "a\r\nX: y"},
+        {"token": "a b"},
+        {"token": "sëcret"},
         {"deadline": 0.0},
         {"backoff": float("nan")},
         {"retries": -1},
@@ -349,12 +352,29 @@ def test_documents_are_read_in_every_form_of_the_field() -> None:
     assert one({"id": "7", "title": "A", "text": "c"}) == Found(Passage("7", "A", "c"), protocol.NO_SCORE)
     assert one({"url": "https://x", "text": "c"}).passage == Passage("https://x", "", "c")
     assert one({"id": "1", "title": "A", "text": "c", "contents": '"A"\nc'}).passage == Passage("1", "A", "c")
+    assert one({"_id": "d1", "text": "c"}).passage == Passage("d1", "", "c")
     nameless = one({"contents": "A\nc"}).passage
     assert nameless == one({"title": "A", "text": "c"}).passage != one({"contents": "A\nd"}).passage
     assert len(nameless.id) == 16
     plain = {"result": [[{"id": "1", "contents": "A\nc"}] * 5]}  # no scores, and more than were asked for
     assert protocol.read_answer(json.dumps(plain).encode(), 1, 3) == [[Found(Passage("1", "A", "c"), 0.0)] * 3]
     assert protocol.read_answer(b'{"result": []}', 1, 3) == [[]] == protocol.read_answer(b'{"result": [[]]}', 1, 3)
+
+
+field = st.none() | st.integers() | st.sampled_from(["", "A", "A\nB", '"A"', '"A b"\nc\nd', "\u2028"])
+
+
+@given(st.dictionaries(st.sampled_from(["title", "text", "contents"]), field))
+@example({"title": "A", "text": "c", "contents": '"Another"\ncontent'})
+@example({"title": "two\nlines", "text": "c"})
+def test_an_answer_and_a_corpus_are_read_alike(record: dict[str, Any]) -> None:
+    try:
+        of_corpus = passage_of_record({"id": "d1", **record}, 0, "here")
+    except BadData:
+        with pytest.raises(protocol.BadAnswer):
+            one({"id": "d1", **record})
+    else:
+        assert one({"id": "d1", **record}).passage == of_corpus
 
 
 texts = st.text(st.characters(codec=None), max_size=20)

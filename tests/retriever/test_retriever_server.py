@@ -129,7 +129,7 @@ def test_large_bodies_are_refused_before_they_are_all_there(ask) -> None:
 
 
 def test_the_token_is_asked_for(ask) -> None:
-    client = ask(token="sëcret")
+    client = ask(token="secret")
     body = {"queries": ["a"]}
     for header in ({}, {"Authorization": "Bearer no"}, {"Authorization": "Basic x"}, {"Authorization": "Bearer"}):
         answer = client.post("/retrieve", json=body, headers=header)
@@ -301,7 +301,16 @@ def test_stopping_answers_what_is_under_way() -> None:
 
 # ---------------------------------------------------------------- settings
 def test_settings_that_cannot_work_are_refused() -> None:
-    for more in ({"token": ""}, {"topk": 0}, {"topk": 101}, {"max_batch": 0}, {"max_waiting": 0}):
+    for more in (
+        {"token": ""},
+        {"token": "a b"},
+        {"token": "sëcret"},
+        {"token": "a\n"},
+        {"topk": 0},
+        {"topk": 101},
+        {"max_batch": 0},
+        {"max_waiting": 0},
+    ):
         with pytest.raises(BadSetting):
             create_app(Echo(), **more)
     with pytest.raises(BadSetting, match="set a token"):
