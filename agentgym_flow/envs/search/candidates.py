@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.envs.search.months import MONTHS
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.retrieval.passage import Passage
 
@@ -30,8 +31,7 @@ LONGEST = 80
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019&-][^\W_]+)*")
 _QUOTED = re.compile(rf'"([^"]{{1,{LONGEST}}})"|\u201c([^\u201c\u201d]{{1,{LONGEST}}})\u201d')
-MONTHS = "January February March April May June July August September October November December"
-_MONTH = f"(?:{MONTHS.replace(' ', '|')})"
+_MONTH = f"(?:{'|'.join(MONTHS)})"
 _NUMBER = re.compile(
     rf"\b(\d{{1,2}} {_MONTH} \d{{3,4}}|{_MONTH} \d{{1,2}}, \d{{3,4}})\b"  # a date
     r"|(?<![\w.,-])(\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,9})?)((?: square| cubic)? [a-z]+)?(?![\w-])"
@@ -47,7 +47,7 @@ _SMALL = (
 _JOINS = "of the de la le du des di da del van von der den for in on at to"
 _ASKS = "are is was were do does did has have had can could will would"
 _FUNCTION_WORDS, _JOINING, _POLAR = (frozenset(words.split()) for words in (_SMALL, _JOINS, _ASKS))
-_NO_NAMES = _FUNCTION_WORDS.union(MONTHS.lower().split())
+_NO_NAMES = _FUNCTION_WORDS.union(map(str.lower, MONTHS))
 
 
 class Named(NamedTuple):

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from agentgym_flow.envs.search.candidates import MONTHS, begins_polar, proposed_queries, read_text
+from agentgym_flow.envs.search.candidates import begins_polar, proposed_queries, read_text
 from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.lexicon import WANTED, asked, told
+from agentgym_flow.envs.search.months import MONTHS
 from agentgym_flow.prompts import Situation
 
 LONGEST_QUESTION = 2000
@@ -243,7 +244,7 @@ class Notes:
         return frozenset(found)
 
 
-_MONTHS = MONTHS.lower().split()
+_MONTHS = [month.lower() for month in MONTHS]
 _MONTH = f"({'|'.join(_MONTHS)})"
 _DATE = re.compile(rf"(\d{{1,2}}) {_MONTH} (\d{{3,4}})|{_MONTH} (\d{{1,2}}), (\d{{3,4}})", re.IGNORECASE)
 

@@ -5,21 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-_MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
-
+from agentgym_flow.envs.search.months import MONTHS
 
 THE = frozenset({"river", "award", "museum", "ship", "event"})
 """The kinds whose names have an article before them."""
@@ -33,12 +19,12 @@ class Date(NamedTuple):
     day: int
 
     def __str__(self) -> str:
-        return f"{self.day} {_MONTHS[self.month - 1]} {self.year}"
+        return f"{self.day} {MONTHS[self.month - 1]} {self.year}"
 
     @property
     def other(self) -> str:
         """The date with the month first."""
-        return f"{_MONTHS[self.month - 1]} {self.day}, {self.year}"
+        return f"{MONTHS[self.month - 1]} {self.day}, {self.year}"
 
 
 @dataclass(slots=True, eq=False)
