@@ -22,6 +22,7 @@ from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, s
 
 from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
+from agentgym_flow.envs.canvas.backends.programs import Executed, Execution
 from agentgym_flow.envs.canvas.calls import Value
 from agentgym_flow.errors import BadSetting, MissingExtra
 
@@ -107,7 +108,7 @@ def test_what_does_not_pass_is_an_error(what: str) -> None:
     assert "after 3 tries" in result.text
     assert what.strip() in result.text
     assert "SECRET" not in result.text  # nothing that the server sent
-    assert (backend.usage.failures, len(server.asked)) == (1, 3)
+    assert (backend.usage.failures, backend.usage.requests, len(server.asked)) == (1, 3, 3)
 
 
 @pytest.mark.parametrize("number", [400, 401, 403, 404, 422])
@@ -150,16 +151,14 @@ def test_the_deadline_holds_over_all_tries() -> None:
 
 
 def test_the_deadline_holds_over_all_requests_of_a_call() -> None:
-    def slow(handler: Handler) -> None:
-        time.sleep(0.1)
-        says("```python\ndef solve(): return 1/0\n```")(handler)
+    def slow(order: Execution) -> Executed:
+        time.sleep(0.7)
+        return Executed("failed", problem="division by zero")
 
-    def failing(order: Any) -> Any:
-        raise AssertionError
-
-    with chat_server(default=slow) as server:
-        backend = backend_at(server, deadline=0.05, run_code=failing)
-        assert backend.run(call_of("Programmer")).status == "timeout"
+    with chat_server(default=says("```python\ndef solve(): return 1/0\n```")) as server:
+        result = backend_at(server, deadline=0.6, run_code=slow).run(call_of("Programmer"))
+    assert (result.status, len(server.asked)) == ("timeout", 1)
+    assert "before the last request" in result.text
 
 
 def test_an_answer_that_never_ends_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,15 +313,16 @@ import sys
 sys.path[:0] = sys.argv[2:]
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from backend_calls import CUSTOM
+backend = OpenAIBackend("tiny", sys.argv[1], timeout=500, deadline=600, concurrency=1)
 try:
-    OpenAIBackend("tiny", sys.argv[1], timeout=500, deadline=600).run(CUSTOM)
+    backend.run(CUSTOM)
 except KeyboardInterrupt:
-    print("interrupted")
+    print("interrupted,", backend.run(CUSTOM).status)  # its place at the server is free
 """
 
 
 def test_an_interrupt_ends_it() -> None:
-    with chat_server(default=silent) as server:
+    with chat_server(silent) as server:
         process = subprocess.Popen(
             [sys.executable, "-c", _INTERRUPTED, f"{server.url}/v1", *sys.path], stdout=subprocess.PIPE, text=True
         )
@@ -331,7 +331,7 @@ def test_an_interrupt_ends_it() -> None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=10)  # the server stays silent for longer
-    assert (said, process.returncode) == ("interrupted\n", 0)
+    assert (said, process.returncode) == ("interrupted, ok\n", 0)
 
 
 def test_what_is_under_way_can_be_given_up() -> None:

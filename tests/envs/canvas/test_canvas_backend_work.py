@@ -267,8 +267,10 @@ def test_what_cannot_be_tested_does_not_pass(more: dict[str, Value], said: str) 
 
 def test_a_judge_that_cannot_tell_does_not_pass() -> None:
     call = call_of("Test", tests=TESTS, solution=Value(code=GOOD))
+    model = Model(fenced(GOOD))
     with pytest.raises(Failed, match="could not be run"):
-        made(call, fenced(GOOD), run=lambda _: Executed("error", problem="unsupported"))
+        work(call, model.means(lambda _: Executed("error", problem="unsupported")))
+    assert not model.asked  # there is nothing to repair
 
 
 def test_revising_a_program_makes_a_program_that_runs() -> None:
@@ -285,6 +287,14 @@ def test_revising_a_program_makes_a_program_that_runs() -> None:
         made(call_of("Format", solution=program), "it doubles")
 
 
+def test_thoughts() -> None:
+    assert replies.without_thoughts("<think>a\nb</think>\n four ") == "four"
+    assert replies.without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
+    for reply in ("<think>a", " <think>", "<think>a</think>\n", "", " "):
+        with pytest.raises(Failed):
+            replies.without_thoughts(reply)
+
+
 def test_in_the_sandbox() -> None:
     try:
         if sandbox.probe().level != "strong":
@@ -294,6 +304,8 @@ def test_in_the_sandbox() -> None:
     assert in_sandbox(Execution("def solve():\n    return 6 * 7\n", "solve")) == Executed("ok", "42")
     assert in_sandbox(Execution("print(1)")) == Executed("ok", "1\n")
     assert in_sandbox(Execution(GOOD, "double", TESTS)) == Executed("ok")
+    objects = Execution("class A: pass\ndef make(): return A()", "make", ("assert make()",))
+    assert in_sandbox(objects).status == "error"  # the judge cannot tell
     for order in (
         Execution("def solve(): pass", "solve"),
         Execution("x = 1", "solve"),
@@ -366,6 +378,20 @@ def test_votes_are_for_candidates_and_not_for_places() -> None:
         work(another, Means(voting_for("plum"), lambda _: Executed("ok"), 0))
         shown.update(orders)
     assert len(shown) == 6  # every order comes
+
+
+def test_of_equal_votes_the_earlier_candidate_wins() -> None:
+    votes = iter(["plum", "pear", "pear", "plum", "apple"])
+
+    def ask(conversation: Messages) -> str:
+        lines = conversation[1]["content"].splitlines()
+        order = [line[3:] for line in lines if line[:2] in ("1.", "2.", "3.")]
+        return f"Choice: {order.index(next(votes)) + 1}"
+
+    candidates = tuple(Value(text=name) for name in ("apple", "pear", "plum"))
+    call = call_of("MdEnsemble", candidates=candidates)
+    assert work(call, Means(ask, lambda _: Executed("ok"), 0)) == Value(text="pear")
+    assert next(votes, None) is None
 
 
 def test_aggregates() -> None:
