@@ -50,14 +50,14 @@ class PublishedCompliance(SearchCompliance):
 class TestSearch(SearchCompliance):
     variants: ClassVar[Any] = ({}, {"metric": "f1", "topk": 5})
     golden: ClassVar[Any] = {
-        "default/expert/0": "80250f01b203eea1",
-        "default/expert/1": "39dc434a9a52609d",
+        "default/expert/0": "09c003466fc32a53",
+        "default/expert/1": "877701150f975553",
         "default/mixed/0": "83f30f7badd86942",
-        "default/mixed/1": "d8e5c5e08f448561",
-        "metric=f1,topk=5/expert/0": "9d1441529f449402",
-        "metric=f1,topk=5/expert/1": "114d213f81280e67",
+        "default/mixed/1": "6a0438aa1173fd72",
+        "metric=f1,topk=5/expert/0": "7ffcc54dfc6ac4a1",
+        "metric=f1,topk=5/expert/1": "38e93c1451261b6f",
         "metric=f1,topk=5/mixed/0": "db210ee27310902a",
-        "metric=f1,topk=5/mixed/1": "1c9f1a0ef56cc89e",
+        "metric=f1,topk=5/mixed/1": "e6b8be1e72207752",
     }
     manifests: ClassVar[Any] = {
         "default/train": "469533433b28033ffcc12bf5bdd2df6e555706f553687a5ae64a8685557503bf",
@@ -72,10 +72,10 @@ class TestSearchByAnObject(SearchCompliance):
     env_id = OBJECT_ID
     env_module = "search_stand_ins"
     golden: ClassVar[Any] = {
-        "default/expert/0": "9e7501bbc0f4200c",
-        "default/expert/1": "c0953c3ddf407e7d",
+        "default/expert/0": "ca0ad647e338a3c4",
+        "default/expert/1": "67ad25d1c94ec18d",
         "default/mixed/0": "babcd2bad2f5603c",
-        "default/mixed/1": "a6233255a238dadd",
+        "default/mixed/1": "e6ea46c523b2f9fd",
     }
 
 
@@ -92,8 +92,8 @@ class TestSearchByMeaning(PublishedCompliance):
     golden: ClassVar[Any] = {
         "corpus=four,data=bridges,retriever=dense/expert/0": "96cf0a4fe3849d3d",
         "corpus=four,data=bridges,retriever=dense/expert/1": "d5444c9a524e9d3d",
-        "corpus=four,data=bridges,retriever=dense/mixed/0": "610ee0aa23d86a04",
-        "corpus=four,data=bridges,retriever=dense/mixed/1": "8afd21659325b63b",
+        "corpus=four,data=bridges,retriever=dense/mixed/0": "a24ef8c9bb65c034",
+        "corpus=four,data=bridges,retriever=dense/mixed/1": "e6b3a1634ceb45c0",
     }
 
     @pytest.fixture(scope="class", autouse=True)
@@ -110,10 +110,10 @@ if SAMPLES.is_dir():
     class TestSearchOnPublishedQuestions(PublishedCompliance):
         variants: ClassVar[Any] = ({"data": str(BUILT / "2wiki"), "corpus": str(BUILT / "wiki.json")},)
         golden: ClassVar[Any] = {
-            "corpus=wiki,data=2wiki/expert/0": "cae7f7a606a39465",
+            "corpus=wiki,data=2wiki/expert/0": "d6a5ea1767abba49",
             "corpus=wiki,data=2wiki/expert/1": "8753dc902ae1321e",
-            "corpus=wiki,data=2wiki/mixed/0": "8b2fd7fcbe3b6560",
-            "corpus=wiki,data=2wiki/mixed/1": "bb11f88912d199b2",
+            "corpus=wiki,data=2wiki/mixed/0": "0a7452ac08d75658",
+            "corpus=wiki,data=2wiki/mixed/1": "882882ec955ea580",
         }
         manifests: ClassVar[Any] = {
             "corpus=wiki,data=2wiki/train": "3b5b05070ffbd61d2cc08ac4a9aa94e7bf9be8326f434ec4753326f9f612cca6",
