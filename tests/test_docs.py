@@ -133,7 +133,8 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     modules = {".".join(file.with_suffix("").parts) for file in files}
     internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
     internal |= {
-        f"agentgym_flow.{name}" for name in ("files", "json_stream", "loopback", "sharing", "rewards.json_file")
+        f"agentgym_flow.{name}"
+        for name in ("files", "json_stream", "loopback", "openai_access", "records", "sharing", "rewards.json_file")
     }
     internal |= {
         f"agentgym_flow.retrieval.{name}"
