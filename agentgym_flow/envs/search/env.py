@@ -99,8 +99,8 @@ class SearchEnv(TextEnv):
     | `spans` (list) | `[start, end, is_action]` for each stretch of the texts of the episode, put together: the question, then in turn an action and what came of it; what the policy did not write is masked in training |
     | `compat_key` (str) | the state as published results of RewardFlow name it: the question, then the last passages |
 
-    `state_key` is the question with the ordered set of the passages that were brought; after the answer only its
-    outcome, right and wrong ones apart.
+    `state_key` is the question with the passages that were brought, in the order of arrival and none twice; after the
+    answer only its outcome, right and wrong ones apart.
 
     ## Arguments
     | argument | default | meaning |
