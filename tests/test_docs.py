@@ -100,6 +100,7 @@ def test_examples_that_need_an_extra_run_with_it(page: str, tmp_path: Path) -> N
     play(Path(sys.executable), page, PAGES[page], tmp_path)
 
 
+@pytest.mark.heavy
 def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
     command = [
         sys.executable,
