@@ -100,9 +100,11 @@ def test_the_list_of_visits_asks_for_the_token(serve, visit) -> None:
     page = visit(server)
     begin(page, 1)
     page.goto(f"{server.address}/admin")
+    page.wait_for_selector("input:focus")
     page.keyboard.type("guess")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=That is not the token.")
+    page.wait_for_selector("input:focus")  # the text is there before the field has the focus
     page.keyboard.type("swordfish")
     page.keyboard.press("Enter")
     page.wait_for_selector("table.visits")
