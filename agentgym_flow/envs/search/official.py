@@ -30,7 +30,7 @@ from agentgym_flow.errors import BadData
 from agentgym_flow.records import SUFFIXES, read_records
 
 SPLITS = ("test", "dev", "train")
-"""The names of the files of a set; the first that is there is the one to evaluate on, as in Search-R1."""
+"""The names of the files of a set; `source` says which splits they make."""
 
 _TEXTS = ("question", "Question")
 _ANSWERS = ("golden_answers", "reward_model", "possible_answers", "answer", "Answer")
@@ -70,11 +70,6 @@ def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     if not found:
         raise BadData(f"{place}: there is no file test, dev or train with one of the endings {', '.join(SUFFIXES)}.")
     return found
-
-
-def evaluation_file(folder: str | os.PathLike[str]) -> Path:
-    """Return the file that results are reported on: `test`, else `dev`, else `train`. Raises as `split_files` does."""
-    return next(iter(split_files(folder).values()))
 
 
 def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSet:

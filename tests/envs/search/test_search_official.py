@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.search.official import evaluation_file, question_of, read_questions, split_files
+from agentgym_flow.envs.search.official import question_of, read_questions, split_files
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.errors import BadData, MissingExtra
 
@@ -180,14 +180,13 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         read_questions(tmp_path / "train.parquet")
 
 
-def test_the_split_rule(tmp_path: Path) -> None:
-    for name, chosen in (("train.jsonl", "train"), ("dev.jsonl", "dev"), ("test.parquet", "test")):
+def test_the_files_of_a_set(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "dev.jsonl", "test.parquet"):
         (tmp_path / name).touch()
-        assert evaluation_file(tmp_path).stem == chosen
     assert list(split_files(tmp_path)) == ["test", "dev", "train"]
     (tmp_path / "test.json").touch()
     with pytest.raises(BadData, match=r"several files test: test\.json, test\.parquet"):
-        evaluation_file(tmp_path)
+        split_files(tmp_path)
     (tmp_path / "none").mkdir()
     with pytest.raises(BadData, match="no file test, dev or train"):
         split_files(tmp_path / "none")
