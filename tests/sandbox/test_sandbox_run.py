@@ -74,9 +74,7 @@ f(0)
 
 
 def test_one_run_leaves_nothing_for_the_next(every_box: Sandbox) -> None:
-    every_box.run(
-        "import os\ntry:\n    open('left', 'w').write('x')\nexcept OSError: pass", files={"mine.py": ""}
-    )
+    every_box.run("import os\ntry:\n    open('left', 'w').write('x')\nexcept OSError: pass", files={"mine.py": ""})
     assert "left" not in every_box.run("import os\nprint(os.listdir('.'))").stdout
     assert "mine" not in every_box.run("import os\nprint(os.listdir('.'))").stdout
 
