@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.errors import GroupMismatch
+from agentgym_flow.errors import GroupMismatch, UnknownOption
 from agentgym_flow.seeding import canonical
 
 SCHEMA = "agentgym_flow.episode/1"
@@ -44,6 +44,7 @@ class Turn:
         phi: the potential of `state_key`, written by `rewards.relabel`.
         phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
         anchor: the identity of the group of turns that decided in the same state, written by `rewards.relabel`.
+        info: what the recorder was told to keep of `info` after this turn; in no log and no digest. None when nothing.
     """
 
     observation: str
@@ -65,6 +66,7 @@ class Turn:
     phi: float | None = None
     phi_next: float | None = None
     anchor: str | None = None
+    info: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -214,25 +216,33 @@ class Recorder:
 
     Args:
         env: a text environment, possibly wrapped.
+        keep: keys of `info` that are kept on every turn, for rewards that are computed from recorded episodes.
 
     Raises:
         TypeError: the environment is not a `TextEnv`.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, keep: Sequence[str] = ()) -> None:
         base = env.unwrapped
         if not isinstance(base, TextEnv):
             raise TypeError(f"episodes are recorded on a TextEnv, got {type(base).__name__}")
         self.env: TextEnv = base
+        self.keep = tuple(keep)
         self.episode: Episode | None = None
         self.observation = ""
         self.info: dict[str, Any] = {}
 
     def reset(self, *, seed: int, task: int | None = None, attempt: int = 0, **options: Any) -> Episode:
-        """Start an episode and return it; it grows with every `step`. `task` None lets the seed draw the task."""
+        """Start an episode and return it; it grows with every `step`. `task` None lets the seed draw the task.
+
+        Raises what the environment's `reset` raises, and `UnknownOption` when `info` lacks a key that is to be kept.
+        """
         env = self.env
         chosen = options if task is None else {"task": task, **options}
         self.observation, self.info = env.reset(seed=seed, options=chosen)
+        for key in self.keep:
+            if key not in self.info:
+                raise UnknownOption.among(key, sorted(self.info), f"{env.env_id} has no such key of info to keep.")
         self.episode = Episode(
             env_id=env.env_id,
             kwargs=dict(env.settings),
@@ -272,6 +282,7 @@ class Recorder:
             success=info["success"],
             score=info["score"],
             tape=self.env.tape_entry,
+            info={key: info[key] for key in self.keep} if self.keep else None,
             **of_policy,
         )
         self.episode.turns.append(turn)

@@ -2,7 +2,7 @@
 
 Online, `RewardFlow` and `VectorRewardFlow` shape the rewards of any Gymnasium environment. In batches, `relabel`
 gives every turn of a group its potential, and `agentgym_flow.rewards.credit` turns groups into one advantage per
-turn.
+turn. For workflows, `StructureReward` and its twins reward the design at the end of an episode.
 """
 
 from agentgym_flow.rewards.credit import CREDIT, CreditFunction
@@ -10,6 +10,8 @@ from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.relabel import RelabelMetrics, group_graph, relabel
 from agentgym_flow.rewards.rewardflow import RewardFlow
 from agentgym_flow.rewards.state_graph import Edge, Node, StateGraph
+from agentgym_flow.rewards.structure import StructureReward, VectorStructureReward, with_structure_rewards
+from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.rewards.vector import VectorRewardFlow
 
 __all__ = [
@@ -21,7 +23,11 @@ __all__ = [
     "RelabelMetrics",
     "RewardFlow",
     "StateGraph",
+    "StructureReward",
+    "StructureScore",
     "VectorRewardFlow",
+    "VectorStructureReward",
     "group_graph",
     "relabel",
+    "with_structure_rewards",
 ]

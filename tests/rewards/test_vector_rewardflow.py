@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards import GraphStore, RewardFlow, VectorRewardFlow
-from agentgym_flow.rewards.vector import slot_info
+from agentgym_flow.rewards.slots import slot_info
 
 N = 3
 MODES = list(AutoresetMode)

@@ -1,0 +1,209 @@
+"""The structure reward of FlowSteer while an environment runs, for many at once, and for recorded groups.
+
+What a design is worth is said in `agentgym_flow.rewards.structure_score`; here it reaches the learner. The reward comes
+at the end of an episode. It is not part of the environment: an episode log holds native rewards, and whoever verifies
+it steps the environment without any wrapper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, SupportsFloat, get_args
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorEnv
+
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
+from agentgym_flow.rewards.slots import SlotRewards
+from agentgym_flow.rewards.structure_score import (
+    CHECKERS,
+    FORMATTER,
+    WORKFLOW,
+    Cost,
+    Profile,
+    Release,
+    StructureScore,
+)
+
+Mode = Literal["replace", "add"]
+"""Whether the structure reward stands alone, or is added to the native rewards."""
+
+
+class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Rewards the end of an episode for the design of its workflow: -1 + S + c * [S >= 1], in [-1, 1].
+
+    The last step of an episode gets this reward instead of its native one, and every other step 0. A time limit is an
+    end, too. See `agentgym_flow.rewards.structure_score` for S and the profiles; c is the `score` of the environment,
+    or what the workflow says of its `correctness`.
+
+    `info` gets `native_reward` (0 after a reset) and `structure`, the S of the present workflow.
+
+    Args:
+        env: an environment with `workflow` and `score` in `info`, as `agentgym_flow/Canvas-v0`.
+        profile: `"executed"`, `"paper"` or `"upstream"`.
+        weights: part -> weight; the published ones by default.
+        min_operators: how many operators are enough; that of the profile by default.
+        diversity: False leaves the design out: -1 + c.
+        release: `"always"` counts c for every design.
+        checkers: the names of the operators that check.
+        formatter: the name of the operator that formats an answer.
+        cost_weight: taken from the reward per unit of `cost_of`; only for `"executed"`.
+        cost_of: `"calls"`, `"total_calls"`, `"tokens"` or `"cost"`.
+        mode: `"replace"`, or `"add"` to add the reward to the native ones.
+
+    Raises:
+        UnknownOption: a word is none of these.
+        BadSetting: a number is out of its range; or, at reset or step, `info` has no workflow.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        profile: Profile = "executed",
+        weights: Mapping[str, float] | None = None,
+        min_operators: int | None = None,
+        diversity: bool = True,
+        release: Release = "conditional",
+        checkers: Sequence[str] = CHECKERS,
+        formatter: str = FORMATTER,
+        cost_weight: float = 0.0,
+        cost_of: Cost = "calls",
+        mode: Mode = "replace",
+    ) -> None:
+        arguments: dict[str, Any] = {
+            "profile": profile,
+            "weights": weights,
+            "min_operators": min_operators,
+            "diversity": diversity,
+            "release": release,
+            "checkers": checkers,
+            "formatter": formatter,
+            "cost_weight": cost_weight,
+            "cost_of": cost_of,
+        }
+        RecordConstructorArgs.__init__(self, **arguments, mode=mode)
+        gym.Wrapper.__init__(self, env)
+        self._design = EpisodeDesign(StructureScore(**arguments), mode)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; `info` has the S of the first workflow."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation, self._design.begin(observation, info)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step the environment, and reward the design at the end."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        given, info = self._design.advance(action, observation, float(reward), terminated, truncated, info)
+        return observation, given, terminated, truncated, info
+
+
+class VectorStructureReward(SlotRewards["EpisodeDesign"]):
+    """Rewards every slot of a vector environment as `StructureReward` would, in all three autoreset modes.
+
+    Args:
+        env: a vector environment that names its autoreset mode, of environments with `workflow` and `score` in `info`.
+        score: the settings of the reward; the default ones if None.
+        mode: `"replace"` or `"add"`.
+
+    Raises:
+        BadSetting: the autoreset mode is not named; or, at reset or step, `info` has no workflow.
+        UnknownOption: there is no such mode.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], score: StructureScore | None = None, mode: Mode = "replace"
+    ) -> None:
+        rule = score or StructureScore()
+        designs = [EpisodeDesign(rule, mode) for _ in range(env.num_envs)]
+        super().__init__(env, designs, ("native_reward", "structure"), observed=False)
+
+
+class EpisodeDesign:
+    """Follows one slot of an environment through its episodes."""
+
+    def __init__(self, score: StructureScore, mode: Mode) -> None:
+        if mode not in get_args(Mode):
+            raise UnknownOption.among(mode, get_args(Mode))
+        self._score = score
+        self._mode = mode
+        self._running = False
+
+    def begin(self, observation: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Start an episode and return `info` with what is added to it."""
+        self._running = True
+        return {**info, "native_reward": 0.0, "structure": self._score.design(workflow_of(info))}
+
+    def advance(
+        self, action: Any, observation: Any, reward: float, terminated: bool, truncated: bool, info: Mapping[str, Any]
+    ) -> tuple[float, dict[str, Any]]:
+        """Follow one step; return its reward and `info` with what is added to it.
+
+        Raises `ResetNeeded` when no episode is under way.
+        """
+        if not self._running:
+            raise ResetNeeded("no episode is under way: call reset() before step()")
+        native, workflow = float(reward), workflow_of(info)
+        self._running = not (terminated or truncated)
+        given = native if self._mode == "add" else 0.0
+        if not self._running:
+            given += self._score.reward(workflow, correctness_of(workflow, info.get("score", 0.0)))
+        return given, {**info, "native_reward": native, "structure": self._score.design(workflow)}
+
+
+def workflow_of(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the workflow that an environment tells. Raises `BadSetting` when it tells none."""
+    workflow = None if info is None else info.get(WORKFLOW)
+    if not isinstance(workflow, Mapping):
+        raise BadSetting(
+            "the structure reward reads info['workflow'], which is not there: use an environment that has it, such as "
+            "agentgym_flow/Canvas-v0; a recorder has to keep it (Recorder(env, keep=['workflow']))"
+        )
+    return workflow
+
+
+def correctness_of(workflow: Mapping[str, Any], score: Any) -> float:
+    """Return the correctness c: what the workflow says of it, or else the environment's score.
+
+    A score is 0 until the design is finished. The published reward looks at the last result, finished or not: an
+    environment that wants to be read so tells its `correctness` at the end of an episode.
+    """
+    return float(workflow.get("correctness", score))
+
+
+# ---------------------------------------------------------------- recorded episodes
+def structure_return(episode: Episode, score: StructureScore) -> float:
+    """Return the structure reward of a recorded episode, wherever it stopped; its turns have kept their `workflow`.
+
+    Raises `BadSetting` when the last turn has no workflow, or there is no turn.
+    """
+    last = episode.turns[-1] if episode.turns else None
+    workflow = workflow_of(None if last is None else last.info)
+    return score.reward(workflow, correctness_of(workflow, episode.score))
+
+
+def with_structure_rewards(group: Group, score: StructureScore | None = None, mode: Mode = "replace") -> Group:
+    """Return a copy of a group whose rewards are those that `StructureReward` would have given.
+
+    Their sum is the episode's outcome for a credit function with `outcome="return"`. The group itself, and so what is
+    logged of it, keeps its native rewards. An episode without a turn comes back as it is.
+
+    Raises:
+        BadSetting: an episode has no workflow.
+        UnknownOption: there is no such mode.
+    """
+    if mode not in get_args(Mode):
+        raise UnknownOption.among(mode, get_args(Mode))
+    rule = score or StructureScore()
+    return Group([_rewarded(episode, rule, mode) for episode in group])
+
+
+def _rewarded(episode: Episode, score: StructureScore, mode: Mode) -> Episode:
+    if not episode.turns:
+        return episode
+    native = [turn.reward if mode == "add" else 0.0 for turn in episode.turns]
+    native[-1] += structure_return(episode, score)
+    turns = [replace(turn, reward=reward) for turn, reward in zip(episode.turns, native, strict=True)]
+    return replace(episode, turns=turns)
