@@ -1,0 +1,341 @@
+"""The mistakes that can be made in a program, as small named changes to its syntax tree.
+
+`changes_of` finds where each of them can be made. Changes refer to the nodes of a tree by their number in the order of
+`ast.walk`, so that several can be made in one fresh tree of the same source.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+Nodes: TypeAlias = list[ast.AST]
+Edit: TypeAlias = Callable[[ast.AST], None]
+Found: TypeAlias = Iterator[tuple[str, Edit]]
+
+
+class Change(NamedTuple):
+    """A mistake at one place of a program.
+
+    Attributes:
+        name: the kind of mistake, a key of `NOTES`.
+        place: the number of the node.
+        turn: which of the changes of this name at this node.
+        edit: makes it in a node of an equal tree.
+    """
+
+    name: str
+    place: int
+    turn: int
+    edit: Edit
+
+    @property
+    def tag(self) -> str:
+        """Unique among the changes of a program."""
+        return f"{self.name}-{self.place}-{self.turn}"
+
+
+NOTES = {
+    "strict": "A comparison treats values that are exactly equal, or exactly at the limit, the wrong way.",
+    "compare": "A comparison points the wrong way, so that the wrong values are taken.",
+    "guard": "A case that needs its own treatment is not treated: the statement for it is missing.",
+    "bound": "A bound is off by one, so that an element too few or too many is looked at.",
+    "start": "A variable has the wrong value at the start.",
+    "sign": "One operation goes in the wrong direction: something is added that should be taken away, or the reverse.",
+    "swap": "The two sides of an operation are swapped.",
+    "number": "A constant in the program is not the one that the task names.",
+    "logic": "Two conditions are joined the wrong way: one would do where both are needed, or the reverse.",
+    "negate": "A condition is the opposite of what it should be.",
+    "extreme": "It takes the largest where the smallest is wanted, or the reverse.",
+    "order": "A sort is missing its rule for the order, such as which way round or what decides between equals.",
+    "forgotten": "A statement that belongs there has been left out.",
+    "unprepared": "A value is used as it comes, without the preparation that it needs first.",
+    "division": "A division is of the wrong sort: it rounds where it must not, or does not where it must.",
+}
+"""What a checker writes about a change of each name."""
+
+WORDS = {
+    "strict": (
+        "equal",
+        "tie",
+        "same",
+        "exactly",
+        "at most",
+        "at least",
+        "limit",
+        "inclusive",
+        "more than",
+        "less than",
+    ),
+    "guard": ("empty", "fewer", "no ", "none", "zero", "without", "negative", "special"),
+    "bound": ("first", "last", "neighbour", "every", "both", "inclusive", "up to", "position"),
+    "order": ("tie", "order", "ascending", "descending", "alphabetical", "same", "equal"),
+    "logic": (" and ", " or ", "both", "either", "unless"),
+    "unprepared": ("case", "spaces", "absolute", "sorted", "order", "distance"),
+    "extreme": ("largest", "smallest", "longest", "shortest", "earliest", "latest", "highest", "lowest"),
+    "forgotten": ("last", "end", "reset", "each", "again"),
+    "start": ("start", "first", "begin"),
+    "division": ("whole", "rounded", "half", "average"),
+}
+"""Words by which a problem may point at a change of each name."""
+
+_STRICT: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
+_OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+_SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
+_DIVISIONS: dict[type[ast.operator], type[ast.operator]] = {ast.FloorDiv: ast.Div, ast.Div: ast.FloorDiv}
+_EXTREMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_PREPARING = ("abs", "sorted", "list", "lower", "upper", "strip", "copy", "rstrip", "lstrip", "reversed")
+_LEAVING = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+
+
+def parsed(source: str) -> tuple[ast.Module, Nodes]:
+    """Return the tree of a program and its nodes in the order that changes refer to."""
+    tree = ast.parse(source)
+    return tree, list(ast.walk(tree))
+
+
+def changed(source: str, changes: Iterable[Change]) -> ast.Module:
+    """Return the tree of a program in which these changes are made; the order of the changes does not matter.
+
+    Of two changes that concern the same place, one can be without effect.
+    """
+    tree, nodes = parsed(source)
+    for change in sorted(changes, key=lambda one: (one.place, one.turn, one.name)):
+        change.edit(nodes[change.place])
+    return tree
+
+
+def changes_of(nodes: Nodes) -> list[Change]:
+    """Return every change that can be made in a program, in a fixed order."""
+    found = []
+    for place, node in enumerate(nodes):
+        for turn, (name, edit) in enumerate(_at(node)):
+            found.append(Change(name, place, turn, edit))
+    return found
+
+
+def _at(node: ast.AST) -> Found:
+    if isinstance(node, ast.Compare):
+        yield from _comparisons(node)
+    elif isinstance(node, ast.BinOp | ast.AugAssign):
+        yield from _operations(node)
+    elif isinstance(node, ast.Call):
+        yield from _called(node)
+    elif isinstance(node, ast.BoolOp):
+        yield "logic", _other_logic
+    elif isinstance(node, ast.Assign):
+        yield from _starts(node)
+    elif isinstance(node, ast.Slice):
+        yield from _slices(node)
+    yield from _left_out(node)
+    yield from _unwrapped(node)
+
+
+def _comparisons(node: ast.Compare) -> Found:
+    for index, operator in enumerate(node.ops):
+        for name, table in (("strict", _STRICT), ("compare", _OTHER)):
+            other = table.get(type(operator))
+            if other is not None:
+                yield name, _with_operator(index, other)
+        if isinstance(node.comparators[index], ast.Constant):
+            yield from _numbers("number", f"comparators.{index}", node.comparators[index])
+
+
+def _with_operator(index: int, other: type[ast.cmpop]) -> Edit:
+    def edit(node: ast.AST) -> None:
+        node.ops[index] = other()  # type: ignore[attr-defined]
+
+    return edit
+
+
+def _operations(node: ast.BinOp | ast.AugAssign) -> Found:
+    for name, table in (("sign", _SIGNS), ("division", _DIVISIONS)):
+        other = table.get(type(node.op))
+        if other is not None and not _of_text(node):
+            yield name, _with_field("op", other())
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Sub | ast.Mod | ast.Div | ast.FloorDiv) or _of_text(node):
+            yield "swap", _swapped
+        for side in ("left", "right"):
+            yield from _numbers("number", side, getattr(node, side))
+    else:
+        yield from _numbers("number", "value", node.value)
+
+
+def _of_text(node: ast.BinOp | ast.AugAssign) -> bool:
+    sides = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
+    kinds = (ast.List, ast.ListComp, ast.JoinedStr)
+    return any(isinstance(s, kinds) or (isinstance(s, ast.Constant) and isinstance(s.value, str)) for s in sides)
+
+
+def _swapped(node: ast.AST) -> None:
+    node.left, node.right = node.right, node.left  # type: ignore[attr-defined]
+
+
+def _with_field(field: str, value: ast.AST | None) -> Edit:
+    def edit(node: ast.AST) -> None:
+        setattr(node, field, value)
+
+    return edit
+
+
+def _numbers(name: str, field: str, value: ast.AST) -> Found:
+    """Changes of a whole number that stands in a field of a node, or in an element of one (`args.0`)."""
+    if isinstance(value, ast.Constant) and type(value.value) is int:
+        for other in (value.value + 1, value.value - 1):
+            if other >= 0:
+                yield name, _with_child(field, lambda _, other=other: ast.Constant(other))  # type: ignore[misc]
+
+
+def _with_child(field: str, make: Callable[[ast.expr], ast.expr]) -> Edit:
+    """Put what `make` makes of a child in its place."""
+    name, _, index = field.partition(".")
+
+    def edit(node: ast.AST) -> None:
+        if index:
+            children = getattr(node, name)
+            children[int(index)] = make(children[int(index)])
+        else:
+            setattr(node, name, make(getattr(node, name)))
+
+    return edit
+
+
+def _moved(by: int) -> Callable[[ast.expr], ast.expr]:
+    def make(old: ast.expr) -> ast.expr:
+        if isinstance(old, ast.Constant) and type(old.value) is int:
+            return ast.Constant(old.value + by)
+        operation: ast.operator = ast.Add() if by > 0 else ast.Sub()
+        if isinstance(old, ast.BinOp) and isinstance(old.right, ast.Constant) and type(old.right.value) is int:
+            kind = type(old.op)
+            if kind in (ast.Add, ast.Sub):
+                moved = old.right.value + (by if kind is ast.Add else -by)
+                return old.left if moved == 0 else ast.BinOp(old.left, old.op, ast.Constant(moved))
+        return ast.BinOp(old, operation, ast.Constant(1))
+
+    return make
+
+
+def _called(node: ast.Call) -> Found:
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    if name == "range":
+        stop = min(len(node.args) - 1, 1)
+        yield "bound", _with_child(f"args.{stop}", _moved(-1))
+        yield "bound", _with_child(f"args.{stop}", _moved(1))
+        if len(node.args) > 1:
+            yield "bound", _with_child("args.0", _moved(1))
+        else:
+            yield "bound", lambda node: node.args.insert(0, ast.Constant(1))  # type: ignore[attr-defined]
+    elif name in _EXTREMES:
+        yield "extreme", lambda node: setattr(node.func, "id", _EXTREMES[node.func.id])  # type: ignore[attr-defined]
+    for index, keyword in enumerate(node.keywords):
+        if keyword.arg in ("reverse", "key"):
+            yield "order", _without_keyword(index)
+        if isinstance(keyword.value, ast.Lambda) and isinstance(keyword.value.body, ast.Tuple):
+            yield "order", _first_of_key(index)
+    for index, argument in enumerate(node.args):
+        if name != "range":
+            yield from _numbers("number", f"args.{index}", argument)
+
+
+def _without_keyword(index: int) -> Edit:
+    def edit(node: ast.AST) -> None:
+        node.keywords = [k for place, k in enumerate(node.keywords) if place != index]  # type: ignore[attr-defined]
+
+    return edit
+
+
+def _first_of_key(index: int) -> Edit:
+    def edit(node: ast.AST) -> None:
+        rule = node.keywords[index].value  # type: ignore[attr-defined]
+        rule.body = rule.body.elts[0]
+
+    return edit
+
+
+def _other_logic(node: ast.AST) -> None:
+    node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()  # type: ignore[attr-defined]
+
+
+def _starts(node: ast.Assign) -> Found:
+    yield from _numbers("start", "value", node.value)
+    if isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
+        yield "start", _with_child("value", lambda old: ast.Constant(not old.value))  # type: ignore[attr-defined]
+
+
+def _slices(node: ast.Slice) -> Found:
+    for field in ("lower", "upper"):
+        value = getattr(node, field)
+        if value is not None and not isinstance(value, ast.UnaryOp):
+            yield "bound", _with_child(field, _moved(1))
+            if not isinstance(value, ast.Constant):
+                yield "bound", _with_child(field, _moved(-1))
+
+
+def _left_out(node: ast.AST) -> Found:
+    """Statements that can be missing: cases with their own treatment, and steps that are not the whole of a block."""
+    for field in ("body", "orelse"):
+        block = getattr(node, field, None)
+        if not isinstance(block, list):
+            continue
+        for index, statement in enumerate(block):
+            if isinstance(statement, ast.If):
+                plain = not statement.orelse and isinstance(statement.body[-1], _LEAVING)
+                yield "guard" if plain else "forgotten", _left_out_at(field, statement)
+                yield "negate", _negated_at(field, index)
+            elif len(block) > 1 and _is_a_step(statement):
+                yield "forgotten", _left_out_at(field, statement)
+
+
+def _is_a_step(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return not isinstance(statement.value, ast.Constant)  # a docstring is none
+    return isinstance(statement, ast.AugAssign | ast.Break | ast.Continue)
+
+
+def _left_out_at(field: str, original: ast.stmt) -> Edit:
+    """Leave a statement out; found by where it stands in the source, because others may be left out before it."""
+    where = (original.lineno, original.col_offset)
+
+    def edit(node: ast.AST) -> None:
+        rest = [one for one in getattr(node, field) if (one.lineno, one.col_offset) != where]
+        setattr(node, field, rest or ([ast.Pass(lineno=1, col_offset=0)] if field == "body" else []))
+
+    return edit
+
+
+def _negated_at(field: str, index: int) -> Edit:
+    def edit(node: ast.AST) -> None:
+        block = getattr(node, field)
+        statement = block[index] if index < len(block) else None
+        if isinstance(statement, ast.If):
+            test = statement.test
+            inner = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+            statement.test = test.operand if inner else ast.UnaryOp(ast.Not(), test)  # type: ignore[attr-defined]
+
+    return edit
+
+
+def _unwrapped(node: ast.AST) -> Found:
+    """Values that are used without their preparation: `abs(x)`, `sorted(x)`, `x.lower()` become `x`."""
+    for field, value in ast.iter_fields(node):
+        children = value if isinstance(value, list) else [value]
+        for index, child in enumerate(children):
+            if isinstance(child, ast.Call) and _prepared(child) is not None:
+                yield "unprepared", _with_child(f"{field}.{index}" if isinstance(value, list) else field, _bare)
+
+
+def _prepared(call: ast.Call) -> ast.expr | None:
+    if isinstance(call.func, ast.Name) and call.func.id in _PREPARING and len(call.args) == 1:
+        return call.args[0]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _PREPARING and not call.args:
+        return call.func.value
+    return None
+
+
+def _bare(old: ast.expr) -> ast.expr:
+    return (_prepared(old) if isinstance(old, ast.Call) else None) or old

@@ -1,0 +1,110 @@
+"""How the functions of the library are written down: a pattern of source and text, names, and arguments for tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from string import Template
+from typing import Any, TypeAlias, TypeVar
+
+from agentgym_flow.seeding import Stream
+
+T = TypeVar("T")
+Arguments: TypeAlias = tuple[Any, ...]
+
+_WORDS = (
+    "amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jolly", "koala", "lemon",
+    "maple", "night", "ocean", "pearl", "quilt", "river", "stone", "tiger", "umbra", "viola", "wheat", "yacht",
+    "zebra", "apple", "brook", "cloud", "dusk", "earth", "flame", "grape", "hazel", "ivory", "kite", "lake",
+    "moss", "nut", "oak", "pine", "rain", "sand", "tea", "vine", "wolf", "ant", "bee", "cat", "dog", "elk", "fox",
+)  # fmt: skip
+
+
+class Draw(Stream):
+    """A stream with the draws that patterns need."""
+
+    __slots__ = ()
+
+    def between(self, low: int, high: int) -> int:
+        """Return a number from `low` to `high`, both possible."""
+        return low + self.below(high - low + 1)
+
+    def ints(self, count: int, low: int, high: int) -> list[int]:
+        """Return `count` numbers from `low` to `high`."""
+        return [self.between(low, high) for _ in range(count)]
+
+    def distinct(self, count: int, low: int, high: int) -> list[int]:
+        """Return `count` different numbers from `low` to `high`, in random order."""
+        return self.sample(range(low, high + 1), count)
+
+    def words(self, count: int) -> list[str]:
+        """Return `count` different words in lower case."""
+        return self.sample(_WORDS, count)
+
+    def pick(self, names: str) -> str:
+        """Return one of some words in a text."""
+        return self.choice(names.split())
+
+    def coin(self) -> bool:
+        """Return True in one of two cases."""
+        return self.below(2) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A function with all its parameters chosen.
+
+    Attributes:
+        name: of the function.
+        signature: its name and arguments as in its definition.
+        source: the right program.
+        ask: what it has to do, in one paragraph.
+        step: how it can be done, in one sentence, for a plan.
+        public: arguments of the public tests: ordinary ones.
+        hidden: arguments of further tests, unusual ones among them.
+        take: for a generator that never ends, how many values a test takes; else 0.
+    """
+
+    name: str
+    signature: str
+    source: str
+    ask: str
+    step: str
+    public: tuple[Arguments, ...]
+    hidden: tuple[Arguments, ...]
+    take: int
+
+
+Pattern: TypeAlias = Callable[[Draw], Draft]
+"""A function of the library, its parameters still open."""
+
+_SIGNATURE = re.compile(r"^def (\w+)\(([^\n]*)\):$", re.MULTILINE)
+
+
+def draft(
+    draw: Draw,
+    code: str,
+    ask: str,
+    step: str,
+    public: Sequence[Arguments],
+    hidden: Sequence[Arguments],
+    /,
+    *,
+    take: int = 0,
+    names: Mapping[str, str],
+    **values: object,
+) -> Draft:
+    """Return a pattern filled in: `$name` in its texts stands for one of the `names` there, or for one of the `values`.
+
+    In `values`, too, `$name` stands for a name, or for an earlier value.
+
+    The last function that `code` defines is the one that is asked for.
+    """
+    chosen = {name: draw.pick(choices) for name, choices in names.items()}
+    for name, value in values.items():
+        chosen[name] = Template(str(value)).substitute(chosen)
+    source, text, how = (Template(pattern.strip("\n")).substitute(chosen) for pattern in (code, ask, step))
+    name, arguments = _SIGNATURE.findall(source)[-1]
+    signature = f"{name}({arguments})"
+    return Draft(name, signature, source + "\n", " ".join(text.split()), how, tuple(public), tuple(hidden), take)

@@ -1,0 +1,149 @@
+"""Run programs that we wrote ourselves in this process, for a bounded number of steps instead of a bounded time.
+
+Only texts that a task has made out of its own reference come here; nothing that a policy wrote. Each pass of a loop,
+each step of a comprehension and each call of a function costs one unit of fuel, so that the same program ends the same
+way on every machine.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from itertools import islice
+from types import CodeType
+from typing import Any, NamedTuple
+
+from agentgym_flow.seeding import stable_hash
+
+FUEL = 2_000
+"""What one call may spend; a right program spends less than a tenth of it."""
+ENDLESS = "it did not end"
+"""What came of a call that used up its fuel."""
+_LONGEST_RANGE = 100_000
+_SPEND = "_spend"
+
+_ALLOWED = (
+    "abs all any bool chr dict divmod enumerate filter float int isinstance iter len list map max min next ord pow"
+    " reversed round set sorted str sum tuple zip Exception IndexError KeyError StopIteration ValueError"
+)
+
+
+class Exhausted(BaseException):
+    """The fuel is used up. Not an `Exception`, so that no program can catch it."""
+
+
+class Case(NamedTuple):
+    """A call, and what it has to return.
+
+    Attributes:
+        arguments: literals.
+        wanted: a literal.
+        take: for a generator, how many of its values are compared, as a list; 0 for what is no generator.
+    """
+
+    arguments: tuple[Any, ...]
+    wanted: Any = None
+    take: int = 0
+
+    def call(self, name: str) -> str:
+        """Return the call as source text."""
+        called = f"{name}({', '.join(map(repr, self.arguments))})"
+        return f"list(islice({called}, {self.take}))" if self.take else called
+
+    def check(self, name: str) -> str:
+        """Return the case as an assertion."""
+        return f"assert {self.call(name)} == {self.wanted!r}"
+
+
+class Came(NamedTuple):
+    """What came of a call: its value, or in `error` why there is none."""
+
+    value: Any = None
+    error: str = ""
+
+    def __str__(self) -> str:
+        return self.error or f"it gave {self.value!r}"
+
+
+def compiled(tree: ast.Module) -> CodeType:
+    """Return the code of a program that spends fuel. Changes `tree`."""
+    statement = ast.parse(f"{_SPEND}()").body[0]
+    assert isinstance(statement, ast.Expr)
+    for node in list(ast.walk(tree)):
+        if isinstance(node, ast.For | ast.While | ast.FunctionDef):
+            node.body.insert(0, statement)
+        elif isinstance(node, ast.comprehension):
+            node.ifs.insert(0, statement.value)
+    return compile(ast.fix_missing_locations(tree), "<program>", "exec")
+
+
+def calls(code: CodeType, name: str, cases: Iterable[Case]) -> list[Came]:
+    """Return what the function `name` of a program brings for each case; each call has the whole `FUEL`.
+
+    After a call that does not end the others are taken not to end either.
+    """
+    left = FUEL
+
+    def spend() -> bool:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Exhausted
+        return True
+
+    space: dict[str, Any] = {"__builtins__": _BUILTINS, _SPEND: spend}
+    try:
+        exec(code, space)
+    except Exception as error:
+        return [Came(error=f"it raised {type(error).__name__}") for _ in cases]
+    function: Callable[..., Any] = space[name]
+    found: list[Came] = []
+    for case in cases:
+        left = FUEL
+        found.append(found[-1] if found and found[-1].error == ENDLESS else _came(function, case))
+    return found
+
+
+def same(came: Came, case: Case) -> bool:
+    """Return whether a call brought what it had to."""
+    return not came.error and bool(came.value == case.wanted)
+
+
+def digest(outcomes: Iterable[Came]) -> str:
+    """Return a text that is equal for equal outcomes of the same calls, and for no others."""
+    return stable_hash([repr(came) for came in outcomes])[:16]
+
+
+def fresh(value: Any) -> Any:
+    """Return a copy of a literal that a program may change."""
+    if isinstance(value, list):
+        return [fresh(item) for item in value]
+    if isinstance(value, dict):
+        return {key: fresh(item) for key, item in value.items()}
+    return tuple(fresh(item) for item in value) if isinstance(value, tuple) else value
+
+
+def _came(function: Callable[..., Any], case: Case) -> Came:
+    try:
+        value = function(*fresh(case.arguments))
+        return Came(list(islice(value, case.take)) if case.take else value)
+    except (Exhausted, RecursionError):  # how deep a call may go depends on who calls
+        return Came(error=ENDLESS)
+    except Exception as error:
+        return Came(error=f"it raised {type(error).__name__}")
+
+
+def _range(*bounds: int) -> range:
+    found = range(*bounds)
+    if len(found) > _LONGEST_RANGE:
+        raise Exhausted
+    return found
+
+
+def _builtins() -> dict[str, Any]:
+    import builtins
+
+    return {name: getattr(builtins, name) for name in _ALLOWED.split()} | {"range": _range}
+
+
+_BUILTINS = _builtins()

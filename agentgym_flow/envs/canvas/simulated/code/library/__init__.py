@@ -1,0 +1,10 @@
+"""The functions that are asked for: patterns whose names, constants and variations are drawn."""
+
+from agentgym_flow.envs.canvas.simulated.code.draft import Pattern
+from agentgym_flow.envs.canvas.simulated.code.library import lists, numbers, streams, strings
+
+PATTERNS: tuple[Pattern, ...] = lists.PATTERNS + strings.PATTERNS + numbers.PATTERNS
+"""Functions that return a value."""
+
+STREAMS: tuple[Pattern, ...] = streams.PATTERNS
+"""Generator functions that never end."""
