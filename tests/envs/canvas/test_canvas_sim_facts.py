@@ -31,7 +31,12 @@ FAULTS = {
     "mixed": (Kind.HOP, Kind.DISTRACTION),
 }
 BY_CHANCE = (Kind.SLIP, Kind.WOBBLE)
-DIGEST = "01db0890bd06aca7f8da0f64d3f500546cf15a0970b430356e292137920a64b3"
+EVERYWHERE = (
+    "work forward, step by step. work backward from what is asked. write down the quantities first. explain it as to a"
+    " child, then answer. read the passages and the question with care and look at every part of them. give a short"
+    " answer and the reasons for it."
+)
+DIGEST = "bc4eb35c78a63b6077e191a9a7b111a88384dc4b133a969e49acfce7b551b0cd"
 
 
 @cache
@@ -149,6 +154,12 @@ def test_words_that_point_at_a_fault_are_shown_and_chance_has_none(some: tuple[F
             assert all(word in shown and word == word.lower() for word in fault.words), (task.problem.key, fault.words)
 
 
+def test_no_instruction_that_is_given_everywhere_happens_to_warn(some: tuple[FactTask, ...]) -> None:
+    for task in some:
+        pointing = {word for fault in task.faults for word in fault.words}
+        assert not [word for word in pointing if word in EVERYWHERE], pointing
+
+
 def test_notes_plans_and_pieces_give_no_answer_away(some: tuple[FactTask, ...]) -> None:
     for task in some:
         said = words(" ".join((*task.plan, *(fault.note for fault in task.faults))))
@@ -187,7 +198,7 @@ def test_the_answers_to_the_pieces_make_the_whole() -> None:
             forms["sum" if int(right) == a + b else "difference"] += 1
         else:
             years = sorted(parts, key=int)
-            asked_last = re.search(r"\b(last|latest|after)\b", task.problem.text)
+            asked_last = re.search(r"\b(last|latest|later|after)\b", task.problem.text)
             piece = next(p for p, question in enumerate(task.pieces) if right in question)
             assert parts[piece] == years[-1 if asked_last else 0]
             forms[f"ranked {len(parts)}"] += 1

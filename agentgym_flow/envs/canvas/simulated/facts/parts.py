@@ -12,15 +12,17 @@ _EVENTS = {"opened": "the founding", "born": "the birth", "shown": "the first sh
 _CAME = {"opened": "was founded", "born": "was born", "shown": "was shown", "charter": "got a charter"}
 
 _EARLIEST = (
-    "Which of {all} {came} *first*?",
+    "Which of {all} {came} first, going by the *year*?",
     "Of {all}, which one {came} *earliest*?",
     "*Compare* {all}: which one {came} before {rest}?",
     "Looking at {all}, which one {came} at the *earliest* date?",
+    "Which one {came} *earlier* than {rest}: {either}?",
 )
 _LATEST = (
-    "Which of {all} {came} *last*?",
+    "Which of {all} {came} last, going by the *year*?",
     "Of {all}, which one {came} *latest*?",
     "*Compare* {all}: which one {came} after {rest}?",
+    "Which one {came} *later* than {rest}: {either}?",
 )
 _BETWEEN = (
     "How many *years* lie *between* {event} of {a} and that of {b}?",
@@ -30,11 +32,11 @@ _BETWEEN = (
 _TOGETHER = (
     "How many people work at {a} and {b} *together*?",
     "What is the *total* number of people employed by {a} and {b}?",
-    "*Add* the workers of {a} to those of {b}: how many are they?",
+    "*Add the workers* of {a} to those of {b}: how many are they?",
 )
 _LISTS = (
-    ("Two things are asked: {p} {q}", " and "),
-    ("*Both* answers are wanted, joined by *and*: {p} {q}", " and "),
+    ("*Two things* are asked: {p} {q}", " and "),
+    ('*Both* answers are wanted, joined by "and": {p} {q}', " and "),
     ("{p} {q} Give *both*, the first one first.", " and "),
     ("Answer *both* with a comma between them: {p} {q}", ", "),
 )
@@ -66,7 +68,9 @@ def _ranked(world: World) -> Draft:
     return _draft(
         world,
         asked=[(thing, relation) for thing in things],
-        question=question.format(all=", ".join(names[:-1]) + " and " + names[-1], came=_CAME[relation.name], rest=rest),
+        question=question.format(
+            all=_row(names, "and"), either=_row(names, "or"), came=_CAME[relation.name], rest=rest
+        ),
         words=words,
         right=ordered[0].name,
         wrong=ordered[1].name,
@@ -118,12 +122,12 @@ def _listed(world: World) -> Draft:
     p, q = world.stream.sample(of_kind(kind), 2)
     form, joint = world.stream.choice(_LISTS)
     asked, words = marked(form)
-    (first, of_first), (second, of_second) = (marked(world.stream.choice(relation.questions)) for relation in (p, q))
+    first, second = (marked(world.stream.choice(relation.questions))[0] for relation in (p, q))
     return _draft(
         world,
         asked=[(a, p), (b, q)],
         question=asked.format(p=sentence(first.format(x=a.name)), q=sentence(second.format(x=b.name))),
-        words=tuple(dict.fromkeys((*words, *of_first, *of_second))),
+        words=words,
         right=a.facts[p.name] + joint + b.facts[q.name],
         wrong=b.facts[p.name] + joint + a.facts[q.name],
         last="Join the two in the order in which they are asked.",
@@ -154,3 +158,7 @@ def _draft(
         needed=(*things, *((mistaken,) if mistaken else ())),
         pieces=tuple(sentence(question) for question in questions),
     )
+
+
+def _row(names: list[str], joint: str) -> str:
+    return f"{', '.join(names[:-1])} {joint} {names[-1]}"

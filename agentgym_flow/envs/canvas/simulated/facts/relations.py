@@ -142,7 +142,7 @@ RELATIONS: dict[str, Relation] = {
             (
                 "From whom did {x} *learn* the trade?",
                 "Who was the *master* of {x}?",
-                "Who *taught* {x} the trade?",
+                "By whom was {x} *taught* the trade?",
             ),
         ),
         Relation(
@@ -152,7 +152,7 @@ RELATIONS: dict[str, Relation] = {
             "the maker of the work",
             "who made {x}",
             ("Who *created* {x}?", "Whose *work* is {x}?", "Who is the *maker* of {x}?"),
-            ("the person who *created* {x}", "the *maker* of {x}", "the one whose *work* is {x}"),
+            ("the person who *created* {x}", "the *maker* of {x}", "the *creator* of {x}"),
             (
                 "{x} is by {v}",
                 "it was {v} who created {x}",
@@ -211,7 +211,7 @@ RELATIONS: dict[str, Relation] = {
             "river",
             "the river",
             "on which river {x} lies",
-            ("Which *river* flows past {x}?", "On which *river* does {x} lie?", "What is the *river* of {x} called?"),
+            ("Which *river* flows past {x}?", "On which *river* does {x} lie?", "By which *river* was {x} built?"),
         ),
         Relation(
             "region",

@@ -13,7 +13,8 @@ _BRIDGES = tuple(
 _ASIDES = (
     "{q}",
     "{q}",
-    "Not to be mixed up with {twin}: {q}",
+    "Not to be *mixed up* with {twin}: {q}",
+    "Mind the *similar* name of {twin}. {q}",
     "There is also {twin}, but this is about {x}. {q}",
     "{q} ({x} is meant, not {twin}.)",
 )
@@ -53,12 +54,12 @@ def lookalike(world: World, kind: str) -> Draft:
     thing, twin = _twins(world, kind)
     relation = world.stream.choice(of_kind(kind))
     question, _ = marked(world.stream.choice(relation.questions))
-    question = sentence(question.format(x=thing.name))
+    aside, words = marked(world.stream.choice(_ASIDES))
     return Draft(
-        question=world.stream.choice(_ASIDES).format(q=question, x=thing.name, twin=twin.name),
+        question=aside.format(q=sentence(question.format(x=thing.name)), x=thing.name, twin=twin.name),
         answers=(thing.facts[relation.name],),
         wrong={"distraction": (twin.facts[relation.name],)},
-        faults=(_distraction(world, thing, twin),),
+        faults=(_distraction(world, thing, twin, words),),
         plan=(
             f"Find the passage about {thing.name}, and leave {twin.name} aside.",
             f"Read there {relation.find.format(x=thing.name)}.",
@@ -129,10 +130,11 @@ def _ends(world: World, start: Thing, first: Relation) -> tuple[Thing, Thing]:
     return middle, _twin(world, middle)
 
 
-def _distraction(world: World, thing: Thing, twin: Thing) -> Fault:
-    words = [word for name in (thing.name, twin.name) for word in name.lower().split() if len(word) > 3]
+def _distraction(world: World, thing: Thing, twin: Thing, words: tuple[str, ...] = ()) -> Fault:
+    """Return the mistake of taking the twin; besides `words`, what is invented in the two names points at it."""
+    invented = [word for word in f"{thing.name} {twin.name}".split() if word in world.names.given]
     note = world.stream.choice(_MISTAKEN).format(twin=twin.name)
-    return Fault("distraction", Kind.DISTRACTION, tuple(dict.fromkeys(words)), note)
+    return Fault("distraction", Kind.DISTRACTION, tuple(dict.fromkeys(map(str.lower, (*words, *invented)))), note)
 
 
 def _other_facts(thing: Thing, asked: Relation) -> tuple[str, ...]:
