@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.canvas.data.chain import BadChain, chain_of, read_chain
 from agentgym_flow.envs.canvas.data.load import load_problems
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.simulated.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
 from agentgym_flow.envs.canvas.simulated.arithmetic.people import PEOPLE
@@ -37,8 +38,10 @@ from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream
 
 SPLITS = ("train", "valid", "test")
+EVERYWHERE = " ".join(spec.instruction for spec in OPERATORS.values()).lower()
+"""What operators are told by default: a word in it would warn without anybody having read the problem."""
 WARNED = (Kind.NUANCE, Kind.TRAP)
-GOLDEN = "f72740e0f01c3c0991feac18021169d5614f56c4203ea4cd31e855038db7f2f1"
+GOLDEN = "2e3b57a1b9164796a932e4f2df0f43162e4d998f29db6f195e2d861d6f7455e3"
 
 _DIGEST = (
     "import sys; sys.path.insert(0, sys.argv[1]); import test_canvas_sim_arithmetic as tests; print(tests.digest())"
@@ -86,6 +89,11 @@ def check_form(task: ArithmeticTask) -> None:
     assert len(task.pieces) != 1
     assert task.family == "arithmetic"
     assert any(fault.kind is Kind.PART for fault in task.faults) == bool(task.pieces)
+    for piece in range(len(task.pieces)):
+        for made in ((), tags):
+            assert correctness(task.problem, task.piece_answer(piece, made, 1)).score == 0
+    pointing = [word for fault in task.faults for word in fault.words]
+    assert not [word for word in pointing if word in EVERYWHERE], pointing
     assert (task.kind == "easy") == (not any(fault.likely for fault in task.faults))
     text = task.problem.text.lower()
     for fault in task.faults:
@@ -107,6 +115,8 @@ def test_the_problems_of_a_split(split: str) -> None:
         assert all(fault.words for fault in task.faults if fault.kind in WARNED)
         assert not any(fault.words for fault in task.faults if fault.kind not in WARNED)
         assert len(task.plan) == len(chain.steps)
+        said = " ".join((*task.plan, *task.pieces, *(fault.note for fault in task.faults)))
+        assert not set(said) & set("0123456789{}[]|"), said
     assert Counter(task.kind for task in tasks) == {kind: 8 * count for kind, count in KINDS.items()}
     assert 0.25 < sum(task.wordy for task in tasks) / len(tasks) < 0.42
 

@@ -22,7 +22,7 @@ LONG = 4
 
 _SHARES = (
     "percent", "%", "half", "third", "quarter", "fourth", "fifth", "fraction", "discount", "interest", "remaining",
-    "tax",
+    "sales tax",
 )  # fmt: skip
 _QUESTION = re.compile(r"[^.!?]*\?")
 _BIG = 100
@@ -79,9 +79,12 @@ def _asked(text: str) -> str:
 
 
 def _parts(chain: Chain) -> tuple[int, ...]:
-    """Return the steps that the last one joins, at least two, if they have nothing to do with each other."""
+    """Return the steps that the last one joins, at least two, if they have nothing to do with each other.
+
+    None of them comes to the answer, so that nothing is right that is only a part.
+    """
     joined = chain.steps[-1].uses
-    if len(joined) < 2:
+    if len(joined) < 2 or any(chain.steps[place].result == chain.answer for place in joined):
         return ()
     seen: set[int] = set()
     for place in joined:

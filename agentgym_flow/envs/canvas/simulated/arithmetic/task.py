@@ -145,8 +145,8 @@ class ArithmeticTask(SimulatedTask):
             raise ValueError(f"{self.problem.key} has no fault {', '.join(sorted(set(made) - self._changes.keys()))}.")
         return mask
 
-    def _answer(self, place: int, mask: int, wrong: Fraction, variant: int) -> str:
-        """Return the answer at a step with mistakes, never `wrong`.
+    def _answer(self, place: int, mask: int, right: Fraction, variant: int) -> str:
+        """Return the answer at a step with mistakes, neither what is `right` there nor the answer to the problem.
 
         Mistakes can cancel each other out, and different slips can come to the same when what follows rounds them:
         then the answer is moved on, so that a wrong way has a wrong end, and each variant its own.
@@ -155,10 +155,10 @@ class ArithmeticTask(SimulatedTask):
         answers = self._known.get(key, ())
         variant %= VARIANTS if self._varies(mask) else 1
         for number in range(len(answers), variant + 1):
-            value = plausible(self._compute(place, mask, number), wrong)
+            value = plausible(self._compute(place, mask, number), right)
             value = Fraction(round(value)) if self._whole else round(value, 2)
             text = written(value, self._money)
-            while text in answers or abs(value - wrong) < _NEAR:
+            while text in answers or abs(value - right) < _NEAR or abs(value - self.chain.answer) < _NEAR:
                 value += 1
                 text = written(value, self._money)
             answers = (*answers, text)

@@ -15,7 +15,7 @@ STORIES = (
     Story(
         "Three [witnesses|onlookers|neighbours] remember the parade differently. {n} speaks of {a} riders, {m} of {b},"
         " and {o} of {c}. Take the average of what they say. If each rider [threw|handed out] {d} flowers, how many"
-        " flowers were that?",
+        " flowers was that?",
         "a=20-60 k=1-9 b=a+k g=2-6 c=3*a+3*g-a-b d=3-9",
         (
             ("a+b+c", "Add what the three say"),

@@ -43,7 +43,7 @@ STORIES = (
     ),
     Story(
         "The engine of {n} makes {a} turns a minute. It runs for {b} minutes [without a stop|without a break], and"
-        " before that it had made {c} turns. How many turns [has it made in all|are that altogether]?",
+        " before that it had made {c} turns. How many turns [has it made in all|is that altogether]?",
         "a=1187-3979 b=37-89 c=21379-98713",
         (("a*b", "Find the turns of this run"), ("A+c", "Add those made before")),
         slips=(0, 1),
@@ -57,14 +57,14 @@ STORIES = (
     ),
     Story(
         "The field of {n} is {a} metres long and {b} metres wide. A pond [takes up|covers] {c} square metres of it."
-        " On each square metre of the rest {n} sows {d} seeds. How many seeds are that?",
+        " On each square metre of the rest {n} sows {d} seeds. How many seeds is that?",
         "a=213-587 b=127-198 c=1237-7891 d=17-48",
         (("a*b", "Find the area of the field"), ("A-c", "Take off the pond"), ("B*d", "Count the seeds")),
         slips=(0, 1, 2),
     ),
     Story(
-        "{n} sells {a} litres of oil at ${b} a litre. {c} of these dollars go to the farmer and {d} dollars are"
-        " [tax|paid as tax]. How many dollars does {n} keep?",
+        "{n} sells {a} litres of oil at ${b} a litre. Of this money, ${c} goes to the farmer and ${d}"
+        " [is tax|is paid as tax]. How many dollars does {n} keep?",
         "a=1213-4871 b=6.13-9.87/0.01 c=2317.25-4979.75/0.25 d=613.13-987.89/0.01",
         (("a*b", "Find what the oil brings"), ("A-c", "Take off the part of the farmer"), ("B-d", "Take off the tax")),
         slips=(0, 1, 2),

@@ -14,7 +14,7 @@ STORIES = (
     Story(
         "A box holds {a} {x}. {n} fills {b} [boxes|such boxes] and has {c} {x} left over."
         " How many {x} [did {n} have at first|were there at first]?",
-        "a=6-24 b=3-9 c=1-5",
+        "a=6-24 b=3-9 c=2-5",
         (("a*b", "Find how many are in the boxes"), ("A+c", "Add what is left over")),
     ),
     Story(
@@ -37,8 +37,8 @@ STORIES = (
     ),
     Story(
         "On each of {a} days {n} [walks|runs|cycles] {b} kilometres, and on the day after that {c} kilometres more"
-        " than on one of these. How many kilometres are that on the last day and the {a} days together?",
-        "a=3-6 b=4-12 c=1-3",
+        " than on one of these. How many kilometres has {n} covered by the end?",
+        "a=3-6 b=4-12 c=2-4",
         (("a*b", "Find the way of the first days"), ("b+c", "Find the way of the last day"), ("A+B", "Add the two")),
     ),
     Story(

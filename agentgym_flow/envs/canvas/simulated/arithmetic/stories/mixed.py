@@ -123,7 +123,7 @@ _LONG = (
             ("C+D", "Add the stacking"),
             ("E+g", "Add the way home"),
         ),
-        (Wrong(Kind.TRAP, ((0, "k"),), ("pieces", "cut"), "The pieces are counted and not the cuts."),),
+        (Wrong(Kind.TRAP, ((0, "k"),), ("a cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
         omitted=(2, 4),
     ),
     Story(
@@ -139,7 +139,7 @@ _LONG = (
             ("D+g", "Add what comes from {o}"),
             ("E-h", "Pay for the ticket"),
         ),
-        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "hour"), "The time is not changed to the right unit."),),
+        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
         omitted=(2, 4),
     ),
 )  # fmt: skip

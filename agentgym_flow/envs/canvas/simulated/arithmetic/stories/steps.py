@@ -65,7 +65,7 @@ STORIES = (
     Story(
         "{n} reads a book of {t} pages. On Monday {n} reads {a} pages, on Tuesday {k:times} as many, and on Wednesday"
         " {b} fewer than on Tuesday. Then half of what remains follows on Thursday[, and|. On Friday] {g} pages of the"
-        " appendix come on top of the other half. How many pages are that on the last day?",
+        " appendix come on top of the other half. How many pages does {n} read on the last day?",
         "a=12-30 k=2-3 b=4-11 u=15-50 t=a+k*a+k*a-b+2*u g=6-19",
         (
             ("a*k", "Find the pages of Tuesday"),
@@ -78,9 +78,9 @@ STORIES = (
         omitted=(1, 4),
     ),
     Story(
-        "{n} invites {a} people. {b} of them [decline|cannot come]. Each of the others brings {c} guests along. Besides"
-        " all these, {n} is there, too. Everybody [eats|gets] {d} sandwiches, a sandwich costs ${p}, and {m} pays"
-        " ${g} of it all. How many dollars does {n} pay?",
+        "First {n} invites {a} people. Then {b} of them [decline|say that they cannot come]. Next, each of the others"
+        " asks {c} guests along. Besides all these, {n} is there, too. Everybody [eats|gets] {d} sandwiches, a sandwich"
+        " costs ${p}, and [finally|in the end] {m} pays ${g} of it all. How many dollars does {n} pay?",
         "a=14-30 b=3-9 c=2-3 d=2-4 p=2-4 g=15-90",
         (
             ("a-b", "Count those who come of the invited"),
@@ -93,9 +93,10 @@ STORIES = (
         omitted=(0, 5),
     ),
     Story(
-        "A tank holds {a} litres. {n} pumps in {b} litres a minute for {c} minutes. [Overnight|Then] {d} litres leak"
-        " out. Half of what is left goes into the garden, the other half is filled into cans of {k} litres each, and"
-        " {m} takes {g} of these cans. How many cans [are left|does {n} have left]?",
+        "A tank of {n} holds {a} litres. First {n} pumps in {b} litres a minute for {c} minutes. [Overnight|Then] {d}"
+        " litres leak out. [Next|After that], half of what is left goes into the garden, and the other half is filled"
+        " into cans of {k} litres each. [Finally|At last] {m} takes {g} of these cans. How many cans [are left|does {n}"
+        " have left]?",
         "k=3-7 u=14-35 d=9-40 b=6-14 c=4-9 a=2*k*u+d-b*c g=3-9",
         (
             ("b*c", "Find what is pumped in"),

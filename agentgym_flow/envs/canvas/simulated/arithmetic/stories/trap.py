@@ -41,7 +41,7 @@ STORIES = (
     ),
     Story(
         "The club of {n} has {a} members. {p}% of them are grown up. [Of the grown-ups|Of these grown-ups|Among the"
-        " grown-ups], {q}% [play chess|sing in the choir|help as trainers]. How many members are that?",
+        " grown-ups], {q}% [play chess|sing in the choir|help as trainers]. How many members is that?",
         "a=200-900/100 p=20-90/10 q=10-60/10",
         (("a*p/100", "Count the grown-ups"), ("A*q/100", "Count those of them who are meant")),
         (
@@ -52,17 +52,17 @@ STORIES = (
         ),
     ),
     Story(
-        "{n} earns ${a} an hour and works {b} minutes [on each of {d} days|a day, {d} days long]. How many dollars does"
+        "{n} earns ${a} an hour and works {b} minutes [on each of {d} days|a day for {d} days]. How many dollars does"
         " {n} earn?",
         "a=12-48/4 b=15-45/15 d=4-19",
         (("a*b/60", "Find what a day brings"), ("A*d", "Find what all days bring")),
-        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "hour"), "The time is not changed to the right unit."),),
+        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
         money=True,
     ),
     Story(
-        "{n} drives {d} kilometres to {m} at {a} kilometres an hour, and the same way back at {b}. What is the"
+        "{n} travels {d} kilometres to {m} at {a} kilometres an hour, and the same way back at {b}. What is the"
         " [average speed|mean speed] of the whole journey, in kilometres an hour?",
-        "u=2-5 k=1-4 v=u+k g=1-2 w=u*g+v*g a=v*w b=u*w d=u*v*w",
+        "u=2-4 k=1-2 v=u+k g=1-2 w=u*g+v*g a=v*w b=u*w d=u*v*w",
         (
             ("d/a", "Find how long the way there takes"),
             ("d/b", "Find how long the way back takes"),
@@ -76,7 +76,7 @@ STORIES = (
         " takes {d}. After how many minutes is {n} done?",
         "k=4-15 c=3-9 d=5-19",
         (("k-1", "Count the cuts"), ("A*c", "Find how long they take"), ("B+d", "Add the sweeping")),
-        (Wrong(Kind.TRAP, ((0, "k"),), ("pieces", "cut"), "The pieces are counted and not the cuts."),),
+        (Wrong(Kind.TRAP, ((0, "k"),), ("one cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
     ),
     Story(
         "A square [poster|flag|carpet] has an area of {a} square centimetres. {n} makes one [whose sides are {k:times}"
