@@ -14,8 +14,11 @@ from agentgym_flow.envs.canvas.simulated.arithmetic.task import ArithmeticTask, 
 from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
 from agentgym_flow.seeding import Stream
 
-MOST_SLIPS = 4
+MOST_SLIPS = 3
 """So many steps at most have a slip, the hardest ones."""
+
+MOST_TRAPS = 2
+"""So many steps at most are traps, the last ones."""
 
 LONG = 4
 """From this depth on a step is easily left out."""
@@ -132,7 +135,7 @@ def _traps(problem: Problem, chain: Chain, needed: tuple[int, ...], owners: Mapp
             note = f"What the share in step {needed.index(place) + 1} is a share of should be read again."
             fault = Fault(f"trap-{place}", Kind.TRAP, words, note, owners.get(place))
             found.append((fault, Change({place: other})))
-    return found
+    return found[-MOST_TRAPS:]
 
 
 def _is_share(step: Step) -> bool:

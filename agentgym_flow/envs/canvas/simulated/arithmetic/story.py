@@ -1,8 +1,8 @@
 """Templates of word problems: how one is written, and how a problem is drawn from it.
 
-The text has `{n}`, `{m}` and `{o}` for people, `{x}` and `{y}` for things, a small letter for each number, and
-`[this|that]` for wordings. Calculations are in the same letters; a capital is the result of an earlier step, `A` that
-of the first.
+The text has `{n}`, `{m}` and `{o}` for people, `{x}` and `{y}` for things, a small letter for each number (`{k:times}`
+for `twice`, `{k:nth}` for `third`), and `[this|that]` for wordings. Calculations are in the same letters; a capital is
+the result of an earlier step, `A` that of the first.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ THINGS = (
 )  # fmt: skip
 """What stories are about that do not say otherwise."""
 
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
-_PARTS = ("", "all", "half", "a third", "a quarter", "a fifth", "a sixth")
+_TIMES = ("", "once", "twice", "three times", "four times", "five times")
+_ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")
 _FORMS = re.compile(r"\{(\w)(?::(\w+))?\}")
 _CHOICES = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
@@ -203,11 +202,7 @@ def tell(text: str, drawn: Drawn, names: Mapping[str, str], stream: Stream) -> s
 def _form(value: Fraction, form: str | None) -> str:
     number = value.numerator
     if form == "times":
-        return ("", "", "twice")[number] if number <= 2 else f"{_WORDS[number]} times"
-    if form == "word":
-        return _WORDS[number]
+        return _TIMES[number]
     if form == "nth":
         return _ORDINALS[number]
-    if form == "part":
-        return _PARTS[number]
     return f"{number:,}" if value.denominator == 1 and number >= 10_000 else figure(value)
