@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.simulated.code import make_task
 from agentgym_flow.envs.canvas.simulated.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, WORDS, changed, changes_of, parsed
@@ -296,3 +297,17 @@ def test_changes_have_unique_tags_and_known_names() -> None:
         assert len({one.tag for one in found}) == len(found)
         assert {one.name for one in found} <= set(NOTES)
     assert set(WORDS) <= set(NOTES)
+
+
+def test_unknown_programs_are_run_in_the_sandbox(every: list[OwnTask]) -> None:
+    """A program that the task did not make is judged alike, by the sandbox; so is a generator that never ends."""
+    level = sandbox.probe().level
+    if level != "strong":
+        pytest.skip(f"this machine's sandbox is {level}, the test needs a strong one")
+    for kind in ("edge", "stream"):
+        task = next(task for task in every if task.kind == kind)
+        for made in subsets(task):
+            program = task.program(made, 0)
+            other = f"# the same, but nobody has seen it\n{program}"
+            assert task.public(other) == task.public(program)
+            assert task.score("", other) == task.score("", program)

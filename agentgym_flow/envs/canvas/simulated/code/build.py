@@ -11,7 +11,7 @@ from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, WORDS, Change, changes_of, parsed
 from agentgym_flow.envs.canvas.simulated.code.cues import cue, opening
 from agentgym_flow.envs.canvas.simulated.code.draft import Draft, Draw
-from agentgym_flow.envs.canvas.simulated.code.fuel import Case, calls, compiled
+from agentgym_flow.envs.canvas.simulated.code.fuel import Came, Case, calls, compiled
 from agentgym_flow.envs.canvas.simulated.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.simulated.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
 from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
@@ -30,7 +30,7 @@ _FAULTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
     "stream": ((Kind.EDGE, True),),
 }
 _FIRST_FOR_CORNERS = ("guard", "strict", "order", "logic", "unprepared", "extreme", "forgotten", "bound")
-_MOST_TRIES = 24
+_MOST_TRIES = 16
 
 
 class _Pick(NamedTuple):
@@ -81,10 +81,11 @@ def _kind_of(split: str, index: int) -> str:
 def _task(draw: Draw, split: str, index: int, kind: str, draft: Draft) -> OwnTask | None:
     """Return the task; None where the function has no mistakes of the sorts that are wanted."""
     cases = _cases(draft)
-    picks = _picks(draw, kind, draft, cases)
+    seen: dict[str, Behaviour] = {}
+    picks = _picks(draw, kind, draft, cases, seen)
     if picks is None:
         return None
-    behaviours = _behaviours(draft, cases, picks)
+    behaviours = _behaviours(draft, cases, picks, seen)
     if behaviours is None:
         return None
     text = _text(draw, kind, draft, cases)
@@ -116,14 +117,16 @@ def _cases(draft: Draft) -> Cases:
     return Cases(*both)
 
 
-def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases) -> list[_Pick] | None:
-    """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing."""
+def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases, seen: dict[str, Behaviour]) -> list[_Pick] | None:
+    """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing.
+
+    What each program did is noted in `seen`, by the tag of its mistake.
+    """
     every = changes_of(parsed(draft.source)[1])
     draw.shuffle(every)
     rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
     picks: list[_Pick] = []
-    seen: dict[Change, Behaviour] = {}
     for sort, likely in _FAULTS[kind]:
         found = next(_of_sort(sort, for_corners if sort is Kind.CORNER else every, draft, cases, picks, seen), None)
         if found is None:
@@ -133,15 +136,15 @@ def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases) -> list[_Pick] | N
 
 
 def _of_sort(
-    sort: Kind, changes: list[Change], draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[Change, Behaviour]
+    sort: Kind, changes: list[Change], draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
 ) -> Iterator[Change]:
     taken = {pick.change.place for pick in picks} | {pick.change.name for pick in picks}
     for change in changes[:_MOST_TRIES]:
         if taken & {change.place, change.name}:
             continue
-        if change not in seen:
-            seen[change] = behaviour(draft, cases, [change])
-        if _is_of(sort, seen[change]):
+        if change.tag not in seen:
+            seen[change.tag] = behaviour(draft, cases, [change])
+        if _is_of(sort, seen[change.tag]):
             yield change
 
 
@@ -149,17 +152,20 @@ def _is_of(sort: Kind, found: Behaviour) -> bool:
     return found.ends and not found.hidden and found.public is (sort is Kind.CORNER)
 
 
-def _behaviours(draft: Draft, cases: Cases, picks: list[_Pick]) -> dict[frozenset[str], Behaviour] | None:
+def _behaviours(
+    draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
+) -> dict[frozenset[str], Behaviour] | None:
     """Return what every program does that these mistakes lead to; None where two mistakes make a right one.
 
     A program with a mistake that the public tests show fails them, whatever else is wrong with it.
     """
-    behaviours = {}
-    for size in range(len(picks) + 1):
+    behaviours = {frozenset[str](): Behaviour(tuple(Came(case.wanted) for case in cases.public), True, True)}
+    behaviours |= {frozenset((pick.change.tag,)): seen[pick.change.tag] for pick in picks}
+    for size in range(2, len(picks) + 1):
         for some in combinations(picks, size):
             found = behaviour(draft, cases, [pick.change for pick in some])
             shown = any(pick.kind is Kind.EDGE for pick in some)
-            if found.hidden is bool(some) or found.public is shown:
+            if found.hidden or found.public is shown:
                 return None
             behaviours[frozenset(pick.change.tag for pick in some)] = found
     return behaviours

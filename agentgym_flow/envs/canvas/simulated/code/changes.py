@@ -51,6 +51,7 @@ NOTES = {
     "order": "A sort is missing its rule for the order, such as which way round or what decides between equals.",
     "forgotten": "A statement that belongs there has been left out.",
     "unprepared": "A value is used as it comes, without the preparation that it needs first.",
+    "unreturned": "In one case the result is not given back.",
     "division": "A division is of the wrong sort: it rounds where it must not, or does not where it must.",
 }
 """What a checker writes about a change of each name."""
@@ -116,6 +117,15 @@ def changes_of(nodes: Nodes) -> list[Change]:
         for turn, (name, edit) in enumerate(_at(node)):
             found.append(Change(name, place, turn, edit))
     return found
+
+
+def unreturned(nodes: Nodes) -> list[Change]:
+    """Return changes by which a program gives nothing back: mistakes for a program that has no place for another."""
+    return [
+        Change("unreturned", place, 0, _with_field("value", None))
+        for place, node in enumerate(nodes)
+        if isinstance(node, ast.Return) and node.value is not None
+    ]
 
 
 def _at(node: ast.AST) -> Found:
@@ -198,11 +208,19 @@ def _with_child(field: str, make: Callable[[ast.expr], ast.expr]) -> Edit:
     def edit(node: ast.AST) -> None:
         if index:
             children = getattr(node, name)
-            children[int(index)] = make(children[int(index)])
+            children[int(index)] = _located(make(children[int(index)]), children[int(index)])
         else:
-            setattr(node, name, make(getattr(node, name)))
+            setattr(node, name, _located(make(getattr(node, name)), getattr(node, name)))
 
     return edit
+
+
+def _located(new: ast.expr, old: ast.expr) -> ast.expr:
+    """Return `new` with the place in the source that a node needs to be compiled, and its operands with it."""
+    for part in ast.walk(new):
+        if isinstance(part, ast.expr) and not hasattr(part, "lineno"):
+            ast.copy_location(part, old)
+    return new
 
 
 def _moved(by: int) -> Callable[[ast.expr], ast.expr]:
@@ -229,7 +247,7 @@ def _called(node: ast.Call) -> Found:
         if len(node.args) > 1:
             yield "bound", _with_child("args.0", _moved(1))
         else:
-            yield "bound", lambda node: node.args.insert(0, ast.Constant(1))  # type: ignore[attr-defined]
+            yield "bound", _from_one
     elif name in _EXTREMES:
         yield "extreme", lambda node: setattr(node.func, "id", _EXTREMES[node.func.id])  # type: ignore[attr-defined]
     for index, keyword in enumerate(node.keywords):
@@ -240,6 +258,11 @@ def _called(node: ast.Call) -> Found:
     for index, argument in enumerate(node.args):
         if name != "range":
             yield from _numbers("number", f"args.{index}", argument)
+
+
+def _from_one(node: ast.AST) -> None:
+    if isinstance(node, ast.Call):
+        node.args.insert(0, _located(ast.Constant(1), node))
 
 
 def _without_keyword(index: int) -> Edit:
@@ -314,8 +337,10 @@ def _negated_at(field: str, index: int) -> Edit:
         statement = block[index] if index < len(block) else None
         if isinstance(statement, ast.If):
             test = statement.test
-            inner = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-            statement.test = test.operand if inner else ast.UnaryOp(ast.Not(), test)  # type: ignore[attr-defined]
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                statement.test = test.operand
+            else:
+                statement.test = _located(ast.UnaryOp(ast.Not(), test), test)
 
     return edit
 

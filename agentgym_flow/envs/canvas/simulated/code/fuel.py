@@ -74,7 +74,7 @@ def compiled(tree: ast.Module) -> CodeType:
             node.body.insert(0, statement)
         elif isinstance(node, ast.comprehension):
             node.ifs.insert(0, statement.value)
-    return compile(ast.fix_missing_locations(tree), "<program>", "exec")
+    return compile(tree, "<program>", "exec")
 
 
 def calls(code: CodeType, name: str, cases: Iterable[Case]) -> list[Came]:

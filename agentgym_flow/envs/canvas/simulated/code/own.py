@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.data.problem import Problem
@@ -79,7 +79,7 @@ class OwnTask(CodeTask):
     def __reduce__(self) -> tuple[Callable[..., CodeTask], tuple[str, int]]:
         return self._again
 
-    def piece_answer(self, piece: int, made: frozenset[str] | set[str] | Sequence[str], variant: int) -> str:  # type: ignore[override]
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
         """Return what the program brings for one of the examples."""
         place = piece % len(self._cases.public)
         return self._said(self._cases.public[place], self._behaviours[frozenset(made)].came[place])

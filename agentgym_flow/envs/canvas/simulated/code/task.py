@@ -98,8 +98,9 @@ class CodeTask(SimulatedTask):
 
         Raises `SandboxUnavailable` for a program that the task did not make, where nothing can be run safely.
         """
-        made = self._made(program)
-        return self._tested(program) if made is None else self._known_tested(made)
+        whole = completed(self.problem, program)
+        made = self._made(whole)
+        return self._tested(whole) if made is None else self._known_tested(made)
 
     def score(self, text: str, code: str) -> float:
         """Return 1.0 when `code`, or without it the program in `text`, passes the hidden tests, else 0.0.
@@ -114,17 +115,15 @@ class CodeTask(SimulatedTask):
             return self._known_passes(made)
         return _is_program(program) and self._passes(program)
 
-    def _made(self, program: str) -> frozenset[str] | None:
-        """Return the tags of a program that this task can make; None for another text."""
+    def _made(self, whole: str) -> frozenset[str] | None:
+        """Return the tags of a completed program that this task can make; None for another text."""
         if not self._known:
             tags = [fault.tag for fault in self.faults]
             for count in range(len(tags) + 1):
                 for some in combinations(tags, count):
-                    self._known.setdefault(self._whole(self.program(some, 0)), frozenset(some))
-        return self._known.get(self._whole(program))
-
-    def _whole(self, program: str) -> str:
-        return completed(self.problem, program.strip())
+                    made = completed(self.problem, self.program(some, 0))
+                    self._known.setdefault(made.strip(), frozenset(some))
+        return self._known.get(whole.strip())
 
     @abstractmethod
     def _known_tested(self, made: frozenset[str]) -> Tested:
@@ -136,11 +135,11 @@ class CodeTask(SimulatedTask):
 
     @abstractmethod
     def _tested(self, program: str) -> Tested:
-        """Return what the public tests say of an unknown program, in the sandbox."""
+        """Return what the public tests say of an unknown program, completed, in the sandbox."""
 
     @abstractmethod
     def _passes(self, program: str) -> bool:
-        """Return whether an unknown program passes the hidden tests, in the sandbox."""
+        """Return whether an unknown program, completed, passes the hidden tests, in the sandbox."""
 
 
 def _is_program(text: str) -> bool:

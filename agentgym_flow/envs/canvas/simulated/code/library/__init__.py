@@ -1,9 +1,15 @@
 """The functions that are asked for: patterns whose names, constants and variations are drawn."""
 
 from agentgym_flow.envs.canvas.simulated.code.draft import Pattern
-from agentgym_flow.envs.canvas.simulated.code.library import lists, numbers, streams, strings
+from agentgym_flow.envs.canvas.simulated.code.library import lists, numbers, streams, strings, tables, times
 
-PATTERNS: tuple[Pattern, ...] = lists.PATTERNS + strings.PATTERNS + numbers.PATTERNS
+PATTERNS: tuple[Pattern, ...] = (
+    *lists.PATTERNS,
+    *strings.PATTERNS,
+    *numbers.PATTERNS,
+    *tables.PATTERNS,
+    *times.PATTERNS,
+)
 """Functions that return a value."""
 
 STREAMS: tuple[Pattern, ...] = streams.PATTERNS
