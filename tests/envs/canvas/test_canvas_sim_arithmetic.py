@@ -41,7 +41,7 @@ SPLITS = ("train", "valid", "test")
 EVERYWHERE = " ".join(spec.instruction for spec in OPERATORS.values()).lower()
 """What operators are told by default: a word in it would warn without anybody having read the problem."""
 WARNED = (Kind.NUANCE, Kind.TRAP)
-GOLDEN = "2e3b57a1b9164796a932e4f2df0f43162e4d998f29db6f195e2d861d6f7455e3"
+GOLDEN = "91648605e13ef8324eb574bac8e4e711add0e33897d407d52e202a1caf1c0c61"
 
 _DIGEST = (
     "import sys; sys.path.insert(0, sys.argv[1]); import test_canvas_sim_arithmetic as tests; print(tests.digest())"
@@ -228,8 +228,14 @@ def test_kinds_have_their_mistakes() -> None:
         elif task.kind == "mixed":
             assert likely[Kind.TRAP] == 1
             assert len(likely) == 2
-    assert sum(KINDS.values()) * 0.4 == KINDS["easy"]
-    assert all(count / sum(KINDS.values()) > 0.08 for count in KINDS.values())
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 1100), ("valid", 167), ("test", 167)])
+def test_the_kinds_have_their_shares_in_splits_of_any_size(split: str, count: int) -> None:
+    kinds = Counter(make_task(split, index).kind for index in range(count))
+    assert kinds.pop("easy") / count == pytest.approx(0.4, abs=0.015)
+    assert len(kinds) == len(KINDS) - 1
+    assert all(0.08 < number / count < 0.095 for number in kinds.values()), kinds
 
 
 def test_what_there_is_not() -> None:

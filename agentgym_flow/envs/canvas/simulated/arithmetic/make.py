@@ -29,6 +29,7 @@ KINDS: Mapping[str, int] = {
 """How many of each 35 consecutive tasks are of a kind."""
 
 _BLOCK = sum(KINDS.values())
+_ROUNDS = 3
 
 
 def make_task(split: str, index: int) -> ArithmeticTask:
@@ -68,8 +69,13 @@ def make_task(split: str, index: int) -> ArithmeticTask:
 
 @lru_cache(maxsize=256)
 def _kinds(split: str, block: int) -> tuple[str, ...]:
-    kinds = [kind for kind, count in KINDS.items() for _ in range(count)]
-    Stream("canvas", "arithmetic", split, "kinds", block).shuffle(kinds)
+    """Return the kinds of a block, in rounds that each have about as many of every kind: so have all small splits."""
+    stream = Stream("canvas", "arithmetic", split, "kinds", block)
+    kinds: list[str] = []
+    for number in range(_ROUNDS):
+        own = [kind for kind, count in KINDS.items() for place in range(count) if place % _ROUNDS == number]
+        stream.shuffle(own)
+        kinds += own
     return tuple(kinds)
 
 

@@ -156,7 +156,8 @@ class ArithmeticTask(SimulatedTask):
         variant %= VARIANTS if self._varies(mask) else 1
         for number in range(len(answers), variant + 1):
             value = plausible(self._compute(place, mask, number), right)
-            value = Fraction(round(value)) if self._whole else round(value, 2)
+            if value.denominator != 1:
+                value = Fraction(round(value)) if self._whole else round(value, 2)
             text = written(value, self._money)
             while text in answers or abs(value - right) < _NEAR or abs(value - self.chain.answer) < _NEAR:
                 value += 1
@@ -179,13 +180,14 @@ class ArithmeticTask(SimulatedTask):
                     slips.append((change.slip, change.amounts[variant]))
         for step, amount in slips:
             trees[step] = Operation("+", (trees.get(step, self.chain.steps[step].tree), Number(amount)))
-        steps = self.chain.steps[: place + 1]
-        return Chain(steps).compute(trees)
+        whole = place == len(self.chain.steps) - 1
+        return (self.chain if whole else Chain(self.chain.steps[: place + 1])).compute(trees)
 
 
 def written(value: Fraction, money: bool) -> str:
     """Return a number as people write it: `12`, money with two decimals as `4.50`, all else with two at most."""
-    value = round(value, 2)
+    if value.denominator != 1:
+        value = round(value, 2)
     if value.denominator == 1:
         return str(value.numerator)
     text = f"{float(value):.2f}"

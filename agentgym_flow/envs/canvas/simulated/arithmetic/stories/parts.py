@@ -109,7 +109,7 @@ STORIES = (
     Story(
         "In one shop, {n} sells {a} {x}, of which {b} are brought back, at ${p} each. In"
         " the [other|second] shop, {m} sells {c} {y}, of which {d} are brought back, at ${q} each. What do the two"
-        " shops take in [altogether|in total], when what is brought back is refunded?",
+        " shops take in [altogether|together], when what is brought back is refunded?",
         "b=3-12 u=20-60 a=b+u d=4-15 v=18-55 c=d+v p=3-9 q=4-12",
         (
             ("a-b", "Count the {x} that stay sold"),
