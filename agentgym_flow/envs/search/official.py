@@ -24,13 +24,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow.envs.published_splits import PARTS
 from agentgym_flow.envs.search.question import Question, question_key
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.errors import BadData
 from agentgym_flow.records import SUFFIXES, read_records
-
-SPLITS = ("test", "dev", "train")
-"""The names of the files of a set; `source` says which splits they make."""
 
 _TEXTS = ("question", "Question")
 _ANSWERS = ("golden_answers", "reward_model", "possible_answers", "answer", "Answer")
@@ -61,7 +59,7 @@ def split_files(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     place = Path(folder)
     found: dict[str, Path] = {}
-    for split in SPLITS:
+    for split in PARTS:
         files = [path for suffix in SUFFIXES if (path := place / f"{split}{suffix}").is_file()]
         if len(files) > 1:
             raise BadData(f"{place} has several files {split}: {', '.join(path.name for path in files)}; leave one.")
@@ -86,7 +84,7 @@ def read_questions(path: str | os.PathLike[str], source: str = "") -> QuestionSe
         MissingExtra: a Parquet file needs pyarrow.
     """
     place = Path(path)
-    source = source or (place.absolute().parent.name if place.stem in SPLITS else place.stem)
+    source = source or (place.absolute().parent.name if place.stem in PARTS else place.stem)
     by_id: dict[str, tuple[Question, str]] = {}
     by_key: dict[str, str] = {}
     repeated, left_out = [], []

@@ -1,14 +1,7 @@
 """Where questions come from: the generated ones, or published sets on disk; by split and number.
 
-A published set is a folder with files `train`, `dev` and `test`, those that its publisher has, or one file:
-
-| split | is |
-|---|---|
-| `test` | the file `test`, or else `dev`; one file alone is `test` |
-| `valid` | the file `dev`, where there is a `test`; or else a tenth of `train`, at most 500, drawn by digests of ids |
-| `train` | the file `train` without the questions of the other two splits |
-
-Questions are compared by `question_key`, and one that `test` has, too, is left out of `valid`.
+A published set is a folder with files `train`, `dev` and `test`, those that its publisher has, or one file;
+`published_splits` says which splits they make. Questions are compared by `question_key`.
 """
 
 from __future__ import annotations
@@ -19,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import check_split
+from agentgym_flow.core import SPLITS, check_split
 from agentgym_flow.data import DataSet, content_digest
+from agentgym_flow.envs.published_splits import ALONE, Splits, Stamp, missing, stamps_of
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.official import read_questions, split_files
 from agentgym_flow.envs.search.question import Question, question_key
@@ -30,9 +24,6 @@ from agentgym_flow.sharing import once
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""
-
-HELD_OUT, MOST_HELD_OUT = 10, 500
-"""Where a set has no file for `valid`, one question in so many of `train` is, and not more than so many."""
 
 
 class QuestionSource:
@@ -68,10 +59,8 @@ class QuestionSource:
         self.questions = published.splits.get(self.split, ())
         self.content = ""
         if not self.questions:
-            raise BadData(
-                f"{self._found.path} has no questions for the split {self.split!r}: {published.remark}. "
-                f"It has: {', '.join(name for name, questions in published.splits.items() if questions)}."
-            )
+            sizes = {name: len(questions) for name, questions in published.splits.items()}
+            raise missing(self._found.path, "questions", self.split, sizes, published.remark)
 
     @property
     def embedded(self) -> bool:
@@ -111,33 +100,18 @@ class _Published(NamedTuple):
 
 
 def _published(place: Path) -> _Published:
-    files = {"test": place} if place.is_file() else split_files(place)
-    stamps = tuple((name, file, file.stat().st_size, file.stat().st_mtime_ns) for name, file in files.items())
-    return _read(stamps, place.is_file())
+    return _read(stamps_of({"test": place} if place.is_file() else split_files(place)), place.is_file())
 
 
 @once(8)  # the stamps are part of the key: files that have changed are read again
-def _read(stamps: tuple[tuple[str, Path, int, int], ...], alone: bool) -> _Published:
+def _read(stamps: tuple[Stamp, ...], alone: bool) -> _Published:
     files = {name: file for name, file, _, _ in stamps}
     digests = {name: content_digest(file) for name, file in files.items()}
     digest = digests["test"] if alone else stable_hash(sorted(digests.items()))
     read = {name: read_questions(file).questions for name, file in files.items()}
-    test = read.get("test") or read.get("dev", ())
-    train = read.get("train", ())
-    valid = _without(read["dev"] if "test" in read and "dev" in read else _held_out(_without(train, test)), test)
-    remark = (
-        "a file alone is its test split; to train on one, name it train in a folder"
-        if alone
-        else f"its files are {', '.join(file.name for file in files.values())}"
-    )
-    return _Published(digest, {"train": _without(train, [*test, *valid]), "valid": valid, "test": test}, remark)
-
-
-def _held_out(questions: tuple[Question, ...]) -> tuple[Question, ...]:
-    """Return some questions in their order: whether one is among them depends on its id, hardly on the others."""
-    count = min(len(questions) // HELD_OUT, MOST_HELD_OUT)
-    drawn = {one.id for one in sorted(questions, key=lambda one: stable_hash(["held out", one.id]))[:count]}
-    return tuple(one for one in questions if one.id in drawn)
+    splits = Splits(read, read.__getitem__, lambda one: one.id, _without)
+    remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
+    return _Published(digest, {split: splits[split] for split in SPLITS}, remark)
 
 
 def _without(questions: Iterable[Question], others: Iterable[Question]) -> tuple[Question, ...]:

@@ -1,0 +1,125 @@
+"""How the files of a published set become splits: one rule for every environment that reads such sets.
+
+A published set has the parts `train`, `dev` and `test`, those that its publisher has; one file alone is `test`.
+
+| split | is |
+|---|---|
+| `test` | the part `test`, or else `dev` |
+| `valid` | the part `dev`, where there is a `test`; or else a tenth of `train`, at most 500, drawn by digests of ids |
+| `train` | the part `train` without what the other two splits have |
+
+What `test` has, too, is left out of `valid`. What counts as the same is for the environment to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.errors import BadData
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.sharing import Lock
+
+T = TypeVar("T")
+
+PARTS = ("test", "dev", "train")
+"""The names of the parts of a set."""
+
+HELD_OUT, MOST_HELD_OUT = 10, 500
+"""Where a set has no part for `valid`, one item in so many of `train` is, and not more than so many."""
+
+ALONE = "a file alone is its test split; to train on one, name it train in a folder"
+"""What to say of the splits of one file."""
+
+Stamp: TypeAlias = tuple[str, Path, int, int]
+"""A part, its file, and the size and the time of it: files that have changed have other stamps."""
+
+
+class Splits(Generic[T]):
+    """The splits of a set, each made when it is first asked for. Safe in threads.
+
+    Args:
+        there: the parts that the set has.
+        read: returns the items of a part; called at most once for each.
+        name: returns the id of an item; it decides whether the item is held out.
+        without: returns the first items without those that the second ones have, too; in their order.
+    """
+
+    def __init__(
+        self,
+        there: Collection[str],
+        read: Callable[[str], Sequence[T]],
+        name: Callable[[T], str],
+        without: Callable[[Sequence[T], Sequence[T]], Sequence[T]],
+    ) -> None:
+        self._there, self._read, self._name, self._without = frozenset(there), read, name, without
+        self._parts: dict[str, Sequence[T]] = {}
+        self._splits: dict[str, tuple[T, ...]] = {}
+        self._lock = Lock()
+
+    def __getitem__(self, split: str) -> tuple[T, ...]:
+        """Return the items of a split, in the order of their part; none where the set has none for it."""
+        with self._lock:
+            if split not in self._splits:
+                self._splits[split] = tuple(self._made(split))
+            return self._splits[split]
+
+    def shared(self, split: str) -> int:
+        """Return how many items were left out of a split because another one has them, too."""
+        with self._lock:
+            if split == "train":
+                return len(self._part("train")) - len(self["train"]) - (0 if self._has_both else len(self["valid"]))
+            return len(self._part("dev")) - len(self["valid"]) if split == "valid" and self._has_both else 0
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Split -> how many items it has; makes all of them."""
+        return {split: len(self[split]) for split in SPLITS}
+
+    @property
+    def _has_both(self) -> bool:
+        return self._there >= {"test", "dev"}
+
+    def _part(self, part: str) -> Sequence[T]:
+        if part not in self._parts:
+            self._parts[part] = self._read(part) if part in self._there else ()
+        return self._parts[part]
+
+    def _made(self, split: str) -> Sequence[T]:
+        if split == "test":
+            return self._part("test" if "test" in self._there else "dev")
+        test = self["test"]
+        if split == "valid":
+            if self._has_both:
+                return self._without(self._part("dev"), test)
+            return self._held_out(self._without(self._part("train"), test))
+        return self._without(self._part("train"), [*test, *self["valid"]])
+
+    def _held_out(self, items: Sequence[T]) -> Sequence[T]:
+        """Return some items in their order: whether one is among them depends on its id, hardly on the others."""
+        count = min(len(items) // HELD_OUT, MOST_HELD_OUT)
+        by_digest = sorted(items, key=lambda item: stable_hash(["held out", self._name(item)]))
+        drawn = {self._name(item) for item in by_digest[:count]}
+        return [item for item in items if self._name(item) in drawn]
+
+
+def stamps_of(files: Mapping[str, Path]) -> tuple[Stamp, ...]:
+    """Return the stamps of the parts of a set, for the key of what was read from them."""
+    stats = ((part, file, file.stat()) for part, file in files.items())
+    return tuple((part, file, stat.st_size, stat.st_mtime_ns) for part, file, stat in stats)
+
+
+def missing(place: object, items: str, split: str, sizes: Mapping[str, int], remark: str) -> BadData:
+    """Return the error for a split that a set does not have.
+
+    Args:
+        place: where the set is.
+        items: what it is made of: `"questions"`.
+        split: the split.
+        sizes: split -> how many there are.
+        remark: what decided on the splits.
+    """
+    has = ", ".join(name for name, size in sizes.items() if size)
+    return BadData(f"{place} has no {items} for the split {split!r}: {remark}. It has: {has}.")
