@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.simulated.code import make_task
+from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
+from agentgym_flow.envs.canvas.simulated.code import fuel, make_task
 from agentgym_flow.envs.canvas.simulated.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, WORDS, changed, changes_of, parsed
 from agentgym_flow.envs.canvas.simulated.code.draft import Draw, Pattern
@@ -28,6 +29,13 @@ from agentgym_flow.seeding import stable_hash
 
 SPLITS = ("train", "valid", "test")
 COUNT = 150
+SIZES = {"train": 1200, "valid": 167, "test": 167}
+EVERYWHERE = (
+    "Work forward, step by step. Work backward from what is asked. Write down the quantities first. Look at every part"
+    " of the problem twice. Explain it as to a child, then answer. Try a simpler case before the real one."
+    " Be sceptical: ask where one could go wrong."
+)
+DIGEST = "ecc713e0c55c73873e213978a5f3d6b6acb8f7e1ffea807a9965cc8ebb076305"
 KINDS = {"plain": (0.30, 0.50), "edge": (0.08, 0.25), "corner": (0.08, 0.25), "several": (0.08, 0.25)}
 KINDS["stream"] = (0.08, 0.25)
 
@@ -116,6 +124,15 @@ def test_no_function_occurs_in_two_splits_and_no_text_twice(tasks: dict[str, lis
         assert len({task.problem.text for task in tasks[split]}) == COUNT
 
 
+@pytest.mark.heavy
+def test_no_text_occurs_twice_in_whole_splits() -> None:
+    found = {split: [make_task(split, index) for index in range(size)] for split, size in SIZES.items()}
+    for split, size in SIZES.items():
+        assert len({task.problem.text for task in found[split]}) == size
+    sources = [{task.problem.solution for task in found[split]} for split in SPLITS]
+    assert all(one.isdisjoint(other) for one, other in combinations(sources, 2))
+
+
 def test_what_a_problem_says_of_itself(every: list[OwnTask]) -> None:
     for task in every:
         problem = task.problem
@@ -128,6 +145,17 @@ def test_what_a_problem_says_of_itself(every: list[OwnTask]) -> None:
         for fault in task.faults:
             assert all(word in problem.text.lower() for word in fault.words)
             assert fault.note in NOTES.values()
+
+
+def test_no_instruction_that_is_given_everywhere_happens_to_warn() -> None:
+    solvers = [OPERATORS[name].instruction for name in of_role(Role.SOLVER)]
+    said = " ".join((*solvers, EVERYWHERE)).lower()
+    assert not [word for words in WORDS.values() for word in words if word in said]
+
+
+def test_most_mistakes_that_only_hidden_tests_show_can_be_warned_against(every: list[OwnTask]) -> None:
+    corners = [fault for task in every for fault in task.faults if fault.kind is Kind.CORNER]
+    assert sum(bool(fault.words) for fault in corners) / len(corners) > 0.8
 
 
 def test_hidden_tests_are_not_told(every: list[OwnTask]) -> None:
@@ -174,10 +202,9 @@ def test_an_unknown_split_is_named() -> None:
         make_task("dev", 0)
 
 
-def _digest() -> str:
+def _digest(tasks: list[OwnTask] | None = None) -> str:
     rows: list[object] = []
-    for index in range(COUNT):
-        task = make_task("train", index)
+    for task in tasks or [make_task("train", index) for index in range(COUNT)]:
         programs = [task.program(made, 0) for made in subsets(task)]
         outputs = [task.public(program).outputs for program in programs]
         rows.append([task.problem.shown(), list(task.problem.hidden_tests.checks), task.kind, programs, outputs])
@@ -192,7 +219,19 @@ def test_the_same_tasks_in_every_process(seed: str) -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True
     )
-    assert found.stdout.strip() == _digest(), found.stderr
+    assert found.stdout.strip() == DIGEST, found.stderr
+
+
+def test_the_same_tasks_for_ever(tasks: dict[str, list[OwnTask]]) -> None:
+    assert _digest(tasks["train"]) == DIGEST
+
+
+def test_neither_clock_nor_signal_is_used() -> None:
+    for file in Path(fuel.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & {"time", "signal", "random", "threading"}, file
 
 
 @pytest.mark.parametrize(
@@ -246,8 +285,6 @@ def test_each_pattern(pattern: Pattern) -> None:
 
 def test_right_programs_need_little_of_the_fuel() -> None:
     """A tenth has to do, so that a mistake cannot be taken for an endless program."""
-    import agentgym_flow.envs.canvas.simulated.code.fuel as fuel
-
     for pattern in (*PATTERNS, *STREAMS):
         draft = pattern(Draw("fuel", pattern.__name__))
         program = compiled(ast.parse(draft.source))

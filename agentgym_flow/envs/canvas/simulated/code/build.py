@@ -8,7 +8,7 @@ from itertools import combinations, count
 from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, WORDS, Change, changes_of, parsed
+from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, Change, changes_of, parsed, words_of
 from agentgym_flow.envs.canvas.simulated.code.cues import cue, opening
 from agentgym_flow.envs.canvas.simulated.code.draft import Draft, Draw
 from agentgym_flow.envs.canvas.simulated.code.fuel import Came, Case, calls, compiled
@@ -194,9 +194,7 @@ def _problem(identity: str, text: str, draft: Draft, cases: Cases) -> Problem:
 
 
 def _fault(pick: _Pick, text: str) -> Fault:
-    lower = text.lower()
-    words = tuple(word for word in WORDS.get(pick.change.name, ()) if word in lower)
-    return Fault(pick.change.tag, pick.kind, words, NOTES[pick.change.name], likely=pick.likely)
+    return Fault(pick.change.tag, pick.kind, words_of(pick.change, text), NOTES[pick.change.name], likely=pick.likely)
 
 
 def _plan(draft: Draft) -> tuple[str, ...]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -58,28 +59,28 @@ NOTES = {
 
 WORDS = {
     "strict": (
-        "equal",
-        "tie",
-        "same",
-        "exactly",
-        "at most",
-        "at least",
-        "limit",
-        "inclusive",
-        "more than",
-        "less than",
+        "equal", "same", "exactly", "at most", "at least", "limit", "inclusive", "more than", "less than", "fewer",
+        "shorter", "as far as", "moment", "prime", "alphabet", "border",
     ),
-    "guard": ("empty", "fewer", "no ", "none", "zero", "without", "negative", "special"),
-    "bound": ("first", "last", "neighbour", "every", "both", "inclusive", "up to", "position"),
-    "order": ("tie", "order", "ascending", "descending", "alphabetical", "same", "equal"),
-    "logic": (" and ", " or ", "both", "either", "unless"),
-    "unprepared": ("case", "spaces", "absolute", "sorted", "order", "distance"),
-    "extreme": ("largest", "smallest", "longest", "shortest", "earliest", "latest", "highest", "lowest"),
-    "forgotten": ("last", "end", "reset", "each", "again"),
-    "start": ("start", "first", "begin"),
-    "division": ("whole", "rounded", "half", "average"),
-}
-"""Words by which a problem may point at a change of each name."""
+    "guard": (
+        "empty", "fewer", "negative", "zero", "shorter", "too short", "special", "invalid", "exist", "divisible",
+        "second one", "or less", "at most", "at least", "border", "left open",
+    ),
+    "bound": ("last", "neighbour", "both", "inclusive", "up to", "position", "border"),
+    "order": ("order", "alphabetical", "same", "equal"),
+    "logic": ("both", "either", "unless", "divisible", "border"),
+    "unprepared": ("lower case", "negative", "sign", "order"),
+    "extreme": ("largest", "smallest", "longest", "shortest", "never more", "costs more"),
+    "forgotten": ("last", "empty", "negative", "shorter"),
+    "start": ("empty", "start", "none"),
+    "number": (
+        "empty", "fewer", "negative", "zero", "below", "at most", "at least", "gap", "closed", "multiple", "shorter",
+    ),
+    "compare": ("empty", "negative", "zero", "equal", "same"),
+    "sign": ("multiple",),
+    "division": ("rounded", "half", "average"),
+}  # fmt: skip
+"""Words by which a problem may point at a change of each name: none that is in every other instruction."""
 
 _STRICT: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -117,6 +118,12 @@ def changes_of(nodes: Nodes) -> list[Change]:
         for turn, (name, edit) in enumerate(_at(node)):
             found.append(Change(name, place, turn, edit))
     return found
+
+
+def words_of(change: Change, text: str) -> tuple[str, ...]:
+    """Return the words of a problem's text that point at a change, in lower case."""
+    lower = text.lower()
+    return tuple(word for word in WORDS.get(change.name, ()) if re.search(rf"\b{re.escape(word)}", lower))
 
 
 def unreturned(nodes: Nodes) -> list[Change]:

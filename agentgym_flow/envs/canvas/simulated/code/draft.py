@@ -97,14 +97,17 @@ def draft(
 ) -> Draft:
     """Return a pattern filled in: `$name` in its texts stands for one of the `names` there, or for one of the `values`.
 
-    In `values`, too, `$name` stands for a name, or for an earlier value.
+    In `values`, too, `$name` stands for a name, or for an earlier value. Names are quoted in texts, not in code.
 
     The last function that `code` defines is the one that is asked for.
     """
     chosen = {name: draw.pick(choices) for name, choices in names.items()}
+    quoted = {name: f"`{choice}`" for name, choice in chosen.items()}
     for name, value in values.items():
         chosen[name] = Template(str(value)).substitute(chosen)
-    source, text, how = (Template(pattern.strip("\n")).substitute(chosen) for pattern in (code, ask, step))
+        quoted[name] = Template(str(value)).substitute(quoted)
+    source = Template(code.strip("\n")).substitute(chosen)
+    text, how = (Template(pattern).substitute(quoted) for pattern in (ask, step))
     name, arguments = _SIGNATURE.findall(source)[-1]
     signature = f"{name}({arguments})"
     return Draft(name, signature, source + "\n", " ".join(text.split()), how, tuple(public), tuple(hidden), take)

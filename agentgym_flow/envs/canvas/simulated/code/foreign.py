@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -18,12 +17,12 @@ from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.simulated.code.changes import (
     NOTES,
-    WORDS,
     Change,
     changed,
     changes_of,
     parsed,
     unreturned,
+    words_of,
 )
 from agentgym_flow.envs.canvas.simulated.code.draft import Draw
 from agentgym_flow.envs.canvas.simulated.code.task import CodeTask
@@ -138,8 +137,7 @@ def _made(problem: Problem, run: RunScript) -> PublishedProgram:
     picks = _picks(trials, every) or _picks(trials, unreturned(nodes))
     if not picks:
         raise NotUsable(f"No change of the solution of {problem.key} that was tried fails a test.")
-    text = problem.text.lower()
-    faults = tuple(_fault(kind, change, text) for kind, change in picks)
+    faults = tuple(_fault(kind, change, problem.text) for kind, change in picks)
     return PublishedProgram(problem, faults, {change.tag: change for _, change in picks}, trials)
 
 
@@ -229,8 +227,7 @@ def _calls(check: str, name: str) -> Iterable[str]:
 
 
 def _fault(kind: Kind, change: Change, text: str) -> Fault:
-    words = tuple(word for word in WORDS.get(change.name, ()) if re.search(rf"\b{re.escape(word)}", text))
-    return Fault(change.tag, kind, words, NOTES[change.name])
+    return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
 
 
 class PublishedProgram(CodeTask):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentgym_flow.envs.canvas.simulated.code.draft import Draft, Draw, draft
 
 _TABLE = "stock prices table counts amounts"
-_GRID = "grid matrix rows board"
+_GRID = "grid matrix board cells"
 
 
 def _records(draw: Draw, count: int) -> list[tuple[str, int]]:
