@@ -35,7 +35,7 @@ EVERYWHERE = (
     " of the problem twice. Explain it as to a child, then answer. Try a simpler case before the real one."
     " Be sceptical: ask where one could go wrong."
 )
-DIGEST = "ecc713e0c55c73873e213978a5f3d6b6acb8f7e1ffea807a9965cc8ebb076305"
+DIGEST = "7c8e150ec29e34e7621373e894f53f61de178585d7b70463e464b93ed584477c"
 KINDS = {"plain": (0.30, 0.50), "edge": (0.08, 0.25), "corner": (0.08, 0.25), "several": (0.08, 0.25)}
 KINDS["stream"] = (0.08, 0.25)
 

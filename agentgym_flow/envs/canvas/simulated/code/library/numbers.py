@@ -123,7 +123,7 @@ def $f($n):
         [(draw.between(30, 60) * 2,), (draw.between(20, 40) * 3,), (draw.between(10, 20) * 10,)],
         [(0,), (1,), (2,), (-8,), (49,), (97,), (64,), (4,)],
         names={"f": "prime_factors factor_count count_primes_in", "n": _N},
-        times=draw.between(1, 30),
+        times=draw.between(2, 30),
     )
 
 

@@ -116,7 +116,7 @@ def $f($text):
         names={"f": "is_mirrored reads_both_ways same_backwards is_palindrome", "text": _TEXT},
         prepared="$text" if strict else "$text.lower()",
         case="different" if strict else "the same",
-        least=draw.between(1, 4),
+        least=draw.between(2, 5),
     )
 
 
@@ -212,7 +212,7 @@ def $f($text):
         names={"f": "nesting depth_of bracket_depth how_deep", "text": _TEXT},
         o=o,
         c=c,
-        factor=draw.between(1, 9),
+        factor=draw.between(2, 9),
     )
 
 
@@ -246,7 +246,7 @@ def $f($words):
             (["abc", "ab", "a"],),
         ],
         names={"f": "common_start shared_beginning prefix_of_all", "words": "words names texts"},
-        least=draw.between(1, 4),
+        least=draw.between(2, 4),
         nothing=draw.choice(("''", "None", "'-'")),
     )
 

@@ -18,7 +18,7 @@ def _grid(draw: Draw, height: int, width: int) -> list[list[int]]:
 
 def _merge_counts(draw: Draw) -> Draft:
     a, b, c, d = draw.words(4)
-    least = draw.between(1, 3)
+    least = draw.between(2, 4)
     return draft(
         draw,
         """
@@ -178,7 +178,7 @@ def $f($table):
 
 def _diagonal_sum(draw: Draw) -> Draft:
     other = draw.coin()
-    factor = draw.between(1, 6)
+    factor = draw.between(2, 7)
     return draft(
         draw,
         """
@@ -291,7 +291,7 @@ def $f($grid, row, column):
         ],
         names={"f": "neighbours count_around nearby marks_around", "grid": "grid field board"},
         mark=mark,
-        times=draw.between(1, 12),
+        times=draw.between(2, 12),
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def $f($spans):
 
 def _covered(draw: Draw) -> Draft:
     both = draw.coin()
-    times = draw.between(1, 20)
+    times = draw.between(2, 20)
     return draft(
         draw,
         """
