@@ -118,6 +118,14 @@ class RetrieverFailed(AgentGymFlowError, RuntimeError):
     answered: Mapping[str, Any] = MappingProxyType({})
 
 
+class ExecutorFailed(AgentGymFlowError, RuntimeError):
+    """The server that does the work of a workflow's operators cannot be reached, or answers nobody.
+
+    No workflow is at fault, so nothing is scored: the environment is as it was before the step, which can be taken
+    again. Nothing of what the server sent is in the message.
+    """
+
+
 class SandboxUnavailable(AgentGymFlowError, RuntimeError):
     """This machine cannot hold a program as well as was asked for; the message says what is missing, and the remedy."""
 

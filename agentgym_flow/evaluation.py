@@ -17,7 +17,7 @@ from agentgym_flow.data import resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.policies.base import Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR, Start, rollout
@@ -138,12 +138,14 @@ def evaluate(
         env_kwargs: other arguments of the environment.
         num_envs: the largest number of episodes under way; changes nothing but time.
         log: where to write the episode log, one line per episode in the order of seeds, when all is done; after Ctrl-C,
-            or when the policy or a reset raises, it holds the episodes that had finished.
+            or when the policy, a reset or the executor fails, it holds the episodes that had finished.
         on_episode: called with every finished episode at once (for a progress bar).
 
     Raises:
         UnknownEnvironment: the id is not registered; and what the environment's constructor raises.
         BadSetting: a number is out of range.
+        ExecutorFailed: the server that does the work in the environment cannot be reached any more; the log holds the
+            episodes that had finished before.
         OSError: the log cannot be written; nothing is left of it. What the policy and a reset raise passes through.
     """
     with LogWriter(log, keep_finished=True) if log is not None else nullcontext() as writer:
@@ -186,6 +188,9 @@ def play_split(
     in_order = _InOrder(seed, write)
 
     def finish(episode: Episode) -> None:
+        error = episode.meta.get(ERROR, {})
+        if error.get("class") == ExecutorFailed.__name__:  # all further episodes would be lost as well
+            raise ExecutorFailed(error["message"])
         episode.meta["policy"] = policy.name
         in_order.add(episode)
         if on_episode is not None:

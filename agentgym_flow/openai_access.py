@@ -44,6 +44,27 @@ def checked_url(url: str) -> str:
     return url
 
 
+def only_model(url: str, seconds: float = 30.0) -> str:
+    """Return the name of the one model of a server.
+
+    Raises:
+        BadSetting: the server does not say which models it has, or it has none, or several; or `url` is no address.
+        MissingExtra: the `openai` package is not installed.
+    """
+    package = openai_package()
+    try:
+        client = package.OpenAI(base_url=checked_url(url), api_key=key_in(), timeout=seconds, max_retries=2)
+        names = [model.id for model in client.models.list()]
+    except (package.OpenAIError, ValueError, AttributeError, TypeError) as error:
+        if isinstance(error, BadSetting):
+            raise
+        raise BadSetting(f"{url} does not say which models it has ({type(error).__name__}); name the model") from None
+    if len(names) != 1 or not isinstance(names[0], str):
+        some = ", ".join(map(str, names[:10]))
+        raise BadSetting(f"{url} has {len(names)} models, so name one{': ' if some else ''}{some:.300}")
+    return names[0]
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Whether `value` is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

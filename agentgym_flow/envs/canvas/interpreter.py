@@ -17,8 +17,9 @@ How results flow:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from threading import Event
+from typing import Any, NamedTuple, TypeVar
 
 from agentgym_flow.envs.canvas.calls import Backend, Input, OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.operators import OPERATORS, OperatorSpec, Role
@@ -27,6 +28,8 @@ from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
 
 _By = tuple[StepId, ...]
+_T = TypeVar("_T")
+_POLL = 0.02  # seconds between two looks whether the branches of an interrupted run have ended
 
 
 class _Made(NamedTuple):
@@ -65,11 +68,21 @@ class Cache:
             self._results[call.identity] = result
 
 
+class _Running:
+    """A run under way."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.called: list[tuple[OpCall, OpResult]] = []
+        self.stopped = Event()  # no branch is to call any more
+
+
 class Interpreter:
     """Runs workflows on one backend.
 
     Args:
-        backend: does the work of the operators. What it raises passes through.
+        backend: does the work of the operators. What it raises passes through. If it has a method `cancel`, this is
+            called when a run with branches in threads is interrupted, so that they end at once.
         seed: what the backend draws chance from.
         cache: results of earlier runs with the same backend; None to call anew each time.
         concurrent: run the branches of a parallel in threads, for backends that wait for something; the run is the
@@ -87,36 +100,40 @@ class Interpreter:
     def run(self, nodes: Chain, problem: Problem) -> Run:
         """Return what happens when the top-level chain `nodes` runs on `problem`."""
         steps: list[Step] = []
-        flow = self._chain(top_ids(nodes), nodes, _Flow(), 0, problem, steps)
+        running = _Running(problem)
+        flow = self._chain(top_ids(nodes), nodes, _Flow(), 0, running, steps)
+        if self.cache is not None:  # only now: a run that is broken off leaves nothing
+            for call, result in running.called:
+                self.cache.put(call, result)
         by = dict.fromkeys(step for made in flow.results for step in made.by)
         return Run(tuple(steps), tuple(made.value for made in flow.results), tuple(by))
 
     def _chain(
-        self, ids: Iterable[str], nodes: Chain, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+        self, ids: Iterable[str], nodes: Chain, flow: _Flow, attempt: int, running: _Running, steps: list[Step]
     ) -> _Flow:
         """Run a chain from `flow`, append its calls to `steps`, and return what there is then."""
         for place, node in zip(ids, nodes, strict=True):
-            flow = self._node(place, node, flow, attempt, problem, steps)
+            flow = self._node(place, node, flow, attempt, running, steps)
         return flow
 
-    def _node(self, place: str, node: Node, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]) -> _Flow:
+    def _node(self, place: str, node: Node, flow: _Flow, attempt: int, running: _Running, steps: list[Step]) -> _Flow:
         match node:
             case Operator():
-                step = self._call(place, node, flow, attempt, problem)
+                step = self._call(place, node, flow, attempt, running)
                 steps.append(step)
                 return _after(step, flow)
             case Parallel():
-                return self._parallel(place, node, flow, attempt, problem, steps)
+                return self._parallel(place, node, flow, attempt, running, steps)
             case Conditional():
-                return self._conditional(place, node, flow, attempt, problem, steps)
+                return self._conditional(place, node, flow, attempt, running, steps)
             case Loop(body, count):
                 (ids,) = child_ids(place, node)
                 for time in range(count):
-                    flow = self._chain(ids, body, flow, attempt * count + time, problem, steps)
+                    flow = self._chain(ids, body, flow, attempt * count + time, running, steps)
                 return flow
 
     def _parallel(
-        self, place: str, node: Parallel, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+        self, place: str, node: Parallel, flow: _Flow, attempt: int, running: _Running, steps: list[Step]
     ) -> _Flow:
         ids = child_ids(place, node)
         count = len(node.branches)
@@ -124,12 +141,12 @@ class Interpreter:
         def run(slot: int) -> tuple[_Flow, list[Step]]:
             own: list[Step] = []
             start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
-            return self._chain(ids[slot], node.branches[slot], start, attempt, problem, own), own
+            return self._chain(ids[slot], node.branches[slot], start, attempt, running, own), own
 
         if self.concurrent:
             # A pool of its own: branches wait for their inner branches, which in a shared pool might never start.
             with ThreadPoolExecutor(count) as pool:
-                branches = list(pool.map(run, range(count)))
+                branches = self._all([pool.submit(run, slot) for slot in range(count)], running)
         else:
             branches = [run(slot) for slot in range(count)]
         results: list[_Made] = []
@@ -141,37 +158,57 @@ class Interpreter:
             return flow._replace(to_share=False)
         return flow._replace(results=tuple(results), notes=None, to_share=False)
 
+    def _all(self, branches: list[Future[_T]], running: _Running) -> list[_T]:
+        """Return what all branches come to.
+
+        When one raises, the others stop before their next call. On an interrupt what they wait for is given up, too,
+        so that no thread goes on.
+        """
+        try:
+            return [branch.result() for branch in branches]
+        except BaseException as error:
+            running.stopped.set()
+            cancel = None if isinstance(error, Exception) else getattr(self.backend, "cancel", None)
+            while wait(branches, None if cancel is None else _POLL).not_done:
+                if cancel is not None:
+                    cancel()  # again and again: a branch may just have been about to call
+            if isinstance(error, CancelledError):  # because of what another branch raised
+                causes = (cause for branch in branches if (cause := branch.exception()) is not None)
+                raise next((cause for cause in causes if not isinstance(cause, CancelledError)), error) from None
+            raise
+
     def _conditional(
-        self, place: str, node: Conditional, flow: _Flow, attempt: int, problem: Problem, steps: list[Step]
+        self, place: str, node: Conditional, flow: _Flow, attempt: int, running: _Running, steps: list[Step]
     ) -> _Flow:
         (check_id,), passed_ids, failed_ids = child_ids(place, node)
-        check = self._call(check_id, node.check, flow, attempt, problem)
+        check = self._call(check_id, node.check, flow, attempt, running)
         steps.append(check)
         checked = _after(check, flow)
         if check.result.value is None:
             return checked
         ids, chain = (passed_ids, node.passed) if check.result.value.passed else (failed_ids, node.failed)
         inner = checked._replace(control=(*flow.control, check.id))
-        after = self._chain(ids, chain, inner, attempt, problem, steps)
+        after = self._chain(ids, chain, inner, attempt, running, steps)
         # Whatever is there now is there because of the verdict, also when nothing ran.
         results = tuple(_Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
 
-    def _call(self, place: str, node: Operator, flow: _Flow, attempt: int, problem: Problem) -> Step:
+    def _call(self, place: str, node: Operator, flow: _Flow, attempt: int, running: _Running) -> Step:
         spec = OPERATORS[node.name]
         inputs: dict[str, Input] = {}
         reads = flow.control
         for name in spec.inputs:
-            inputs[name], by = _GIVEN[name](problem, flow)
+            inputs[name], by = _GIVEN[name](running.problem, flow)
             if by:
                 reads = _joined(reads, by)
-        call = OpCall(node.name, problem.task_id, place, attempt, inputs, node.instruction, self.seed)
+        call = OpCall(node.name, running.problem.task_id, place, attempt, inputs, node.instruction, self.seed)
         result = self.cache.get(call) if self.cache is not None else None
         cached = result is not None
         if result is None:
+            if running.stopped.is_set():
+                raise CancelledError("another branch of this run raised, or the run was interrupted")
             result = _complete(spec, self.backend.run(call))
-            if self.cache is not None:
-                self.cache.put(call, result)
+            running.called.append((call, result))
         return Step(StepId(place, attempt), node.name, result, cached, reads)
 
 

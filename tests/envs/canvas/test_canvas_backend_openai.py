@@ -24,7 +24,7 @@ from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
 from agentgym_flow.envs.canvas.backends.programs import Executed, Execution
 from agentgym_flow.envs.canvas.calls import Value
-from agentgym_flow.errors import BadSetting, MissingExtra
+from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
 
 pytest.importorskip("openai")
 
@@ -111,13 +111,38 @@ def test_what_does_not_pass_is_an_error(what: str) -> None:
     assert (backend.usage.failures, backend.usage.requests, len(server.asked)) == (1, 3, 3)
 
 
-@pytest.mark.parametrize("number", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("number", [400, 422])
 def test_a_refusal_is_not_tried_again(number: int) -> None:
     with chat_server(default=status(number)) as server:
         result = backend_at(server).run(CUSTOM)
     assert (result.status, len(server.asked)) == ("error", 1)
     assert f"1 try within 20 s; last: status {number}, " in result.text
     assert "SECRET" not in result.text
+
+
+@pytest.mark.parametrize("number", [401, 403, 404])
+def test_a_refusal_of_the_key_or_the_model_is_no_fault_of_the_call(number: int) -> None:
+    with chat_server(default=status(number)) as server:
+        backend = backend_at(server)
+        with pytest.raises(ExecutorFailed, match=rf"'tiny': .*1 try within 20 s; last: status {number}, ") as raised:
+            backend.run(CUSTOM)
+    assert "SECRET" not in str(raised.value)
+    assert backend.usage == Usage(1, 1, 1)
+
+
+def test_a_server_that_fails_request_after_request_is_at_fault_itself() -> None:
+    """Otherwise every workflow would score 0, as if its design were wrong."""
+    with chat_server(default=status(500)) as server:
+        backends = [backend_at(server, retries=0), OpenAIBackend("other", f"{server.url}/v1", retries=0)]
+        results = [backends[number % 2].run(call_of("Custom", seed=number)) for number in range(9)]
+        assert {result.status for result in results} == {"error"}
+        for _ in range(2):
+            with pytest.raises(ExecutorFailed, match="last: status 500"):
+                backends[0].run(CUSTOM)
+        server.script.default = says("four")
+        assert backends[1].run(CUSTOM).status == "ok", "it is asked all the same"
+        server.script.default = status(500)
+        assert backends[0].run(CUSTOM).status == "error", "one that answered is not at fault"
 
 
 def test_retry_after_is_kept_to() -> None:
@@ -172,9 +197,10 @@ def test_an_answer_that_never_ends_is_too_large(monkeypatch: pytest.MonkeyPatch)
 def test_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    result = OpenAIBackend("tiny", f"http://127.0.0.1:{port}/v1", retries=1, backoff=0.01).run(CUSTOM)
-    assert result.status == "error"
-    assert "connection failed" in result.text
+    backend = OpenAIBackend("tiny", f"http://127.0.0.1:{port}/v1", retries=1, backoff=0.01)
+    with pytest.raises(ExecutorFailed, match=r"after 2 tries.* the connection failed"):
+        backend.run(CUSTOM)
+    assert backend.usage == Usage(1, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from agentgym_flow.envs.canvas.backends.replies import Failed
 from agentgym_flow.envs.canvas.backends.server import Completion, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.backends.work import Means, work
 from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.openai_access import (
     KEY_VARIABLE,
     check_count,
@@ -61,14 +61,23 @@ class Usage(NamedTuple):
     written: int = 0
     cost: float | None = None
 
+    def since(self, before: Usage) -> Usage:
+        """Return what was used since the usage was `before`."""
+        cost = None if self.cost is None else self.cost - (before.cost or 0.0)
+        calls, failures, requests, read, written = (now - then for now, then in zip(self[:5], before[:5], strict=True))
+        return Usage(calls, failures, requests, read, written, cost)
+
 
 class OpenAIBackend:
     """Does the work of all fourteen operators with a model. Safe in threads and after a fork.
 
-    Every failure is a result with the status `"error"` or `"timeout"`: a server that is not there, a reply that is
-    empty, cut off at `max_tokens` or not in the form it was asked for. No result depends on which model or server would
-    be usual; all of it is said here. Each request has a seed that is made of the call, so a server that keeps to seeds
-    repeats itself; for others, record the calls (`replay.Recorder`).
+    A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, a reply that is empty,
+    cut off at `max_tokens` or not in the form it was asked for. When the server is not there, refuses the key or the
+    model, or fails `server.IN_A_ROW` requests one after the other, no workflow is at fault, and `ExecutorFailed` is
+    raised.
+
+    No result depends on which model or server would be usual; all of it is said here. Each request has a seed that is
+    made of the call, so a server that keeps to seeds repeats itself; for others, record the calls (`replay.Recorder`).
 
     Copies within a process are the backend itself. A pickle holds the settings and never the key.
 
@@ -157,7 +166,7 @@ class OpenAIBackend:
     def run(self, call: OpCall) -> OpResult:
         """Return what the model made of the call; its `text` is the last reply, or why there is no value.
 
-        Raises nothing but what `run_code` raises, `KeyboardInterrupt`, and what `cancel` says.
+        Raises `ExecutorFailed`, what `run_code` raises, `KeyboardInterrupt`, and what `cancel` says.
         """
         status: Literal["ok", "error", "timeout"]
         value: Value | None
@@ -232,6 +241,10 @@ class _Talk:
             said = self._backend._complete(messages, self._seeds.below(1 << 31), left)
         except ServerFailed as error:
             self.requests += error.tries
+            if error.lasting:
+                # Not the address: messages can end in a log.
+                advice = "check that the server runs, its URL, the name of the model and the key"
+                raise ExecutorFailed(f"executor {self._backend.model!r}: {error}; {advice}") from None
             raise Failed(str(error), error.status) from None
         self.requests += said.tries
         self.read += said.read
@@ -259,6 +272,7 @@ def _checked_fields(more: Mapping[str, Any]) -> dict[str, Any]:
 def _checked_price(price: Price | tuple[float, float] | None) -> Price | None:
     if price is None:
         return None
-    if not isinstance(price, tuple) or len(price) != 2 or not all(is_number(part) and part >= 0 for part in price):
+    pair = isinstance(price, tuple | list) and len(price) == 2
+    if not pair or not all(is_number(part) and part >= 0 for part in price):
         raise BadSetting(f"price is two numbers of at least 0 per million tokens, read and written, got {price!r:.60}")
     return Price(*price)

@@ -92,6 +92,18 @@ class Recorder(_Copied):
             taken, self._entries = self._entries, []
         return sorted(taken, key=lambda entry: (entry["call"], entry["time"]))
 
+    def drop(self) -> None:
+        """Forget the entries since the last time as if there had been no such calls, for a run that was broken off."""
+        with self._lock:
+            dropped, self._entries = self._entries, []
+            self._times.subtract(entry["call"] for entry in dropped)
+
+    def cancel(self) -> None:
+        """Have the backend give up what is under way, if it can."""
+        cancel = getattr(self.backend, "cancel", None)
+        if cancel is not None:
+            cancel()
+
     def _check_room(self) -> None:
         if len(self._entries) >= self.most_entries:
             raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 MOST_ANSWER = 16 << 20
 """Bytes that an answer may have."""
 
+IN_A_ROW = 10
+"""So many requests that fail for good, with none answered between them, are the server's fault and not theirs."""
+
+_LASTING = (401, 403, 404)
+
 _HINTS = {
     400: "it does not accept the request: a setting it does not know, or too long a prompt",
     401: "it asks for another key",
@@ -85,11 +90,13 @@ class ServerFailed(Exception):
     Attributes:
         status: `"timeout"` when there was no answer in time, else `"error"`.
         tries: how many requests were sent.
+        lasting: whether all other requests would fail as well: nobody is at the address, the key or the model is
+            refused, or the server has failed `IN_A_ROW` requests one after the other.
     """
 
-    def __init__(self, text: str, status: Literal["error", "timeout"], tries: int) -> None:
+    def __init__(self, text: str, status: Literal["error", "timeout"], tries: int, lasting: bool = False) -> None:
         super().__init__(text)
-        self.status, self.tries = status, tries
+        self.status, self.tries, self.lasting = status, tries, lasting
 
 
 class Gate:
@@ -140,6 +147,7 @@ class Server:
         self._loop = loop
         self._clients: dict[str, openai.AsyncOpenAI] = {}
         self._numbers = itertools.count()
+        self._failed_in_a_row = 0
 
     def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[Completion]:
         """Start a request, and return what its answer will be in, within `deadline` seconds.
@@ -159,6 +167,7 @@ class Server:
                         tries = tried + 1
                         found = await self._try(request, key, patience.timeout)
                     if isinstance(found, Completion):
+                        self._failed_in_a_row = 0
                         return found._replace(tries=tries)
                     last = found
                     pause = max(found.least_pause, pause_after(tried, patience.backoff, chance))
@@ -173,7 +182,8 @@ class Server:
     def _failed(self, problem: _Problem, tries: int, deadline: float) -> ServerFailed:
         times = "1 try" if tries == 1 else f"{tries} tries"
         text = f"the model gave no usable answer after {times} within {round(deadline, 1):g} s; last: {problem.text}"
-        return ServerFailed(text, problem.status, tries)
+        self._failed_in_a_row += tries > 0  # one that found no place was never sent
+        return ServerFailed(text, problem.status, tries, problem.lasting or self._failed_in_a_row >= IN_A_ROW)
 
     async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> Completion | _Problem:
         package = openai_package()
@@ -187,7 +197,9 @@ class Server:
         except package.APIStatusError as error:
             return _refused(error.status_code, error.response.headers.get("retry-after"))
         except package.APIConnectionError as error:
-            return _Problem(f"the connection failed ({type(error.__cause__ or error).__name__})", "error")
+            cause = error.__cause__ or error
+            nobody = any(kind.__name__ == "ConnectError" for kind in type(cause).__mro__)
+            return _Problem(f"the connection failed ({type(cause).__name__})", "error", lasting=nobody)
         except package.OpenAIError as error:
             return _Problem(f"the client failed ({type(error).__name__})", "error", passing=False)
         except Exception as error:  # of the HTTP library below the client, which differs between its versions
@@ -213,6 +225,7 @@ class _Problem(NamedTuple):
     status: Literal["error", "timeout"]
     passing: bool = True  # another try may succeed
     least_pause: float = 0.0
+    lasting: bool = False  # whoever asks gets this
 
 
 class _Unusable(Exception):
@@ -222,7 +235,7 @@ class _Unusable(Exception):
 def _refused(status: int, retry_after: str | None) -> _Problem:
     hint = _HINTS.get(status, "")
     text = f"status {status}{f', {hint}' if hint else ''}"
-    return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0)
+    return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
 
 
 def _read(body: bytes) -> Completion:
