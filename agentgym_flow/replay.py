@@ -8,7 +8,7 @@ confirm; nothing else in a line can be changed without being found.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -137,6 +137,7 @@ def verify_log(
     path: str | Path,
     data: Mapping[str, str | Path] | None = None,
     on_episode: Callable[[int, Episode | None], None] | None = None,
+    keep: Sequence[str] = (),
 ) -> Verdict:
     """Verify every line of a log and sum up. Whatever the file holds is reported, never raised.
 
@@ -144,6 +145,7 @@ def verify_log(
         path: a `.jsonl` or `.jsonl.gz` file.
         data: where official data is, by name; otherwise it is looked for among the registered data sets.
         on_episode: called after every line with its number and the episode as replayed (None if that was impossible).
+        keep: keys of `info` that are kept on the turns of these episodes, where their environment has them.
 
     Raises `BadLog` when there is no such file.
     """
@@ -156,7 +158,7 @@ def verify_log(
             if isinstance(found, BadLog):
                 tally.malformed.append((number, str(found)))
             else:
-                episode, divergence = _verify(found, environments)
+                episode, divergence = _verify(found, environments, keep)
                 tally.add(number, found, episode, divergence)
             if on_episode is not None:
                 on_episode(number, episode)
@@ -265,21 +267,24 @@ class _Environments:
         return self._checked[name]
 
 
-def _verify(logged: LoggedEpisode, environments: _Environments) -> tuple[Episode | None, Divergence | None]:
+def _verify(
+    logged: LoggedEpisode, environments: _Environments, keep: Sequence[str] = ()
+) -> tuple[Episode | None, Divergence | None]:
     try:
-        episode = _step_again(logged, environments.of(logged))
+        episode = _step_again(logged, environments.of(logged), keep)
     except AgentGymFlowError as error:
         environments.close()  # one of them may be in any state now
         return None, Divergence(0, f"cannot be replayed: {error}", None, None)
     return episode, next(_differences(logged, episode), None)
 
 
-def _step_again(logged: LoggedEpisode, env: TextEnv) -> Episode:
+def _step_again(logged: LoggedEpisode, env: TextEnv, keep: Sequence[str] = ()) -> Episode:
     recorder = Recorder(env)
     try:
         # Without a tape an environment is given an empty one: replay never asks the outside world again.
         env.use_tape(logged.tape or [None] * (len(logged.actions) + 1))
         episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
+        recorder.keep = tuple(key for key in keep if key in recorder.info)
         for action in logged.actions:
             if recorder.done:
                 break

@@ -1,7 +1,7 @@
 """Draw the pictures of README and the documentation: `make pictures`.
 
 One Sokoban level as the environment renders it, and the state graphs of eight attempts at it, and at a question of
-Search, by players who follow the expert at some steps and do anything at the others.
+Search, by players who follow the expert at some steps and do anything at the others; and a workflow of Canvas.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from matplotlib import image
 
 import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.core import TextEnv
+from agentgym_flow.envs.canvas.dsl import read
+from agentgym_flow.envs.canvas.plain import plain_graph
 from agentgym_flow.episode import Group
 from agentgym_flow.policies import FunctionPolicy, Move, View
-from agentgym_flow.report import graph_svg
+from agentgym_flow.report import graph_svg, workflow_svg
 from agentgym_flow.rollout import Start, rollout_groups
 
 SOKOBAN, SEARCH = "agentgym_flow/Sokoban-v0", "agentgym_flow/Search-v0"
 ATTEMPTS = 8
 READABLE = range(11, 16)
 """So many states of a question are worth a picture, and have room for words."""
+WORKFLOW = (
+    'Plan "Name the unknowns first." -> [Custom, Programmer] -> ScEnsemble -> (Review -> Revise) * 2'
+    " -> Verify ? done : Revise"
+)
 
 
 def lost(one_in: int) -> FunctionPolicy:
@@ -48,7 +54,8 @@ def half_right(env: TextEnv, policy: FunctionPolicy, states: Iterable[int] | Non
 
 
 def draw(folder: Path) -> None:
-    """Write a board, its graph, and the graph of a question."""
+    """Write a board, its graph, the graph of a question, and a workflow."""
+    (folder / "workflow.svg").write_text(workflow_svg(plain_graph(read(WORKFLOW))), encoding="utf-8")
     sokoban = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
     group = half_right(sokoban.unwrapped, lost(2))
     sokoban.reset(options={"task": group.episodes[0].task})

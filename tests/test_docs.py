@@ -132,7 +132,7 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     ]
     files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
     modules = {".".join(file.with_suffix("").parts) for file in files}
-    internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "text")}
+    internal = {f"agentgym_flow.report.{name}" for name in ("layout", "palette", "player", "rendering", "text")}
     internal |= {
         f"agentgym_flow.{name}"
         for name in ("files", "json_stream", "loopback", "openai_access", "records", "sharing", "rewards.json_file")
@@ -150,7 +150,7 @@ def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:
     pictures = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
     pictures["draw"](tmp_path)
     kept = ROOT / "docs" / "_static"
-    for name in ("sokoban_graph.svg", "search_graph.svg"):
+    for name in ("sokoban_graph.svg", "search_graph.svg", "workflow.svg"):
         assert (tmp_path / name).read_text("utf-8") == (kept / name).read_text("utf-8")
     board, drawn = (pictures["image"].imread(folder / "sokoban_board.png") for folder in (kept, tmp_path))
     assert (board == drawn).all()

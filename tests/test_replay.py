@@ -289,6 +289,17 @@ class TestVerdict:
         assert seen == list(enumerate(played, 1))
 
     @staticmethod
+    def test_what_is_to_be_kept_of_info_is_kept_where_there_is_any(log: Path) -> None:
+        kept: list[Episode | None] = []
+        verify_log(log, on_episode=lambda _, episode: kept.append(episode), keep=("score", "workflow"))
+        for episode in kept:
+            assert episode is not None
+            assert [turn.info for turn in episode.turns] == [{"score": turn.score} for turn in episode.turns]
+        verify_log(log, on_episode=lambda _, episode: kept.append(episode))
+        assert kept[-1] is not None
+        assert {turn.info for turn in kept[-1].turns} == {None}
+
+    @staticmethod
     def test_every_bad_line_is_named_and_counts_as_a_failure(log: Path, played: list[Episode]) -> None:
         lines = log.read_text().splitlines()
         wins = [number for number, episode in enumerate(played) if episode.success]

@@ -22,6 +22,7 @@ from agentgym_flow.cli import (
     train,
     verify,
     view,
+    workflow,
 )
 from agentgym_flow.cli.console import printed, stderr
 from agentgym_flow.errors import AgentGymFlowError
@@ -92,6 +93,7 @@ app.command("shop")(shop.shop)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(retriever.app, name="retriever")
+app.add_typer(workflow.app, name="workflow")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.replay import Verdict, verify_log
-from agentgym_flow.report import write_report
+from agentgym_flow.report import WORKFLOW, write_report
 
 _MOST_GRAPHS = 12
 
@@ -38,7 +38,7 @@ def view(
             if episode is not None and len(replayed) < limit:
                 replayed[number] = episode
 
-        verdict = verify_log(log, environments.data_paths(data), on_episode)
+        verdict = verify_log(log, environments.data_paths(data), on_episode, keep=(WORKFLOW,))
     if not replayed:
         raise BadLog(f"{log.name}: no episode of this log can be shown. {verdict.problems()[0]}")
     _add_remarks(log, replayed, verdict)

@@ -1,6 +1,8 @@
-"""Reports a person can open: one self-contained HTML file, or a state graph as SVG. Needs no network and no torch."""
+"""Reports a person can open: one self-contained HTML file, or a picture as SVG. Needs no network and no torch."""
 
 from agentgym_flow.report.curves import Curve
 from agentgym_flow.report.page import graph_svg, render_report, write_report
+from agentgym_flow.report.player import WORKFLOW
+from agentgym_flow.report.workflow import workflow_html, workflow_svg
 
-__all__ = ["Curve", "graph_svg", "render_report", "write_report"]
+__all__ = ["WORKFLOW", "Curve", "graph_svg", "render_report", "workflow_html", "workflow_svg", "write_report"]

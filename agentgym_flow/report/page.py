@@ -7,15 +7,10 @@ templates or travels as JSON.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from agentgym_flow import __version__
@@ -24,8 +19,10 @@ from agentgym_flow.files import whole
 from agentgym_flow.report import curves as chart_curves
 from agentgym_flow.report import graph as state_graph
 from agentgym_flow.report import player
+from agentgym_flow.report import workflow as workflows
 from agentgym_flow.report.curves import Curve
-from agentgym_flow.report.text import printable, script_json
+from agentgym_flow.report.rendering import security_policy, source, templates
+from agentgym_flow.report.text import script_json
 from agentgym_flow.rewards import StateGraph, group_graph
 
 
@@ -71,17 +68,16 @@ def render_report(
     """Return the page that `write_report` writes. Equal arguments give equal text."""
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
     shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
-    style, script = (
-        _source("page.css") + _source("graph.css"),
-        "".join(map(_source, ("text.js", "graph.js", "player.js"))),
-    )
+    drawn = player.Pictures(shown)
+    style = source("page.css", "graph.css", *([workflows.STYLE] if drawn.pictures else []))
+    script = source("text.js", "graph.js", "player.js")
     return (
-        _templates()
+        templates()
         .get_template("page.html.j2")
         .render(
             title=title,
             version=__version__,
-            policy=_security_policy(style, script),
+            policy=security_policy(style, script),
             style=Markup(style),
             script=Markup(script),
             summary=dict(summary or {}),
@@ -90,8 +86,11 @@ def render_report(
                 (player.task_name(group.episodes[0]), state_graph.picture(group, graph)) for group, graph in valued
             ],
             episodes=list(zip(player.titles(shown), shown, strict=True)),
+            pictures=drawn.pictures,
+            finals=drawn.finals,
+            others=drawn.others,
             number=chart_curves.number,
-            payload=Markup(script_json(player.payload(shown, _potentials(valued)))),
+            payload=Markup(script_json(player.payload(shown, _potentials(valued), drawn))),
         )
     )
 
@@ -102,8 +101,8 @@ def graph_svg(group: Group, *, max_nodes: int = state_graph.MAX_NODES, gamma: fl
     At most `max_nodes` states are drawn, those nearest the success path; the picture says how many are left out.
     """
     picture = state_graph.picture(group, group_graph(group, gamma=gamma), max_nodes)
-    template = _templates().get_template("graph.svg.j2")
-    return template.render(picture=picture, name="graph", style=Markup(_source("graph.css")))
+    template = templates().get_template("graph.svg.j2")
+    return template.render(picture=picture, name="graph", style=Markup(source("graph.css")))
 
 
 def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials:
@@ -122,36 +121,3 @@ def _potentials(valued: Sequence[tuple[Group, StateGraph]]) -> player.Potentials
         return known
 
     return potentials
-
-
-def _security_policy(style: str, script: str) -> str:
-    def source(text: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    own = f"style-src {source(style)}; script-src {source(script)}"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
-
-
-@lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
-    def finalize(value: Any) -> Any:
-        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("agentgym_flow.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals["star"] = state_graph.star
-    return environment
-
-
-def _source(name: str) -> str:
-    """Return the text of a style sheet or script of ours, as it stands in the page."""
-    loader = _templates().loader
-    assert loader is not None
-    return loader.get_source(_templates(), name)[0]

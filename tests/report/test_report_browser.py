@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.report import Curve, write_report
+from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.report import Curve, workflow_html, write_report
 
 pytestmark = pytest.mark.heavy
 
@@ -138,6 +139,10 @@ def test_the_player_shows_every_frame_of_an_episode(browser, page):
     assert browser.text("#facts tr:last-child td") == "start"
 
 
+def test_episodes_without_workflows_have_no_place_for_them(browser, page):
+    assert browser.run("return document.getElementById('workflow').hidden") is True
+
+
 def test_keys_step_and_change_the_episode(browser, page):
     group, _ = page
     shown = next(episode for episode in group if not episode.success)
@@ -226,3 +231,69 @@ def test_nothing_sticks_out_of_the_window(browser, page, width):
         assert needed <= inner
     finally:
         browser._ask("POST", "/window/rect", {"width": 1200, "height": 900})
+
+
+def test_the_player_shows_the_workflow_of_each_step(browser, make_episode, tmp_path):
+    def told(*instructions: str):
+        places = [f"node_{number}" for number, _ in enumerate(instructions, 1)]
+        graph = [
+            {"kind": "operator", "id": place, "name": "Custom", "role": "solver", "instruction": instruction}
+            for place, instruction in zip(places, instructions, strict=True)
+        ]
+        call = {"status": "ok", "passed": None, "influential": True, "notes": HOSTILE}
+        return {"workflow": {"graph": graph, "run": [{"place": place, **call} for place in places]}}
+
+    episode = make_episode(["right", "right", "down"])
+    kept = [told(HOSTILE), told(HOSTILE, "Mind the units."), told()]
+    for turn, info in zip(episode.turns, kept, strict=True):
+        turn.info = info
+    path = write_report(tmp_path / "workflows.html", title="Browser test", episodes=[episode])
+    browser.complaints()
+    browser.open(path)
+    count = "return document.querySelectorAll('#workflow .name').length"
+    assert browser.text("#workflow div") == "There is none yet."
+    counts, heights = [], []
+    for _ in kept:
+        browser.click("[data-go=next]")
+        counts.append(browser.run(count))
+        heights.append(browser.run("return document.getElementById('workflow').clientHeight"))
+    assert counts == [1, 2, 0]
+    assert len(set(heights)) == 1  # nothing below it jumps
+    browser.click("[data-go=back]")
+    title = browser.run("return document.querySelector('#workflow .box title').textContent")
+    assert HOSTILE in title
+    assert browser.run("return document.title") == "Browser test"
+    assert browser.complaints() == []
+    # Whatever font there is, no text sticks out of its box.
+    script = """
+        return [...document.querySelectorAll('#workflow g.box:not(.legend)')].every((box) => {
+          const around = box.querySelector('rect').getBBox();
+          return [...box.querySelectorAll('text')].every((text) => {
+            const own = text.getBBox();
+            return own.width > 0 && own.x >= around.x && own.x + own.width <= around.x + around.width;
+          });
+        })"""
+    assert browser.run(script) is True
+    inner, needed = browser.run("return [window.innerWidth, document.documentElement.scrollWidth]")
+    assert needed <= inner
+
+
+@pytest.mark.parametrize("direction", ["right", "down"])
+def test_the_names_of_all_operators_fit_into_their_boxes(browser, tmp_path, direction):
+    graph = [
+        {"kind": "operator", "id": f"node_{number}", "name": name, "role": spec.role.value, "instruction": told}
+        for number, (name, spec) in enumerate(OPERATORS.items(), 1)
+        for told in (spec.instruction, "WORDS IN CAPITALS \N{EM DASH} \u4e2d\u6587\u8f93\u5165\u6cd5\u548c\u5b57\u4f53")
+    ]
+    path = tmp_path / "page.html"
+    path.write_text(workflow_html(graph, direction=direction), "utf-8")
+    browser.open(path)
+    script = """
+        return [...document.querySelectorAll('g.box:not(.legend)')].filter((box) => {
+          const around = box.querySelector('rect').getBBox();
+          return [...box.querySelectorAll('text')].some((text) => {
+            const own = text.getBBox();
+            return own.x < around.x + 4 || own.x + own.width > around.x + around.width - 4;
+          });
+        }).map((box) => box.textContent)"""
+    assert browser.run(script) == []

@@ -1,6 +1,7 @@
 /* The episode player. `data` is what report/player.py made: texts, and for each episode its frames with indices of texts. */
 const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "next", End: "last", " ": "play" };
 const MILLISECONDS_A_FRAME = 450;
+const LEAST_SCALE = 0.8; // of a picture whose letters can still be read
 
 const get = (id) => document.getElementById(id);
 const show = (value) => value === null ? "–" : String(Number(value.toPrecision(4))).replace("-", "−");
@@ -118,6 +119,7 @@ class Player {
     get("meta").hidden = meta.length === 0;
     fillTable(get("meta").querySelector("table"), meta.map((pair) => pair.map((index) => this.text(index))));
     this.listSteps();
+    this.makeRoom();
     this.showStep(0);
   }
 
@@ -160,6 +162,7 @@ class Player {
     this.root.querySelector(".frame").classList.toggle("prose", !isBoard(this.text(frame.o)));
     fillTable(get("facts"), this.facts(frame));
     this.showCompletion(frame);
+    this.showWorkflow(frame);
     [...get("steps").querySelectorAll("tbody tr")].forEach((row, i) => row.classList.toggle("selected", i === this.step));
     for (const node of document.querySelectorAll(".at")) {
       node.classList.toggle("current", node.dataset.key === this.text(frame.k));
@@ -171,6 +174,35 @@ class Player {
     const known = frame.c !== undefined && frame.c !== null;
     get("completion").hidden = !known;
     get("completion").querySelector("pre").textContent = known ? this.text(frame.c) : "";
+  }
+
+  /* ---------------------------------------------------------------- workflows */
+  /* Make room for the highest picture of the episode, so that nothing jumps from step to step. */
+  makeRoom() {
+    const pictures = this.frames.map((frame) => this.picture(frame)).filter(Boolean);
+    const heights = pictures.map((svg) => svg.height.baseVal.value);
+    get("workflow").hidden = this.frames.every((frame) => frame.w === undefined);
+    get("workflow").querySelector("div").style.minHeight = `${Math.max(0, ...heights)}px`;
+  }
+
+  picture(frame) {
+    return Number.isInteger(frame.w) ? get(`workflow-${frame.w}`).querySelector("svg") : null;
+  }
+
+  /* The pictures are in the page already; what is shown is a copy, made a little smaller where that makes it fit. */
+  showWorkflow(frame) {
+    const box = get("workflow").querySelector("div");
+    const picture = this.picture(frame)?.cloneNode(true);
+    if (!picture) {
+      const why = frame.w === null ? "There are too many pictures in this page for one here." : "There is none yet.";
+      box.replaceChildren(make("p", why, "muted"));
+      return;
+    }
+    const { width, height } = picture.viewBox.baseVal;
+    const scale = Math.min(1, Math.max(LEAST_SCALE, box.clientWidth / width));
+    picture.setAttribute("width", width * scale);
+    picture.setAttribute("height", height * scale);
+    box.replaceChildren(picture);
   }
 
   facts(frame) {

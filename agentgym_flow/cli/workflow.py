@@ -1,0 +1,97 @@
+"""`agentgym-flow workflow`: draw a workflow that is written in a line, and check it against the rules of Canvas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli.console import printed, show_table, stdout
+from agentgym_flow.errors import BadSetting, BadWorkflow
+from agentgym_flow.files import whole
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.canvas.language import Language
+    from agentgym_flow.envs.canvas.workflow.nodes import Chain
+
+app = typer.Typer(help="Draw and check workflows as Canvas writes them, in a line.", no_args_is_help=True)
+
+Text = Annotated[
+    str,
+    typer.Argument(metavar="WORKFLOW", help="Such as 'Plan -> [Custom, Programmer] -> Verify ? done : Revise'."),
+]
+Published = Annotated[
+    bool,
+    typer.Option("--published", help="In the published language: A of `Verify ? A : B` runs when the check fails."),
+]
+
+
+@app.command("draw")
+def draw(
+    text: Text,
+    out: Annotated[Path, typer.Option(help="The file to write: .svg, or .html with every instruction in a table.")],
+    down: Annotated[bool, typer.Option("--down", help="From top to bottom, for a narrow page.")] = False,
+    published: Published = False,
+) -> None:
+    """Write the picture of a workflow. No rule on its size is asked."""
+    from agentgym_flow.envs.canvas.plain import plain_graph
+    from agentgym_flow.report import workflow_html, workflow_svg
+
+    ending = out.suffix.lower()
+    if ending not in (".svg", ".html"):
+        raise BadSetting(f"--out takes a name that ends in .svg or .html, got {out.name!r}")
+    graph = plain_graph(_read(text, _language(published)))
+    picture = (workflow_svg if ending == ".svg" else workflow_html)(graph, direction="down" if down else "right")
+    with whole(out) as partial:
+        partial.write_text(picture, "utf-8", newline="\n")
+    stdout().print(printed(str(out)), soft_wrap=True)
+
+
+@app.command("check")
+def check(text: Text, published: Published = False) -> None:
+    """Say what a workflow is made of; exit with 0 when it can be built in the language, with 1 when a rule forbids it.
+
+    A text that is no workflow at all ends with 2.
+    """
+    from agentgym_flow.envs.canvas.dsl import to_text
+    from agentgym_flow.envs.canvas.workflow.statistics import statistics
+
+    rules = _language(published)
+    nodes = _read(text, rules)
+    counted = statistics(nodes)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    rows = {
+        "read as": to_text(nodes, rules) or "(empty)",
+        "operators": f"{counted.operators}"
+        + (f" ({', '.join(f'{name} {count}' for name, count in counted.kinds.items())})" if counted.kinds else ""),
+        "instructions": str(counted.instructions),
+        "structures": f"parallel {counted.parallel}, conditional {counted.conditional}, loop {counted.loop}",
+        "depth": str(counted.depth),
+        "calls of a run": f"at most {counted.most_calls}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, printed(value))
+    show_table(table)
+    try:
+        rules.check(nodes)
+    except BadWorkflow as refusal:
+        stdout().print("[red]refused:[/]", printed(str(refusal)), soft_wrap=True)
+        raise typer.Exit(1) from None
+    stdout().print("[green]can be built[/]")
+
+
+def _language(published: bool) -> Language:
+    from agentgym_flow.envs.canvas.language import PUBLISHED, Language
+
+    return PUBLISHED if published else Language()
+
+
+def _read(text: str, language: Language) -> Chain:
+    """Return the workflow, however large, that a text says in a language. Raises `BadWorkflow` when it says none."""
+    from agentgym_flow.envs.canvas.dsl import Reader
+
+    return Reader(language).chain_of(text) if text.strip() else ()

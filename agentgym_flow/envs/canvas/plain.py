@@ -1,0 +1,68 @@
+"""A workflow and what happened when it ran as plain data: what `info` holds, and what a report draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agentgym_flow.envs.canvas.feedback import NOTES_LENGTH, one_line
+from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+
+
+def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
+    """Return a top-level chain as nested JSON-able data, fresh on every call.
+
+    Every node has `kind` and `id` (the name of its place), and:
+
+    - `"operator"`: `name`, `role`, `instruction` (empty for the default);
+    - `"parallel"`: `branches`, a list of chains;
+    - `"conditional"`: `check`, an operator, and the chains `passed` and `failed`;
+    - `"loop"`: the chain `body`, and `count`.
+    """
+    return _chain(top_ids(nodes), nodes)
+
+
+def plain_run(run: Run) -> list[dict[str, Any]]:
+    """Return the calls of a run as JSON-able data, fresh on every call, in the order of `run.steps`.
+
+    Each has `place`, `attempt`, `status`, `passed` (None without a verdict), `influential` (whether the result could be
+    another without it) and `notes` (a checker's notes or what went wrong, in a short line).
+    """
+    influential = {step.id for step in run.influential}
+    return [
+        {
+            "place": step.id.place,
+            "attempt": step.id.attempt,
+            "status": step.result.status,
+            "passed": None if step.result.value is None else step.result.value.passed,
+            "influential": step.id in influential,
+            "notes": _notes(step),
+        }
+        for step in run.steps
+    ]
+
+
+def _notes(step: Step) -> str:
+    value = step.result.value
+    return one_line(step.result.text if value is None else value.notes, NOTES_LENGTH)
+
+
+def _chain(ids: Iterable[str], nodes: Sequence[Node]) -> list[dict[str, Any]]:
+    return [_node(own, node) for own, node in zip(ids, nodes, strict=True)]
+
+
+def _node(own: str, node: Node) -> dict[str, Any]:
+    chains = [_chain(ids, chain) for ids, chain in zip(child_ids(own, node), node.chains, strict=True)]
+    known: dict[str, Any] = {"kind": node.kind, "id": own}
+    match node:
+        case Operator(name, instruction):
+            return known | {"name": name, "role": OPERATORS[name].role.value, "instruction": instruction}
+        case Parallel():
+            return known | {"branches": chains}
+        case Conditional():
+            return known | {"check": chains[0][0], "passed": chains[1], "failed": chains[2]}
+        case Loop(_, count):
+            return known | {"body": chains[0], "count": count}

@@ -1,0 +1,51 @@
+"""What every picture and page is rendered with: the templates, the style sheets and scripts, and the page's policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from agentgym_flow.report import graph
+from agentgym_flow.report.text import printable
+
+
+@lru_cache(maxsize=1)
+def templates() -> jinja2.Environment:
+    """Return the templates of this package; text in them is escaped and made printable."""
+
+    def finalize(value: Any) -> Any:
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("agentgym_flow.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["star"] = graph.star
+    return environment
+
+
+def source(*names: str) -> str:
+    """Return the text of style sheets or scripts of ours, one after the other, as it stands in the page."""
+    loader = templates().loader
+    assert loader is not None
+    return "".join(loader.get_source(templates(), name)[0] for name in names)
+
+
+def security_policy(style: str, script: str = "") -> str:
+    """Return the Content-Security-Policy under which nothing is loaded, and only this style and this script hold."""
+
+    def allowed(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" if text else "'none'"
+
+    own = f"style-src {allowed(style)}; script-src {allowed(script)}"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"

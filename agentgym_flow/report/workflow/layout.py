@@ -1,0 +1,292 @@
+"""Where the parts of a workflow go: every chain, branch and body is a rectangle, and they are put into one another.
+
+A workflow is built of chains, branches and bodies alone (its graph is series-parallel), so that this always gives a
+picture without crossings, in one walk, and the same chain looks the same wherever it stands; a general graph layout
+would have to search for that. Rectangles have an axis on which the flow enters and leaves. Everything is in pixels
+along the flow (u) and across it (v); `picture` turns that into x and y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from agentgym_flow.report.workflow.data import Call, Calls, Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
+
+Direction: TypeAlias = Literal["right", "down"]
+State: TypeAlias = Literal["plain", "used", "unused", "idle", "broken"]
+"""Of an operator: no run is known; its result counts; it does not; it did not run; its last call failed."""
+
+Case: TypeAlias = Literal["", "passed", "failed"]
+"""What a line to a branch is; empty where there are no cases."""
+
+MOST_VERDICTS = 4
+
+_GAP = 28.0  # along the flow, between two parts of a chain
+_APART = 18.0  # across it, between two branches
+_FORK, _JOIN = 46.0, 34.0
+_BEND = 40.0  # what bends of wide fans may have more
+_CASES = 74.0  # as _FORK, with room for the names of the cases
+_TIP = 13.0  # of the diamond, from its middle
+_NAME_ROOM, _ROOM = 240.0, 158.0  # for a name, and for a line of an instruction
+_PAD, _TURN, _HEAD = 14.0, 18.0, 24.0  # of a loop: inside its frame, at both ends of its back edge, and beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """An operator, or an end of the flow (then `operator` is None and `lines` has its name)."""
+
+    u: float
+    v: float
+    length: float
+    breadth: float
+    lines: tuple[str, ...]
+    operator: Operator | None
+    state: State = "plain"
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The frame of a loop."""
+
+    u: float
+    v: float
+    length: float
+    breadth: float
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Knot:
+    """A dot where lines meet, or the diamond of a conditional; at its middle."""
+
+    u: float
+    v: float
+    diamond: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points: bent across the flow where that changes, or with corners."""
+
+    points: tuple[tuple[float, float], ...]
+    arrow: bool
+    quiet: bool
+    kind: Case | Literal["back"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word beside a line, at its middle."""
+
+    u: float
+    v: float
+    text: str
+    quiet: bool
+    kind: Case | Literal["back"]
+
+
+Mark: TypeAlias = Box | Frame | Knot | Line | Word
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A laid out part: its size, its axis, what is drawn, and whether a line to it ends in an arrow."""
+
+    length: float
+    breadth: float
+    axis: float
+    marks: tuple[Mark, ...]
+    arrow: bool = False
+
+    def at(self, u: float, v: float) -> list[Mark]:
+        """Return what is drawn, moved."""
+        return [_moved(mark, u, v) for mark in self.marks]
+
+
+class Layout:
+    """Lays out one workflow.
+
+    Args:
+        calls: the calls of a run; None when it did not run.
+        direction: where the flow goes.
+    """
+
+    def __init__(self, calls: Calls | None, direction: Direction) -> None:
+        self._calls = calls
+        self._down = direction == "down"
+
+    def whole(self, chain: Chain) -> Block:
+        """Return the whole workflow, with both ends of the flow."""
+        return self._row([self._end("problem"), *(self._node(node, False) for node in chain), self._end("answer")])
+
+    # ------------------------------------------------------------------ chains
+    def _chain(self, chain: Chain, quiet: bool, case: Case = "") -> Block:
+        if not chain:
+            # A line; across the flow it takes the room of its name.
+            breadth = 80.0 if self._down else 36.0
+            line = Line(((0.0, breadth / 2), (_GAP, breadth / 2)), False, quiet, case)
+            return Block(_GAP, breadth, breadth / 2, (line,))
+        return self._row([self._node(node, quiet) for node in chain], quiet)
+
+    def _row(self, blocks: Sequence[Block], quiet: bool = False) -> Block:
+        axis = max(block.axis for block in blocks)
+        marks: list[Mark] = []
+        u = 0.0
+        for index, block in enumerate(blocks):
+            if index:
+                marks.append(Line(((u - _GAP, axis), (u, axis)), block.arrow, quiet))
+            marks += block.at(u, axis - block.axis)
+            u += block.length + _GAP
+        breadth = axis + max(block.breadth - block.axis for block in blocks)
+        return Block(u - _GAP, breadth, axis, tuple(marks), blocks[0].arrow)
+
+    def _node(self, node: Node, quiet: bool) -> Block:
+        match node:
+            case Operator():
+                return self._operator(node)
+            case Parallel(_, branches):
+                blocks = [self._chain(branch, quiet) for branch in branches]
+                fan = self._fan(blocks, _FORK, [("", quiet)] * len(blocks), quiet)
+                return replace(fan, marks=(Knot(0.0, fan.axis, False, quiet), *fan.marks))
+            case Conditional():
+                return self._conditional(node, quiet)
+            case Loop():
+                return self._loop(node, quiet)
+
+    # ------------------------------------------------------------------ operators
+    def _operator(self, node: Operator) -> Block:
+        calls = tuple(() if self._calls is None else self._calls.get(node.id, ()))
+        name = "".join(shortened(node.name, NAME_SIZE, _NAME_ROOM, 1))
+        told = shortened(node.instruction, SMALL_SIZE, _ROOM, 2)
+        verdicts = verdict_marks(calls)
+        head = width(name, NAME_SIZE) + (8.0 + 12.0 * len(verdicts) if verdicts else 0.0)
+        wide = 22.0 + max(head, *(width(line, SMALL_SIZE) for line in told), 44.0)
+        high = 34.0 + (15.0 * len(told) - 1.0 if told else 0.0)
+        return self._box(wide, high, (name, *told), node, self._state(calls), calls)
+
+    def _end(self, name: str) -> Block:
+        return self._box(22.0 + width(name, SMALL_SIZE), 24.0, (name,), None, "plain", ())
+
+    def _box(
+        self,
+        wide: float,
+        high: float,
+        lines: tuple[str, ...],
+        node: Operator | None,
+        state: State,
+        calls: tuple[Call, ...],
+    ) -> Block:
+        length, breadth = (high, wide) if self._down else (wide, high)
+        box = Box(0.0, 0.0, length, breadth, lines, node, state, calls)
+        return Block(length, breadth, breadth / 2, (box,), True)
+
+    def _state(self, calls: Sequence[Call]) -> State:
+        if self._calls is None:
+            return "plain"
+        if not calls:
+            return "idle"
+        if not calls[-1].ok:
+            return "broken"
+        return "used" if any(call.influential for call in calls) else "unused"
+
+    # ------------------------------------------------------------------ structures
+    def _fan(self, blocks: Sequence[Block], fork: float, ways: Sequence[tuple[Case, bool]], quiet: bool) -> Block:
+        """Return blocks beside one another, with lines that go apart to them from (0, axis) and come together again.
+
+        `ways` says for each block what its line is and whether it is quiet.
+        """
+        starts, v = [], 0.0
+        for block in blocks:
+            starts.append(v)
+            v += block.breadth + _APART
+        axes = [start + block.axis for start, block in zip(starts, blocks, strict=True)]
+        axis, longest = (axes[0] + axes[-1]) / 2, max(block.length for block in blocks)
+        # The farther apart, the longer the bends; names of cases stay near the diamond.
+        bend = min(_BEND, v / 8)
+        fork += 0.0 if ways[0][0] else bend
+        end = fork + longest + _JOIN + bend
+        marks: list[Mark] = []
+        for start, at, block, (kind, still) in zip(starts, axes, blocks, ways, strict=True):
+            u = fork + (longest - block.length) / 2
+            marks.append(Line(((0.0, axis), (fork, at), (u, at)), block.arrow, still, kind))
+            marks += block.at(u, start)
+            marks.append(Line(((u + block.length, at), (fork + longest, at), (end, axis)), False, still))
+        marks.append(Knot(end, axis, False, quiet))
+        return Block(end, v - _APART, axis, tuple(marks))
+
+    def _conditional(self, node: Conditional, quiet: bool) -> Block:
+        check = self._operator(node.check)
+        verdicts = {call.passed for call in (self._calls or {}).get(node.check.id, ())}
+        # Which case runs nobody knows before the check did.
+        ways: list[tuple[Case, bool]] = [
+            ("passed", self._calls is not None and True not in verdicts),
+            ("failed", self._calls is not None and False not in verdicts),
+        ]
+        cases = [
+            self._chain(chain, still, kind)
+            for chain, (kind, still) in zip((node.passed, node.failed), ways, strict=True)
+        ]
+        fan = self._fan(cases, _CASES, ways, quiet)
+        middle = check.length + 20.0 + _TIP
+        axis = max(check.axis, fan.axis)
+        moved = [_moved(mark, middle, axis - fan.axis) for mark in (*fan.marks, *self._names(cases, ways))]
+        marks = (
+            *moved,
+            *check.at(0.0, axis - check.axis),
+            Line(((check.length, axis), (middle - _TIP, axis)), False, quiet),
+            Knot(middle, axis, True, quiet),
+        )
+        breadth = axis + max(check.breadth - check.axis, fan.breadth - fan.axis)
+        return Block(middle + fan.length, breadth, axis, marks, True)
+
+    def _names(self, cases: Sequence[Block], ways: Sequence[tuple[Case, bool]]) -> list[Mark]:
+        """Return the names of the two cases, where their lines have come apart."""
+        axes = (cases[0].axis, cases[0].breadth + _APART + cases[1].axis)
+        u, aside = (_CASES - 10.0, (18.0, 16.0)) if self._down else (_CASES - 32.0, (-9.0, 10.0))
+        return [
+            Word(u, axis + beside, {"passed": "pass"}.get(kind, "fail"), still, kind)
+            for axis, beside, (kind, still) in zip(axes, aside, ways, strict=True)
+        ]
+
+    def _loop(self, node: Loop, quiet: bool) -> Block:
+        body = self._chain(node.body, quiet)
+        head = _HEAD + 26.0 if self._down else _HEAD
+        axis = head + _PAD + body.axis
+        begin, back = _PAD, head / 2 + 4.0
+        first = begin + _TURN
+        last = first + body.length + _TURN
+        length = last + _PAD
+        marks: tuple[Mark, ...] = (
+            Frame(0.0, 0.0, length, head + 2 * _PAD + body.breadth, quiet),
+            Line(((0.0, axis), (begin, axis)), False, quiet),
+            Line(((begin, axis), (first, axis)), body.arrow, quiet),
+            *body.at(first, head + _PAD),
+            Line(((last - _TURN, axis), (length, axis)), False, quiet),
+            Line(((last, axis), (last, back), (begin, back), (begin, axis)), True, quiet, "back"),
+            Knot(begin, axis, False, quiet),
+            Knot(last, axis, False, quiet),
+            Word(length / 2, back, "once" if node.count == 1 else f"{node.count} times", quiet, "back"),
+        )
+        return Block(length, head + 2 * _PAD + body.breadth, axis, marks)
+
+
+def verdict_marks(calls: Sequence[Call]) -> list[Literal["passed", "failed", "broken", "more"]]:
+    """Return the signs of a box for its calls: for each verdict and failure, or one for those that are too many."""
+    signs: list[Literal["passed", "failed", "broken", "more"]] = []
+    for call in calls:
+        if not call.ok:
+            signs.append("broken")
+        elif call.passed is not None:
+            signs.append("passed" if call.passed else "failed")
+    return signs if len(signs) <= MOST_VERDICTS else [*signs[: MOST_VERDICTS - 1], "more"]
+
+
+def _moved(mark: Mark, u: float, v: float) -> Mark:
+    if isinstance(mark, Line):
+        return replace(mark, points=tuple((a + u, b + v) for a, b in mark.points))
+    return replace(mark, u=mark.u + u, v=mark.v + v)

@@ -1,0 +1,245 @@
+"""The picture of a workflow: what the layout says in x and y, with the paths, words and legend the template needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentgym_flow.report.workflow.data import ROLES, Call, Calls, Chain, in_words, operators
+from agentgym_flow.report.workflow.layout import Box, Direction, Frame, Knot, Layout, Line, Word, verdict_marks
+from agentgym_flow.report.workflow.lettering import SMALL_SIZE, width
+
+_MARGIN = 16.0
+_LEAST_LEGEND = 330.0  # the legend may be so wide even where the workflow is not
+_ROW, _SAMPLE = 20.0, 18.0  # of the legend: the height of a row, the width of a sample
+_CORNER = 7.0
+_SIGNS = {"passed": "\N{CHECK MARK}", "failed": "\N{BALLOT X}", "broken": "!", "more": "\N{HORIZONTAL ELLIPSIS}"}
+_STATES = {
+    "used": "the result depends on it",
+    "unused": "ran, the result does not depend on it",
+    "idle": "did not run",
+    "broken": "the call failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A rectangle: an operator, an end, a frame, or a sample of the legend.
+
+    `style` is its classes, `lines` are inside (beside it in the legend), `title` is its tooltip, and `signs` are its
+    verdicts: text, class and x.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str
+    lines: tuple[str, ...] = ()
+    title: str = ""
+    signs: tuple[tuple[str, str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """An SVG path with its classes; `tip` is the path of its arrow head, empty without one."""
+
+    d: str
+    style: str
+    tip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text at its middle."""
+
+    x: float
+    y: float
+    text: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowPicture:
+    """All that `templates/workflow.svg.j2` needs, in pixels; `words` say the same as the picture."""
+
+    width: float
+    height: float
+    title: str
+    words: str
+    frames: list[Area]
+    paths: list[Path]
+    knots: list[Path]
+    boxes: list[Area]
+    labels: list[Label]
+    legend: list[Area]
+
+
+def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "right") -> WorkflowPicture:
+    """Return the picture of a workflow, and of a run of it if `calls` are given."""
+    block = Layout(calls, direction).whole(chain)
+    down = direction == "down"
+    wide, high = (block.breadth, block.length) if down else (block.length, block.breadth)
+    marks = block.at(_MARGIN, _MARGIN)
+    boxes = [mark for mark in marks if isinstance(mark, Box)]
+    legend = _legend(boxes, high + 2 * _MARGIN, max(wide, _LEAST_LEGEND))
+    paths = [_line(mark, down) for mark in marks if isinstance(mark, Line)]
+    count = len(operators(chain))
+    return WorkflowPicture(
+        width=_round(max([_MARGIN + wide, *(_right(item) for item in legend)]) + _MARGIN),
+        height=_round(max([_MARGIN + high, *(item.y + item.height for item in legend)]) + _MARGIN),
+        title=f"Workflow of {count} operator{'' if count == 1 else 's'}" + ("" if calls is None else ", as it ran"),
+        words=in_words(chain),
+        frames=[_frame(mark, down) for mark in marks if isinstance(mark, Frame)],
+        paths=sorted(paths, key=lambda path: "quiet" not in path.style),  # these below the others
+        knots=[_knot(mark, down) for mark in marks if isinstance(mark, Knot)],
+        boxes=[_box(box, down) for box in boxes],
+        labels=[Label(*_xy(mark.u, mark.v, down), mark.text, _style(mark)) for mark in marks if isinstance(mark, Word)],
+        legend=legend,
+    )
+
+
+def said_of(call: Call) -> str:
+    """Return what came of a call in a few words."""
+    verdict = {None: "ran", True: "passed", False: "did not pass"}[call.passed] if call.ok else "failed"
+    return f"{verdict}: {call.notes}" if call.notes else verdict
+
+
+# ---------------------------------------------------------------------- marks
+def _round(value: float) -> float:
+    return round(value, 1)
+
+
+def _xy(u: float, v: float, down: bool) -> tuple[float, float]:
+    return (_round(v), _round(u)) if down else (_round(u), _round(v))
+
+
+def _area(mark: Box | Frame, down: bool) -> tuple[float, float, float, float]:
+    return *_xy(mark.u, mark.v, down), *_xy(mark.length, mark.breadth, down)
+
+
+def _style(mark: Line | Word | Knot | Frame) -> str:
+    kind = mark.kind if isinstance(mark, Line | Word) else ""
+    return " ".join(filter(None, (kind, "quiet" if mark.quiet else "")))
+
+
+def _frame(mark: Frame, down: bool) -> Area:
+    return Area(*_area(mark, down), _style(mark))
+
+
+def _box(mark: Box, down: bool) -> Area:
+    x, y, wide, high = _area(mark, down)
+    if mark.operator is None:
+        return Area(x, y, wide, high, "end", mark.lines)
+    node = mark.operator
+    role = node.role if node.role in ROLES else "other"
+    signs = verdict_marks(mark.calls)
+    right = x + wide - 12.0
+    return Area(
+        x,
+        y,
+        wide,
+        high,
+        f"{role} {mark.state}",
+        mark.lines,
+        _tooltip(mark),
+        tuple((_SIGNS[sign], sign, _round(right - 12.0 * (len(signs) - 1 - at))) for at, sign in enumerate(signs)),
+    )
+
+
+def _tooltip(mark: Box) -> str:
+    node = mark.operator
+    assert node is not None
+    lines = [f"{node.id}: {node.name} ({node.role})", *([node.instruction] if node.instruction else [])]
+    if mark.state != "plain":
+        lines.append(f"In this run: {_STATES[mark.state]}.")
+    times = len(mark.calls) > 1
+    lines += [f"{f'time {at}, ' if times else ''}{said_of(call)}" for at, call in enumerate(mark.calls, 1)]
+    return "\n".join(lines)
+
+
+def _knot(mark: Knot, down: bool) -> Path:
+    x, y = _xy(mark.u, mark.v, down)
+    if mark.diamond:
+        return Path(f"M{x} {y - 13}L{x + 13} {y}L{x} {y + 13}L{x - 13} {y}z", f"choice {_style(mark)}".strip())
+    return Path(f"M{x - 3} {y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", f"knot {_style(mark)}".strip())
+
+
+# ---------------------------------------------------------------------- lines
+def _line(mark: Line, down: bool) -> Path:
+    points = list(mark.points)
+    end, before = points[-1], points[-2]
+    tip = ""
+    if mark.arrow:
+        ahead = (_sign(end[0] - before[0]), _sign(end[1] - before[1])) if mark.kind == "back" else (1, 0)
+        tip = _tip(end, ahead, down)
+        # The line ends inside the head, so that its own end does not show.
+        points[-1] = (end[0] - 5 * ahead[0], end[1] - 5 * ahead[1])
+    drawn = _cornered(points, down) if mark.kind == "back" else _bent(points, down)
+    return Path(drawn, _style(mark), tip)
+
+
+def _bent(points: Sequence[tuple[float, float]], down: bool) -> str:
+    """Return a path that goes along the flow at both ends of each piece."""
+    path = f"M{_point(points[0], down)}"
+    for (u, v), (to_u, to_v) in pairwise(points):
+        if v == to_v:
+            path += f"L{_point((to_u, to_v), down)}"
+        else:
+            middle = (u + to_u) / 2
+            path += "C" + " ".join(_point(point, down) for point in ((middle, v), (middle, to_v), (to_u, to_v)))
+    return path
+
+
+def _cornered(points: Sequence[tuple[float, float]], down: bool) -> str:
+    """Return a path of straight pieces with rounded corners."""
+    path = f"M{_point(points[0], down)}"
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        entry, leave = (_towards(corner, other, _CORNER) for other in (before, after))
+        path += f"L{_point(entry, down)}Q{_point(corner, down)} {_point(leave, down)}"
+    return f"{path}L{_point(points[-1], down)}"
+
+
+def _towards(start: tuple[float, float], end: tuple[float, float], by: float) -> tuple[float, float]:
+    return start[0] + by * _sign(end[0] - start[0]), start[1] + by * _sign(end[1] - start[1])
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _tip(end: tuple[float, float], ahead: tuple[int, int], down: bool) -> str:
+    (u, v), (along, across) = end, ahead
+    back = (u - 8 * along, v - 8 * across)
+    sides = ((back[0] + 4 * across, back[1] + 4 * along), (back[0] - 4 * across, back[1] - 4 * along))
+    return f"M{_point(end, down)}L{_point(sides[0], down)}L{_point(sides[1], down)}z"
+
+
+def _point(point: tuple[float, float], down: bool) -> str:
+    x, y = _xy(*point, down)
+    return f"{x:g} {y:g}"
+
+
+# ---------------------------------------------------------------------- legend
+def _legend(boxes: Sequence[Box], top: float, room: float) -> list[Area]:
+    """Return samples of the roles and states that occur, in rows that are at most `room` wide."""
+    roles = {box.operator.role for box in boxes if box.operator is not None}
+    states = {box.state for box in boxes if box.operator is not None}
+    rows = [[(f"{role} plain", role) for role in ROLES if role in roles]]
+    rows.append([(f"sample {state}", words) for state, words in _STATES.items() if state in states])
+    items: list[Area] = []
+    y = top - _ROW
+    for row in filter(None, rows):
+        x, y = _MARGIN, y + _ROW
+        for style, words in row:
+            wide = _SAMPLE + 6.0 + width(words, SMALL_SIZE)
+            if x > _MARGIN and x + wide > _MARGIN + room:
+                x, y = _MARGIN, y + _ROW
+            items.append(Area(_round(x), _round(y), _SAMPLE, 12.0, style, (words,)))
+            x += wide + 14.0
+    return items
+
+
+def _right(item: Area) -> float:
+    return item.x + item.width + 6.0 + width(item.lines[0], SMALL_SIZE)
