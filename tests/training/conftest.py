@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -107,6 +108,20 @@ def deepspeed(_extensions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def one_thread() -> None:
     """Threads of torch only get into each other's way at this size."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def what_other_tests_left() -> None:
+    """Trainers ask for full garbage collections, and each would walk what the tests before these have kept as well."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def heap_stays_frozen(what_other_tests_left: None) -> None:
+    """A recipe unfreezes everything when it ends; to collect here would cost what is to be saved."""
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
 @pytest.fixture
