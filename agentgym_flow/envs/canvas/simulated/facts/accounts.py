@@ -59,9 +59,9 @@ def _forms(relation: Relation, right: str, back: int) -> tuple[str, ...]:
 
 
 def _phrasings(relation: Relation, right: str) -> tuple[str, ...]:
-    hedged = f"{right}, by most accounts"
+    common = (right, f"{right}, by most accounts", f"it was {right}")
     if relation.value == "year":
-        return (right, f"in {right}", f"in the year {right}", hedged)
+        return (*common, f"in {right}", f"in the year {right}", f"the year {right}")
     if relation.value == "town":
-        return (right, f"in {right}", f"the town of {right}", hedged)
-    return (right, right.split()[-1], f"it was {right}", hedged)
+        return (*common, f"in {right}", f"the town of {right}", f"{right} it was")
+    return (*common, right.split()[-1], f"{right}, most say", f"{right} it was")

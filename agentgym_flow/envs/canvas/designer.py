@@ -1,0 +1,144 @@
+"""A script that designs a workflow for the task at hand: reads it, picks a solver, has the solution checked and mended.
+
+It reads the task and what the feedback shows, and nothing hidden; when a check does not pass it adds what mends, and it
+tries another solver when one fails. `docs/canvas.md` has its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish
+from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.cues import Cues, cues_of
+from agentgym_flow.envs.canvas.finishing import is_long
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.operators import ENSEMBLES
+from agentgym_flow.envs.canvas.proposals import TRIES, mending, sharing, voting
+from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
+
+_SOLVERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("Programmer", "AnswerGenerate", "Custom"),
+    "code": ("Programmer", "CustomCodeGenerate", "Custom"),
+    "qa": ("AnswerGenerate", "Custom"),
+}
+_CHECKERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("Verify", "Review"),
+    "code": ("Test", "Review"),
+    "qa": ("Verify", "Review"),
+}
+_GATHERERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("ScEnsemble", "Aggregate", "MdEnsemble"),
+    "code": ("ScEnsemble", "Aggregate", "MdEnsemble"),
+    "qa": ("MdEnsemble", "ScEnsemble", "Aggregate"),
+}
+
+
+def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
+    """Return the next edit of a workflow, or its end.
+
+    Args:
+        problem: the task as it is shown.
+        told: the workflow and its last run; see `summary.summary`.
+        left: the turns that are left, this one included.
+    """
+    cues, usable = cues_of(problem), told["usable"]
+    solvers = [name for name in _order(cues) if name in usable]
+    if left <= 1:
+        return Finish()
+    if told["failed"] and told["failed"][-1][1] in solvers and not told["results"]:
+        return Delete(f"node_{len(told['graph'])}")
+    node = _next_node(cues, told, [name for name in solvers if name not in _failed(told)] or solvers)
+    if node is None and told["missing"]:
+        node = _needed(told["missing"], told, solvers)
+    return Finish() if node is None else Add(node)
+
+
+def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
+    """Return what finishing still asks for; None when nothing usable would do."""
+    for words in missing:
+        for name in ("Format", "Test", "Programmer"):
+            if words.startswith(name) and name in told["usable"]:
+                return Operator(name)
+        if words.startswith("a solver") and solvers:
+            return Operator(solvers[0])
+        checker = next((name for name in ("Verify", "Review", "Test") if name in told["usable"]), "")
+        if checker and "Revise" in told["usable"]:
+            return mending(checker)
+    return None
+
+
+def _order(cues: Cues) -> Sequence[str]:
+    """Return the solvers, the most fitting first."""
+    if cues.endless:
+        return "CustomCodeGenerate", "Custom", "Programmer"
+    if cues.twist and not cues.numbers:
+        return "Custom", "AnswerGenerate", "Programmer"
+    return _SOLVERS[cues.family]
+
+
+def _failed(told: Mapping[str, Any]) -> set[str]:
+    return {operator for _, operator, _ in told["failed"]}
+
+
+def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
+    """Return what to add next; None when nothing more would help."""
+    has, usable = told["counts"], told["usable"]
+    if not any(name in has for name in solvers) and solvers:
+        if cues.parts and {"Decompose", "Aggregate"} <= set(usable):
+            return sharing(solvers[0]) if "Decompose" in has else Operator("Decompose")
+        if cues.accounts:
+            return voting(solvers[0])
+        if cues.steps and "Plan" in usable and "Plan" not in has:
+            return Operator("Plan")
+        return Operator(solvers[0], cues.warning)
+    if told["results"] > 1:
+        gatherers = ("Aggregate",) if "Decompose" in has else _GATHERERS[cues.family]
+        gather = next((name for name in (*gatherers, *ENSEMBLES) if name in usable), "")
+        if gather:
+            return Operator(gather)
+    return _next_check(cues, told) or _ending(told)
+
+
+def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
+    """Return a check with what mends; None when all have passed, or have been tried twice."""
+    has, usable = told["counts"], told["usable"]
+    for checker in _CHECKERS[cues.family]:
+        if checker not in usable or (cues.accounts and checker != "Test"):
+            continue
+        verdicts = [passed for _, operator, passed, _ in told["checks"] if operator == checker]
+        if not verdicts or (not verdicts[-1] and has.get(checker, 0) < 2):
+            return _mending(checker, told)
+    return None
+
+
+def _mending(checker: str, told: Mapping[str, Any]) -> Node:
+    """Return a check that has the solution revised until it passes, as far as the language allows that."""
+    if "Revise" not in told["usable"]:
+        return Operator(checker)
+    return Loop((mending(checker),), TRIES) if told["nesting"] else mending(checker)
+
+
+def _ending(told: Mapping[str, Any]) -> Node | None:
+    """Return what cuts the result down to the answer, where it is more than that."""
+    wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
+    return Operator("Format") if wanted else None
+
+
+class Designer:
+    """Designs a workflow by rules of thumb. Reads the goal, `info["workflow"]` and the turns left."""
+
+    name = "scripted"
+
+    def act(self, views: Sequence[Any]) -> list[Any]:
+        """Return one move per view, each a function of what its episode has shown."""
+        from agentgym_flow.policies.base import Move
+
+        return [Move(_action(view)) for view in views]
+
+
+def _action(view: Any) -> str:
+    left = view.episode.max_steps - len(view.episode.turns)
+    told = view.info["workflow"]
+    return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))

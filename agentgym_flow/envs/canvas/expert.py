@@ -1,0 +1,107 @@
+"""The expert of the simulated tasks: designs as the script does where that succeeds, and otherwise tries workflows out.
+
+It knows the outcome of a workflow before it is built, because the simulator tells; but it builds it edit by edit, as a
+policy could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish
+from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.assignment import circumstances
+from agentgym_flow.envs.canvas.designer import next_edit
+from agentgym_flow.envs.canvas.drafting import Draft
+from agentgym_flow.envs.canvas.edits import apply
+from agentgym_flow.envs.canvas.operators import OPERATORS, Role
+from agentgym_flow.envs.canvas.proposals import VOICES, mending, sharing, voting, warning
+from agentgym_flow.envs.canvas.session import Session
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Node, Operator
+from agentgym_flow.errors import BadWorkflow
+
+_SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
+
+
+def next_action(session: Session, left: int) -> str | None:
+    """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
+    edit = _as_designed(session, left) or _tried_out(session, left)
+    return None if edit is None else write_action(edit, session.drafting.language)
+
+
+def _as_designed(session: Session, left: int) -> Action | None:
+    """Return the script's next edit, if following the script from here succeeds."""
+    first, workflow, run = None, session.draft.workflow, session.run
+    for turns in range(left, 0, -1):
+        edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
+        first = first or edit
+        after = apply(
+            edit, workflow, session.drafting.language, session.drafting.finish, circumstances(session.task.problem, run)
+        )
+        if not after.accepted:
+            return None
+        if after.finished:
+            return first if session.worth(run) == 1.0 else None
+        workflow = after.workflow
+        run = session.runs(Draft(workflow))
+    return None
+
+
+def _tried_out(session: Session, left: int) -> Action | None:
+    """Return the first edit towards the first workflow that succeeds and can be built in time."""
+    now = session.draft.workflow.nodes
+    language, finish = session.drafting.language, session.drafting.finish
+    for nodes in _recipes(warning(session.task.problem.shown())):
+        kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
+        if len(now) + len(nodes) - 2 * kept + 1 > left:
+            continue
+        try:
+            language.check(nodes)
+        except BadWorkflow:
+            continue
+        workflow = Workflow(nodes)
+        run = session.runs(Draft(workflow))
+        if finish.missing(workflow.statistics, circumstances(session.task.problem, run)) or session.worth(run) != 1.0:
+            continue
+        if kept < len(now):
+            return Delete(f"node_{len(now)}")
+        return Add(nodes[kept]) if kept < len(nodes) else Finish()
+    return None
+
+
+def _recipes(told: str) -> Iterator[Chain]:
+    """Yield workflows that are worth a try, plain ones first."""
+    for ending in _endings():
+        for core in _cores(told):
+            yield (*core, *ending)
+
+
+def _cores(told: str) -> Iterator[Chain]:
+    instructions = ("", told, *VOICES) if told else ("", *VOICES)
+    for before in ((), (Operator("Plan"),)):
+        for solver in _SOLVERS:
+            yield from ((*before, Operator(solver, words)) for words in instructions)
+    for solver in _SOLVERS:
+        yield Operator("Decompose"), sharing(solver), Operator("Aggregate")
+        for ensemble in ("ScEnsemble", "MdEnsemble"):
+            yield voting(solver), Operator(ensemble)
+
+
+def _endings() -> Iterator[Chain]:
+    verify, review, test = (mending(name) for name in ("Verify", "Review", "Test"))
+    checks: tuple[tuple[Node, ...], ...] = (
+        (),
+        (verify,),
+        (review,),
+        (test,),
+        (verify, review),
+        (test, review),
+        (test, test, review),
+    )
+    for chain in checks:
+        yield chain
+        yield (*chain, Operator("Format"))
+    yield verify, review, test, Operator("Format")
+    yield verify, review, test, verify, review, test, Operator("Format")

@@ -1,0 +1,119 @@
+"""Concrete actions to choose from: a fixed list of edits that make sense in most workflows, made from what was shown.
+
+They are listed by what they do, never by how good they are. Words of the problem that often point at a mistake
+(`WATCH_WORDS`) become instructions; the list is the same for every task, and has many words that point at nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from agentgym_flow.core import MAX_CANDIDATES
+from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, Role
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.errors import BadWorkflow
+
+WATCH_WORDS = (
+    "percent", "new price", "off", "original", "discount", "included", "including", "inclusive", "among the",
+    "both ends", "speed", "minutes", "hour", "cut", "pieces", "sides", "except", "all but", "instead", "after all",
+    "twice", "half", "fewer than", "less than", "older than", "others", "only", "weekend", "promised", "every third",
+    "zero", "empty", "negative", "at least", "at most", "more than", "exactly", "or less", "shorter", "lower case",
+    "border", "divisible", "multiple", "same", "equal", "none", "similar", "mixed up", "meant",
+)  # fmt: skip
+"""Words that a person would tell a solver to mind."""
+
+VOICES = (
+    "Work forward, step by step.",
+    "Work backward from what is asked.",
+    "Write down the quantities first.",
+    "Look at every part of the problem twice.",
+    "Explain it as to a child, then answer.",
+    "Try a simpler case before the real one.",
+    "Be sceptical: ask where one could go wrong.",
+    "Draw a little table, then read the answer off it.",
+    "Answer quickly, then check the answer, then answer again.",
+)
+"""Instructions of branches that should not all think alike."""
+
+TRIES = 3
+"""A proposed loop runs so often."""
+
+BRANCHES = 3
+"""Branches that share out sub-problems."""
+
+MOST_DELETIONS = 4
+"""So many of the last nodes are proposed for deletion."""
+
+_SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
+_WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
+_MOST_WATCHED = 12
+
+
+def warning(problem: str) -> str:
+    """Return an instruction that names the watch-words of a problem; empty when it has none."""
+    lowered = problem.lower()
+    found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
+    return f"Mind: {', '.join(found[:_MOST_WATCHED])}." if found else ""
+
+
+def voting(solver: str) -> Parallel:
+    """Return branches with the same solver that are told to think differently."""
+    return Parallel(tuple((Operator(solver, voice),) for voice in VOICES))
+
+
+def sharing(solver: str) -> Parallel:
+    """Return branches for sub-problems."""
+    return Parallel(((Operator(solver),),) * BRANCHES)
+
+
+def mending(checker: str) -> Conditional:
+    """Return a check that has the solution revised when it does not pass."""
+    return Conditional(Operator(checker), failed=(Operator("Revise"),))
+
+
+def proposals(problem: str, workflow: Workflow, language: Language, *, may_finish: bool) -> list[Action]:
+    """Return at most `MAX_CANDIDATES` actions, each of which is accepted.
+
+    Args:
+        problem: its text.
+        workflow: the workflow so far.
+        language: what workflows can be.
+        may_finish: whether `finish` is accepted now.
+    """
+    actions: list[Action] = [Finish()] if may_finish else []
+    actions += [Add(node) for node in _nodes(warning(problem)) if _fits(node, workflow, language)]
+    top = [f"node_{number}" for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
+    actions += [Delete(place) for place in top]
+    last = workflow.nodes[-1] if workflow.nodes else None
+    if isinstance(last, Operator) and warning(problem) not in ("", last.instruction):
+        actions.append(SetPrompt(top[0], warning(problem)))
+    return actions[:MAX_CANDIDATES]
+
+
+def _nodes(told: str) -> Iterator[Node]:
+    yield from map(Operator, OPERATORS)
+    if told:
+        yield from (Operator(solver, told) for solver in _SOLVERS)
+    yield from map(voting, _SOLVERS)
+    yield from map(sharing, _SOLVERS)
+    yield from map(mending, CHECKERS)
+    yield from (Loop((mending(checker),), TRIES) for checker in CHECKERS)
+    yield from (Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS)
+
+
+def _fits(node: Node, workflow: Workflow, language: Language) -> bool:
+    try:
+        language.check((*workflow.nodes, node))
+    except BadWorkflow:
+        return False
+    return True
+
+
+def prompts(problem: str) -> Sequence[str]:
+    """Return texts to answer with where a prompt is asked for."""
+    told = warning(problem)
+    return (*((told,) if told else ()), *VOICES)

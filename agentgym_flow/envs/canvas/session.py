@@ -1,0 +1,137 @@
+"""An episode of Canvas without Gymnasium: the draft, its runs, what it is worth, and what is told of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentgym_flow.envs.canvas.assignment import Assignment, asked, circumstances, result_of
+from agentgym_flow.envs.canvas.calls import Backend, Problem
+from agentgym_flow.envs.canvas.drafting import Draft, Drafting, Turn
+from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines
+from agentgym_flow.envs.canvas.finishing import Circumstances
+from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.run import Run
+from agentgym_flow.envs.canvas.summary import summary
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.seeding import stable_hash
+
+
+@dataclass
+class Session:
+    """An episode.
+
+    Attributes:
+        task: what it is about.
+        drafting: the rules of turns.
+        hints: whether feedback says what to do next.
+        interpreter: runs the workflow after each edit; None where nothing can be run.
+        settled: whether equal workflows have equal runs for ever.
+        draft: the workflow so far.
+        run: the last run of it; None while it is empty.
+        last: what came of the last turn; None before the first.
+        calls: operators that were called so far, cached ones not counted.
+        score: what the result handed in is worth; 0.0 before that.
+    """
+
+    task: Assignment
+    drafting: Drafting
+    hints: bool
+    interpreter: Interpreter | None
+    settled: bool = True
+    draft: Draft = field(default_factory=Draft)
+    run: Run | None = None
+    last: Turn | None = None
+    calls: int = 0
+    score: float = 0.0
+
+    @classmethod
+    def of(
+        cls, task: Assignment, drafting: Drafting, backend: Backend | None, *, seed: int, hints: bool, settled: bool
+    ) -> Session:
+        """Return a new episode; branches run in threads where the backend is a real one."""
+        interpreter = backend and Interpreter(backend, seed=seed, cache=Cache(), concurrent=not settled)
+        return cls(task, drafting, hints, interpreter or None, settled)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        """Return a clone: everything but cache and backend is a value, and a cache only saves calls."""
+        interpreter = self.interpreter if self.settled else copy.deepcopy(self.interpreter, memo)
+        return replace(self, interpreter=interpreter)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the workflow was handed in."""
+        return self.last is not None and self.last.finished
+
+    @property
+    def problem(self) -> Problem:
+        """What operators are told."""
+        return asked(self.task.problem)
+
+    @property
+    def circumstances(self) -> Circumstances:
+        """What finish rules look at."""
+        return circumstances(self.task.problem, self.run)
+
+    def opening(self, turns: int) -> str:
+        """Return the first observation: the task, what is there, and what is needed."""
+        empty = Turn(self.draft)
+        said = Feedback(self.drafting, self.hints).text(empty, None, self.circumstances, turns).partition("\n")[2]
+        return f"Task:\n{self.task.problem.shown()}\n\n{said}"
+
+    def turn(self, written: str | Mapping[str, Any]) -> Turn:
+        """Return what comes of what a policy wrote; runs the workflow when it was edited, scores it when handed in."""
+        turn = self.drafting.turn(written, self.draft, self.circumstances)
+        run, score, calls = self.run, self.score, self.calls
+        if turn.edited and turn.draft.workflow.nodes != self.draft.workflow.nodes:
+            run = self.runs(turn.draft)
+            calls += sum(not step.cached for step in run.steps) if run else 0
+        if turn.finished:
+            score = self.worth(run)
+        # Set only now: what a backend raises leaves the episode as it was.
+        self.draft, self.run, self.score, self.calls, self.last = turn.draft, run, score, calls, turn
+        return turn
+
+    def runs(self, draft: Draft) -> Run | None:
+        """Return what happens when the workflow of a draft runs; None when it is empty."""
+        if not draft.workflow.nodes:
+            return None
+        assert self.interpreter is not None, "an episode without a backend is not begun"
+        return self.interpreter.run(draft.workflow.nodes, self.problem)
+
+    def worth(self, run: Run | None) -> float:
+        """Return what the result of a run is worth."""
+        return 0.0 if run is None or not run.results else self.task.score(*result_of(run))
+
+    def feedback(self, left: int) -> str:
+        """Return what the policy is told after its last turn, with so many turns left."""
+        assert self.last is not None, "there has been a turn"
+        return Feedback(self.drafting, self.hints).text(self.last, self.run, self.circumstances, left)
+
+    def state_key(self) -> str:
+        """Return what the future depends on: the draft, and where runs are not settled what came of them."""
+        if self.finished:
+            return f"end:{'success' if self.score == 1.0 else 'fail'}:{float(self.score).hex()}"
+        if self.settled or self.run is None:
+            return self.draft.identity
+        return stable_hash([self.draft.identity, result_of(self.run), len(self.run.results)])
+
+    def told(self) -> dict[str, Any]:
+        """Return the workflow and its last run as plain data."""
+        return self.told_of(self.draft.workflow, self.run)
+
+    def told_of(self, workflow: Workflow, run: Run | None) -> dict[str, Any]:
+        """Return what would be told of another workflow and its run."""
+        about = circumstances(self.task.problem, run)
+        return summary(workflow, self.drafting, run, about, finished=self.finished, calls=self.calls)
+
+    def described(self) -> str:
+        """Return the task, the graph and the result, for a person to read."""
+        lines = [self.task.problem.shown(), "", *graph_lines(self.draft.workflow, self.drafting.language)]
+        if self.run is not None:
+            lines += run_lines(self.run)
+        if self.finished:
+            lines.append(f"Handed in: {'right' if self.score == 1.0 else f'score {self.score:.2f}'}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""A world without language models: tasks with hidden mistakes, and operators that make, find and mend them."""

@@ -1,0 +1,117 @@
+"""Where assignments come from: the generated tasks of the simulator, or published sets, by split and number."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from agentgym_flow.core import check_split
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.canvas.assignment import Assignment, PublishedTask
+from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+FAMILIES = ("arithmetic", "code", "qa")
+"""The families of generated tasks; task k of a split is of family k modulo 3."""
+
+COUNTS = {"train": 3_600, "valid": 501, "test": 501}
+"""Split -> number of generated tasks, a third of each family."""
+
+_MODULES = {"arithmetic": "arithmetic", "code": "code", "qa": "facts"}
+
+
+class Tasks(Protocol):
+    """The tasks of a split. Immutable, so that copies of an environment share them."""
+
+    @property
+    def dataset(self) -> str | None:
+        """The name of the published set; None for generated tasks."""
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """Name -> SHA-256 of the published data in use."""
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+
+    def __getitem__(self, number: int) -> Assignment:
+        """Return a task."""
+
+
+class GeneratedTasks:
+    """The generated tasks of a split. Made one by one, when they are asked for; immutable.
+
+    Args:
+        split: `"train"`, `"valid"` or `"test"`.
+        family: one of `FAMILIES`; None for all of them in turn.
+        simulated: whether the simulator does the work; otherwise the tasks are only problems.
+
+    Raises:
+        UnknownSplit: as it says.
+        UnknownOption: there is no such family.
+    """
+
+    dataset = None
+    data: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, split: str, family: str | None = None, *, simulated: bool = True) -> None:
+        if family is not None and family not in FAMILIES:
+            raise UnknownOption.among(family, FAMILIES)
+        self.split = check_split(split, {})
+        self.family = family
+        self.simulated = simulated
+
+    def __len__(self) -> int:
+        return COUNTS[self.split] // (1 if self.family is None else len(FAMILIES))
+
+    def __getitem__(self, number: int) -> Assignment:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        family = self.family or FAMILIES[number % len(FAMILIES)]
+        task = generated(family, self.split, number if self.family else number // len(FAMILIES))
+        return task if self.simulated else PublishedTask(task.problem)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GeneratedTasks:
+        return self
+
+
+def tasks_of(
+    data: str | os.PathLike[str] | DataSet | None,
+    dataset: str | None,
+    split: str,
+    family: str | None,
+    *,
+    simulated: bool,
+) -> Tasks:
+    """Return the tasks that the arguments of an environment name.
+
+    Args:
+        data: a file or a folder of a published set, or the name of registered data; None for the generated tasks.
+        dataset: the name of the published set, one of `data.load.SETS`; None: told by the name of the file.
+        split: `"train"`, `"valid"` or `"test"`.
+        family: a family of generated tasks.
+        simulated: whether the simulator is to do the work.
+
+    Raises:
+        UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
+        BadSetting: an argument that does not go with the others.
+    """
+    if data is None and dataset is None:
+        return GeneratedTasks(split, family, simulated=simulated)
+    if family is not None:
+        raise BadSetting("family is for generated tasks, not for published sets")
+    from agentgym_flow.envs.canvas.published import PublishedTasks
+
+    return PublishedTasks(data, dataset, split, simulated=simulated)
+
+
+@lru_cache(maxsize=1 << 10)  # a group plays one task many times
+def generated(family: str, split: str, index: int) -> SimulatedTask:
+    """Return one generated task."""
+    module = importlib.import_module(f"agentgym_flow.envs.canvas.simulated.{_MODULES[family]}")
+    task: SimulatedTask = module.make_task(split, index)
+    return task

@@ -1,0 +1,93 @@
+"""A workflow and its last run as plain data: what rewards, scripts and pictures read in `info["workflow"]`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from agentgym_flow.envs.canvas.drafting import Drafting
+from agentgym_flow.envs.canvas.dsl import to_text
+from agentgym_flow.envs.canvas.feedback import NOTES_LENGTH, RESULT_LENGTH, one_line
+from agentgym_flow.envs.canvas.finishing import Circumstances
+from agentgym_flow.envs.canvas.operators import CHECKERS
+from agentgym_flow.envs.canvas.plain import plain_graph, plain_run
+from agentgym_flow.envs.canvas.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Operator
+
+
+def summary(
+    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool, calls: int
+) -> dict[str, Any]:
+    """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
+
+    Args:
+        workflow: the workflow.
+        drafting: the rules it is made by.
+        run: its last run; None when it has none.
+        about: what the finish rules look at.
+        finished: whether it was handed in.
+        calls: operators that were called in the whole episode.
+    """
+    counted, language = workflow.statistics, drafting.language
+    steps = run.steps if run is not None else ()
+    influential = run.influential if run is not None else ()
+    return {
+        "text": to_text(workflow.nodes, language, instructions=False) if workflow.nodes else "",
+        "graph": plain_graph(workflow.nodes),
+        "run": [] if run is None else plain_run(run),
+        "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, Operator)],
+        "counts": dict(counted.kinds),
+        "structures": {"parallel": counted.parallel, "conditional": counted.conditional, "loop": counted.loop},
+        "depth": counted.depth,
+        "finished": finished,
+        "missing": drafting.finish.missing(counted, about),
+        "usable": list(language.operators),
+        "nesting": language.nesting,
+        "first_case": language.first_case,
+        "ran": [step.operator for step in steps if step.ok],
+        "influential": [step.operator for step in {step.id.place: step for step in influential}.values()],
+        "influential_structures": _structures(workflow, influential),
+        "checks": [_check(step) for step in steps if step.operator in CHECKERS and step.ok],
+        "failed": [_failure(step) for step in steps if not step.ok],
+        "results": len(run.results) if run is not None else 0,
+        "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
+        "calls": len(steps),
+        "total_calls": calls,
+        "tokens": run.tokens if run is not None else 0,
+        "cost": run.cost if run is not None else 0.0,
+    }
+
+
+def _check(step: Step) -> list[Any]:
+    """Return the place, the operator, the verdict and the notes of a check."""
+    value = step.result.value
+    assert value is not None, "a call that worked has a value"
+    return [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
+
+
+def _failure(step: Step) -> list[str]:
+    """Return the place, the operator and what is said of a call that failed."""
+    return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]
+
+
+def _structures(workflow: Workflow, influential: tuple[Step, ...]) -> dict[str, int]:
+    """Return how many structures of each kind made a difference to the result.
+
+    A parallel does when two of its branches did, a conditional when its check did, a loop when a later time did.
+    """
+    kinds = ("parallel", "conditional", "loop")
+    found = Counter(dict.fromkeys(kinds, 0))
+    for place in workflow.places.values():
+        kind = place.node.kind
+        if kind not in kinds:
+            continue
+        within = [step.id for step in influential if step.id.place.startswith(f"{place.id}_")]
+        parts = {step.place.removeprefix(f"{place.id}_").partition("_")[0] for step in within}
+        if kind == "parallel":
+            found[kind] += len(parts) > 1
+        elif kind == "conditional":
+            found[kind] += "cond" in parts
+        else:
+            found[kind] += any(step.attempt for step in within)
+    return dict(found)
