@@ -44,8 +44,9 @@ from trl import GRPOConfig, GRPOTrainer
 from agentgym_flow.episode import Episode
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
-from agentgym_flow.training.config import AgentConfig, WarmStartConfig
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import quiet
+from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import warm_start
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.core import TextEnv, Transition
+from agentgym_flow.prompts import Message
 from agentgym_flow.seeding import Stream, stable_hash
 
 OPERATORS = ("Plan", "Custom", "Programmer", "Verify", "Test", "Review", "Revise", "Aggregate", "Format")
@@ -99,3 +100,24 @@ class ScriptedCanvas(TextEnv):
     def _extra_info(self) -> dict[str, Any]:
         structures = tuple(word for word in self.words if word in STRUCTURES)
         return {"workflow": workflow(*self.operators, structures=structures, finished=self.finished)}
+
+
+class Words:
+    """The prompt is the observation and an answer is one word, also in a conversation."""
+
+    name = "words"
+    vocabulary = ("task", "0", "1", "2", "3", *WORDS)
+
+    def prompt(self, view: Any) -> str:
+        return str(view.observation)
+
+    follow_up = prompt
+
+    def messages(self, view: Any) -> list[Message]:
+        return [{"role": "user", "content": self.prompt(view)}]
+
+    def parse(self, completion: str, view: Any) -> str:
+        return completion.strip()
+
+    def answer(self, action: str, view: Any) -> str | None:
+        return action

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.credit import Advantages
+from agentgym_flow.rewards.comparison import Advantages
 
 
 def penalise_invalid(batch: Sequence[Group], advantages: Advantages, penalty: float) -> Advantages:

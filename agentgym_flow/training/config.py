@@ -1,171 +1,28 @@
-"""The settings of a training run, as typed dataclasses that check themselves.
+"""The settings of the trainer, as a typed dataclass that checks itself: every setting of TRL's `GRPOConfig`, and ours.
 
-Three of them: what to train on and where (`RunConfig`), the cloning that comes first (`WarmStartConfig`), and the
-trainer (`AgentConfig`, every setting of TRL's `GRPOConfig` and ours). `training.config_file` reads and writes them.
+Those of the run around it are in `training.run_config`; `training.config_file` reads and writes all of them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from agentgym_flow.core import TextEnv
-from agentgym_flow.data import DataSet, resolve
-from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.source import ENV_ID as SOKOBAN
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.rewards.credit import CREDIT, Advantages, settings_of
+from agentgym_flow.rewards.comparison import Advantages
+from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.rewards.penalty import check_penalty
-from agentgym_flow.training.lora import is_adapter
-from agentgym_flow.training.rows import LAYOUTS, TURN
-from agentgym_flow.training.run import TINY
-
-GENERATED, BOXOBAN = "generated", "boxoban:"
-"""The values of `levels`: the first as it is, the second with a path after it."""
-
-LAST_RUN = "true"
-"""The value of `resume` that stands for the last run at `output_dir`."""
-
-
-@dataclass
-class RunConfig:
-    """What to train, on what, and where the results go.
-
-    Attributes:
-        env_id: the id of a text environment.
-        env_kwargs: its arguments, without the split; on the command line as JSON.
-        levels: for Sokoban, where levels come from: `generated`, as `env_kwargs` says, or `boxoban:PATH` for real ones,
-            a Boxoban file or folder or a registered name. A folder with sub-folders named after the splits is trained
-            and evaluated on by split; other levels serve every split, so evaluation plays those trained on. What
-            `env_kwargs` says of generated levels is then left out.
-        model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
-        lora: train adapters on the model's linear layers (LoRA) and leave the model as it is. Not for `tiny`. A folder
-            with trained adapters is given as `model`, without this.
-        lora_rank: the inner dimension of the adapters.
-        lora_alpha: their output is scaled by `lora_alpha / lora_rank`.
-        profile: the prompt profile of the environment.
-        threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
-            one and loses much where other programs are running.
-        validations: how often validation success is measured during training; 0 for never.
-        validation_episodes: validation episodes each time.
-        eval_episodes: test episodes before and after training, sampled and greedy.
-        boxoban: for Sokoban, a Boxoban level file or folder or a registered name to evaluate on as well; none to skip.
-        boxoban_episodes: levels of it to play before and after training.
-        resume: the folder of a killed or interrupted run to go on with, or `true` for the last one at `output_dir`;
-            none for a new run. The other settings must be those of that run.
-    """
-
-    env_id: str = SOKOBAN
-    env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
-    levels: str = GENERATED
-    model: str = "tiny"
-    lora: bool = False
-    lora_rank: int = 16
-    lora_alpha: int = 32
-    profile: str = "compact"
-    threads: int | None = None
-    validations: int = 10
-    validation_episodes: int = 200
-    eval_episodes: int = 500
-    boxoban: str | None = None
-    boxoban_episodes: int = 100
-    resume: str | None = None
-
-    def __post_init__(self) -> None:
-        self.env_kwargs = _mapping("env_kwargs", self.env_kwargs)
-        self._check_levels()
-        if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
-            self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
-        if self.lora and (self.model == TINY or is_adapter(self.model)):
-            raise BadSetting(
-                f"lora adds adapters to a whole model in a folder or on the Hub, and model {self.model!r} is none: "
-                "leave lora out, or give another model"
-            )
-        _at_least("lora_rank", self.lora_rank, 1)
-        _at_least("lora_alpha", self.lora_alpha, 1)
-        _at_least("validations", self.validations, 0)
-        _at_least("threads", self.threads or 1, 1)
-        _at_least("validation_episodes", self.validation_episodes, 1)
-        _at_least("eval_episodes", self.eval_episodes, 1)
-        _at_least("boxoban_episodes", self.boxoban_episodes, 1)
-
-    @cached_property
-    def env_settings(self) -> dict[str, Any]:
-        """The environment's arguments as a mapping; data on disk is found, read and hashed once.
-
-        Raises `UnknownData` or `BadData` when there is none.
-        """
-        settings = _mapping("env_kwargs", self.env_kwargs)
-        if self.levels != GENERATED:
-            settings = {name: value for name, value in settings.items() if name not in ("size", "boxes", "min_pushes")}
-            settings["data"] = self.levels.removeprefix(BOXOBAN)
-        if settings.get("data") is not None:
-            settings["data"] = resolve(settings["data"])
-        return settings
-
-    @property
-    def data(self) -> DataSet | None:
-        """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
-        return self.env_settings.get("data")
-
-    def make_env(self, split: str = "train") -> TextEnv:
-        """Make an environment of a split. Raises what its constructor raises."""
-        return make_text_env(self.env_id, split=split, **self.env_settings)
-
-    def _check_levels(self) -> None:
-        if self.levels == GENERATED:
-            return
-        if not self.levels.startswith(BOXOBAN) or self.levels == BOXOBAN:
-            raise UnknownOption.among(
-                self.levels, (GENERATED, f"{BOXOBAN}PATH"), "levels says where the levels of Sokoban come from."
-            )
-        if self.env_id != SOKOBAN:
-            raise BadSetting(f"levels are for {SOKOBAN}, not for {self.env_id}: leave the setting out")
-        for name in ("level", "data"):
-            if _mapping("env_kwargs", self.env_kwargs).get(name) is not None:
-                raise BadSetting(f"levels and {name} in env_kwargs both say where levels come from: give one of them")
-
-
-@dataclass
-class WarmStartConfig:
-    """Cloning of a limited, noisy set of expert episodes before reinforcement learning.
-
-    Attributes:
-        warm_start_levels: training tasks the expert plays, once each; 0 for no warm start.
-        warm_start_noise: the probability with which a step is a random valid action instead of the expert's.
-        warm_start_updates: optimizer steps.
-        warm_start_batch: turns per step, drawn with replacement.
-        warm_start_learning_rate: of AdamW.
-        warm_start_muon_learning_rate: of Muon.
-        warm_start_validations: how often validation success is measured during cloning.
-        warm_start_validation_episodes: validation episodes each time.
-    """
-
-    warm_start_levels: int = 300
-    warm_start_noise: float = 0.3
-    warm_start_updates: int = 120
-    warm_start_batch: int = 128
-    warm_start_learning_rate: float = 2e-3
-    warm_start_muon_learning_rate: float = 0.02
-    warm_start_validations: int = 4
-    warm_start_validation_episodes: int = 100
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.warm_start_noise <= 1:
-            raise BadSetting(f"warm_start_noise is a probability, got {self.warm_start_noise}")
-        _at_least("warm_start_levels", self.warm_start_levels, 0)
-        for name in ("updates", "batch", "validations", "validation_episodes"):
-            _at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)
-
+from agentgym_flow.rewards.structure_score import StructureScore
+from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
 
 NOT_USED = (
     "cache_implementation",
@@ -190,6 +47,9 @@ NOT_USED = (
 )
 """Settings of TRL for parts of it that are replaced here (its sampling and its rewards): refused."""
 
+NATIVE, STRUCTURE = REWARDS = ("native", "structure")
+"""What training episodes are rewarded with: by the environment, or for the design of a workflow."""
+
 LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows"}
 """TRL's losses that padding rows cannot reach, and what each is a mean over: all turns, or the rows trained on."""
 
@@ -210,6 +70,11 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     Attributes:
         layout: `turn` for a row a turn, each with its own prompt; `conversation` for a row an episode, whose prompts
             grow by what was said (the profile needs a `follow_up` message).
+        mask_observations: keep what the environment said out of the loss. False trains on it as if the policy had said
+            it, which is an ablation; only for conversations.
+        reward: `native`, or `structure` to reward training episodes for the design of their workflow
+            (`agentgym_flow.rewards.structure`). Credit is then given for returns; evaluation and logs stay native.
+        reward_settings: the keyword arguments of `StructureScore`; on the command line as JSON.
         invalid_action_penalty: taken from the advantage of every turn whose action was not valid, see
             `agentgym_flow.rewards.penalty`.
         credit: the function that turns a batch of groups into advantages, one of `agentgym_flow.rewards.CREDIT`.
@@ -245,6 +110,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     dataloader_pin_memory: bool = False
     save_strategy: str = "no"
     layout: str = TURN
+    mask_observations: bool = True
+    reward: str = NATIVE
+    reward_settings: dict[str, Any] | str | None = field(default_factory=dict)
     invalid_action_penalty: float = 0.0
     credit: str = "rewardflow"
     credit_settings: dict[str, Any] | str | None = field(default_factory=dict)
@@ -259,14 +127,18 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     num_envs: int = 256
 
     def __post_init__(self) -> None:
-        self.credit_settings = _mapping("credit_settings", self.credit_settings)
+        self.credit_settings = mapping("credit_settings", self.credit_settings)
+        self.reward_settings = mapping("reward_settings", self.reward_settings)
         if self.stop_when == "null":  # as the command line says it; in YAML it is None already
             self.stop_when = None
-        _at_least("num_envs", self.num_envs, 1)
-        _at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
-        _at_least("num_generations", self.num_generations, 2)  # an attempt alone has nothing to be compared with
+        at_least("num_envs", self.num_envs, 1)
+        at_least("max_sampling_rounds", self.max_sampling_rounds, 2)
+        at_least("num_generations", self.num_generations, 2)  # an attempt alone has nothing to be compared with
         if self.layout not in LAYOUTS:
             raise UnknownOption.among(self.layout, LAYOUTS)
+        if not self.mask_observations and self.layout != CONVERSATION:
+            raise BadSetting("in layout turn observations are prompts: only layout conversation can train on them")
+        self._check_reward()
         check_penalty(self.invalid_action_penalty)
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise BadSetting(f"beta must be a finite number, at least 0, got {self.beta!r}")
@@ -293,8 +165,22 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     @property
     def credit_keywords(self) -> dict[str, Any]:
-        """The keyword arguments of the credit function as a mapping."""
-        return _mapping("credit_settings", self.credit_settings)
+        """The keyword arguments of the credit function as a mapping; a reward that is not native is read as return."""
+        given = mapping("credit_settings", self.credit_settings)
+        return given if self.reward == NATIVE else {"outcome": "return", **given}
+
+    @property
+    def structure_score(self) -> StructureScore | None:
+        """What training episodes are rewarded with in place of native rewards; None for these.
+
+        Raises `BadSetting` or `UnknownOption` for a setting that it does not have or that cannot work.
+        """
+        if self.reward == NATIVE:
+            return None
+        try:
+            return StructureScore(**mapping("reward_settings", self.reward_settings))
+        except TypeError as error:
+            raise BadSetting(f"reward_settings: {str(error).partition(') ')[2]}") from None
 
     @property
     def credit_function(self) -> Callable[[Sequence[Group]], Advantages]:
@@ -313,8 +199,24 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     @property
     def outcome(self) -> str:
-        """What an episode is worth to the credit function: `success` or `return`."""
-        return str(self.credit_keywords.get("outcome", "success"))
+        """What an episode is worth to the credit function: `success` or `return`.
+
+        Raises `UnknownOption` when there is no such function.
+        """
+        return str((settings_of(self.credit) | self.credit_keywords)["outcome"])
+
+    def _check_reward(self) -> None:
+        if self.reward not in REWARDS:
+            raise UnknownOption.among(self.reward, REWARDS, "These are the rewards of training.")
+        if self.reward == NATIVE:
+            if self.reward_settings:
+                raise BadSetting("reward_settings belong to reward structure: leave them out for native rewards")
+            return
+        _ = self.structure_score
+        if self.outcome != "return":
+            raise BadSetting(
+                f"reward {self.reward} is a return, and credit_settings ask for outcome {self.outcome!r}: leave it out"
+            )
 
     def _check_used(self) -> None:
         for setting in fields(self):
@@ -374,22 +276,3 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
 
 Configs = tuple[RunConfig, WarmStartConfig, AgentConfig]
-
-
-def _mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
-    # With None among the types, the parser of Hugging Face leaves what the command line says as text.
-    if value is None:
-        return {}
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise BadSetting(f"{name} must be a JSON object, got {value!r} ({error})") from None
-    if not isinstance(value, Mapping):
-        raise BadSetting(f"{name} must be a mapping, got {value!r}")
-    return dict(value)
-
-
-def _at_least(name: str, value: int | None, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise BadSetting(f"{name} must be a whole number, at least {least}, got {value!r}")

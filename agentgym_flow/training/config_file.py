@@ -19,8 +19,10 @@ from trl import TrlParser
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
+from agentgym_flow.training.algorithms import CONFIGS
 from agentgym_flow.training.checkpoints import check_same
-from agentgym_flow.training.config import AgentConfig, Configs, RunConfig, WarmStartConfig
+from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 
 PACKAGED: Mapping[str, str] = {
     "agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml",
@@ -49,15 +51,16 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
     Args:
         arguments: the command line; None for that of the process.
-        agent_type: the class of the trainer's settings, which may bring defaults of its own.
+        agent_type: the class of the trainer's settings, which may bring defaults of its own; that of the algorithm
+            which the command line names with `--credit` if None.
 
     Raises:
         BadSetting: a value cannot work, a key is unknown, or the file cannot be read.
         SystemExit: the command line asks for help.
     """
-    parser = _Parser((RunConfig, WarmStartConfig, agent_type or AgentConfig))
     try:
-        line = _with_config(sys.argv[1:] if arguments is None else arguments)
+        line, credit = _with_config(sys.argv[1:] if arguments is None else arguments)
+        parser = _Parser((RunConfig, WarmStartConfig, agent_type or CONFIGS.get(credit, AgentConfig)))
         run, warm_start, agent = parser.parse_args_and_config(line, fail_with_unknown_args=True)
     except (BadSetting, UnknownOption):
         raise
@@ -68,17 +71,20 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     return run, warm_start, agent
 
 
-def _with_config(arguments: Sequence[str]) -> list[str]:
+def _with_config(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """Return the command line with the settings file that is meant, and the algorithm it names, or ""."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
+    finder.add_argument("--credit", default="")
     try:
         found, rest = finder.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise BadSetting(str(error)) from None
     file = found.config or packaged_config(found.env_id or RunConfig.env_id)
     env = [] if found.env_id is None else ["--env_id", found.env_id]
-    return [*(["--config", str(file)] if file else []), *env, *rest]
+    credit = [f"--credit={found.credit}"] if found.credit else []
+    return [*(["--config", str(file)] if file else []), *env, *credit, *rest], found.credit
 
 
 ALWAYS_SHOWN = (

@@ -20,10 +20,11 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import ConversationProfile, Profile, profile_for
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.config import Configs, RunConfig
+from agentgym_flow.training.checks import check_batch
+from agentgym_flow.training.config import Configs
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, load_model
-from agentgym_flow.training.trainer import check_batch
+from agentgym_flow.training.run_config import RunConfig
 from agentgym_flow.training.warm_start import check_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0

@@ -23,7 +23,8 @@ from agentgym_flow.training.policy import ModelPolicy
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from agentgym_flow.training.config import AgentConfig, RunConfig
+    from agentgym_flow.training.config import AgentConfig
+    from agentgym_flow.training.run_config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)

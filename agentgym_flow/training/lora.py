@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agentgym_flow.errors import MissingExtra
+from agentgym_flow.errors import BadSetting, MissingExtra
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -19,25 +19,42 @@ ADAPTER = "adapter_config.json"
 """The file by which a folder of an adapter is known."""
 
 
-def with_lora(model: PreTrainedModel, *, rank: int, alpha: int, seed: int) -> PreTrainedModel:
-    """Return `model` with fresh adapters on all of its linear layers but the output head; only they can be trained.
+ALL_LINEAR = "all-linear"
+"""Adapters on every linear layer but the output head."""
+
+
+def with_lora(
+    model: PreTrainedModel, *, rank: int, alpha: int, seed: int, dropout: float = 0.0, targets: str = ALL_LINEAR
+) -> PreTrainedModel:
+    """Return `model` with fresh adapters on its linear layers; only they can be trained.
 
     Args:
         model: any causal language model that was loaded from a folder or from the Hub.
         rank: the inner dimension of the adapters.
         alpha: the adapters' output is scaled by `alpha / rank`.
         seed: of their first weights; they change nothing until they are trained.
+        dropout: the share of the adapters' inputs that is dropped while the model is in training mode.
+        targets: the layers that get one: `ALL_LINEAR`, or the ends of their names, with commas between them.
 
     Raises:
         MissingExtra: peft is not installed.
+        BadSetting: the model has no such layer.
     """
     _require_peft()
     from peft import LoraConfig, get_peft_model
 
-    settings = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", r=rank, lora_alpha=alpha)
+    layers = targets if targets == ALL_LINEAR else [name.strip() for name in targets.split(",")]
+    unknown = [name for name in layers if not _has_layer(model, name)] if isinstance(layers, list) else []
+    if unknown:  # peft would only say so when none of them is there
+        raise BadSetting(f"lora_targets: the model has no layer whose name ends in {unknown[0]!r}")
+    settings = LoraConfig(task_type="CAUSAL_LM", target_modules=layers, r=rank, lora_alpha=alpha, lora_dropout=dropout)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return get_peft_model(model, settings)
+
+
+def _has_layer(model: PreTrainedModel, name: str) -> bool:
+    return any(layer == name or layer.endswith(f".{name}") for layer, _ in model.named_modules())
 
 
 def is_adapter(name: str) -> bool:

@@ -102,3 +102,27 @@ def completion_logprobs(model: torch.nn.Module, batch: Batch, temperature: float
     ).logits[:, :-1]
     logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]
+
+
+def scored(model: torch.nn.Module, batch: Batch, temperature: float, size: int) -> Batch:
+    """Return a batch made by `collate` with the log-probabilities of tokens that nobody has sampled.
+
+    These are the tokens whose old log-probability is not a number: observations that are trained on. The model is that
+    of sampling, and in evaluation mode as it is then.
+
+    Args:
+        model: the causal language model as it was when the batch was played.
+        batch: the tensors.
+        temperature: that of sampling.
+        size: rows per forward pass.
+    """
+    old = batch["old_per_token_logps"].clone()
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        for first in range(0, len(old), size):
+            part = {name: tensor[first : first + size] for name, tensor in batch.items()}
+            known = old[first : first + size]
+            old[first : first + size] = torch.where(known.isnan(), completion_logprobs(model, part, temperature), known)
+    model.train(was_training)
+    return {**batch, "old_per_token_logps": old}

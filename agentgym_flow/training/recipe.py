@@ -32,7 +32,7 @@ from agentgym_flow.errors import AgentGymFlowError, BadSetting, OtherProcessFail
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import checkpoints, progress_of
-from agentgym_flow.training.config import LAST_RUN, AgentConfig, Configs
+from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
 from agentgym_flow.training.examine import Examination, Examiner, problems
 from agentgym_flow.training.interrupt import StopAfterBatch
@@ -49,6 +49,7 @@ from agentgym_flow.training.run import (
     quiet,
     save_model,
 )
+from agentgym_flow.training.run_config import LAST_RUN
 from agentgym_flow.training.trainer import AgentTrainer, stop_on
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
@@ -77,7 +78,14 @@ class Recipe:
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed)
         if run.lora:
-            self.model = with_lora(self.model, rank=run.lora_rank, alpha=run.lora_alpha, seed=agent.seed)
+            self.model = with_lora(
+                self.model,
+                rank=run.lora_rank,
+                alpha=run.lora_alpha,
+                seed=agent.seed,
+                dropout=run.lora_dropout,
+                targets=run.lora_targets,
+            )
         self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations)
         if not self.examiner.held_out:
             console.print("These tasks have no splits: evaluation plays tasks of training.", style="yellow")

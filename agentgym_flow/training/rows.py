@@ -16,6 +16,7 @@ with one prompt, one token and one old log-probability needs only the positive a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,10 +38,12 @@ class Row:
     Attributes:
         prompt: the tokens given.
         completion: the tokens sampled, in a conversation with those of the later observations among them.
-        logprobs: their log-probabilities under the sampling policy; 0 for those that were not sampled.
-        advantages: one per token of the completion; 0 for those that were not sampled.
+        logprobs: their log-probabilities under the sampling policy; 0 for those that are not trained on, and not a
+            number for observations that are, because nobody has sampled them.
+        advantages: one per token of the completion; 0 for those that are not trained on.
         weight: how much the row counts in every sum and mean; 0 only in padding.
-        sampled: one per token of the completion: 1 if the policy sampled it, 0 if it was given; None when all were.
+        sampled: one per token of the completion: 1 if it is trained on, because the policy sampled it, 0 if it was
+            given; None when all are.
     """
 
     prompt: Sequence[int]
@@ -90,6 +93,7 @@ def rows(
     *,
     layout: str = TURN,
     weights: Sequence[Sequence[float]] | None = None,
+    mask_observations: bool = True,
 ) -> list[Row]:
     """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
 
@@ -101,14 +105,19 @@ def rows(
             also be one per sampled token.
         layout: one of `LAYOUTS`.
         weights: group by group, one weight per episode for all its rows; 1 when not given.
+        mask_observations: in conversations, leave out what the environment said after the first prompt. False trains on
+            it too, with the advantage of the turn that it came of.
 
     Raises:
         UnknownOption: there is no such layout.
-        BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` are not those of the batch, or the
-            prompts of an episode do not continue each other as the layout `conversation` needs it.
+        BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` are not those of the batch, the
+            prompts of an episode do not continue each other as the layout `conversation` needs it, or observations are
+            to be trained on in another layout.
     """
     if layout not in LAYOUTS:
         raise UnknownOption.among(layout, LAYOUTS)
+    if not mask_observations and layout != CONVERSATION:
+        raise BadSetting("only rows of layout conversation hold observations that can be trained on")
     weights = [[1.0] * len(group) for group in batch] if weights is None else weights
     _same_length("groups", batch, advantages, weights)
     made: list[Row] = []
@@ -117,7 +126,11 @@ def rows(
         for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
             _same_length("turns", episode.turns, of_turns)
             of_episode = [_row(episode, turn, a, weight) for turn, a in zip(episode.turns, of_turns, strict=True)]
-            made += of_episode if layout == TURN or not of_episode else [_conversation(episode, of_episode)]
+            made += (
+                of_episode
+                if layout == TURN or not of_episode
+                else [_conversation(episode, of_episode, mask_observations)]
+            )
     return made
 
 
@@ -135,8 +148,10 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> R
     return Row(prompt, completion, logprobs, advantage, weight)
 
 
-def _conversation(episode: Episode, turns: Sequence[Row]) -> Row:
+def _conversation(episode: Episode, turns: Sequence[Row], masked: bool) -> Row:
     """Return the turns of one episode as one row."""
+    unknown = 0.0 if masked else math.nan
+    came_of = 0.0  # the advantage of what the observation answers
     seen = list(turns[0].prompt)
     completion: list[int] = []
     logprobs: list[float] = []
@@ -150,9 +165,10 @@ def _conversation(episode: Episode, turns: Sequence[Row]) -> Row:
             )
         given = turn.prompt[len(seen) :]
         completion += [*given, *turn.completion]
-        logprobs += [*[0.0] * len(given), *turn.logprobs]
-        advantages += [*[0.0] * len(given), *turn.advantages]
-        sampled += [*[0] * len(given), *[1] * len(turn.completion)]
+        logprobs += [*[unknown] * len(given), *turn.logprobs]
+        advantages += [*[came_of] * len(given), *turn.advantages]
+        sampled += [*[int(not masked)] * len(given), *[1] * len(turn.completion)]
+        came_of = 0.0 if masked else turn.advantages[-1]
         seen = [*turn.prompt, *turn.completion]
     return Row(turns[0].prompt, completion, logprobs, advantages, turns[0].weight, sampled)
 

@@ -1,15 +1,15 @@
 """The trainer: TRL's loop, optimiser handling and loss around our rollouts, credit and rows.
 
-An algorithm is a credit function: from a batch of groups of episodes to one advantage per turn. Everything else is the
-same for all of them: collect a batch with the present policy, ask for credit, make rows, take `steps_per_generation`
-minibatch steps.
+An algorithm is a credit function: from a batch of groups of episodes to one advantage per turn; some weigh episodes as
+well. Everything else is the same for all of them: collect a batch with the present policy, reward the designs in it
+where the settings say so, ask for credit, make rows, take `steps_per_generation` minibatch steps.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,14 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, Group, Recorder
-from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile
+from agentgym_flow.rewards.comparison import Weights
+from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rewards.structure import with_structure_rewards
+from agentgym_flow.rewards.structure_score import WORKFLOW
 from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
@@ -37,11 +41,12 @@ from agentgym_flow.training.checkpoints import (
     progress_of,
     write_json,
 )
+from agentgym_flow.training.checks import check_environment
 from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.dynamic_sampling import Collected, collect
-from agentgym_flow.training.loss import completion_logprobs, merged_loss
+from agentgym_flow.training.loss import completion_logprobs, merged_loss, scored
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.outcomes import Played, ended_alike, outcome_metrics, without_lost
 from agentgym_flow.training.policy import ModelPolicy, check_answers, check_vocabulary
@@ -63,22 +68,6 @@ PLAYED = "played.json"
 def stop_on(key: str | None) -> Callable[[View], bool] | None:
     """Return a function that ends an episode when `info[key]` is true; None for None."""
     return None if key is None else lambda view: bool(view.info[key])
-
-
-def check_batch(args: AgentConfig, num_tasks: int) -> None:
-    """Raise `BadSetting` when a batch has more groups than there are tasks to train on."""
-    groups = args.generation_batch_size // args.num_generations
-    if groups > num_tasks:
-        raise BadSetting(
-            f"a batch is {groups} groups, but there are only {num_tasks} training tasks: lower "
-            "per_device_train_batch_size or steps_per_generation, or raise num_generations"
-        )
-
-
-def _check_environment(args: AgentConfig, info: Mapping[str, Any], num_tasks: int) -> None:
-    if args.stop_when is not None and args.stop_when not in info:
-        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
-    check_batch(args, num_tasks)
 
 
 def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
@@ -112,9 +101,9 @@ class AgentTrainer(RowTrainer):
 
     Raises:
         UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
-        BadSetting: the credit function does not have a given setting, the tokenizer cannot express the answers or has
-            tokens that the model does not, prompts do not fit into the model's context, or a batch holds more groups
-            than there are tasks.
+        BadSetting: the credit function does not have a given setting, the environment has no workflow to reward, the
+            tokenizer cannot express the answers or has tokens that the model does not, prompts do not fit into the
+            model's context, or a batch holds more groups than there are tasks.
     """
 
     def __init__(
@@ -134,9 +123,10 @@ class AgentTrainer(RowTrainer):
         assert recorder.episode is not None  # reset above
         start = View(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
         check_answers(tokenizer, profile, start, args.max_completion_length or 1)
-        _check_environment(args, info, env.num_tasks)
+        check_environment(args, info, env.num_tasks)
         self.credit = args.credit_function
-        self.envs = EnvPool(make_env)
+        self.structure = args.structure_score
+        self.envs = EnvPool(make_env, keep=() if self.structure is None else (WORKFLOW,))
         self.policy = ModelPolicy(
             model,
             tokenizer,
@@ -262,9 +252,12 @@ class AgentTrainer(RowTrainer):
             )
         self.played.count(collected.played)
         advantages = penalise_invalid(self.groups, self.credit(self.groups), self.args.invalid_action_penalty)
+        weights = self._weights()
         episodes = [episode for group in self.groups for episode in group]
         share = self._share(len(episodes))
-        batch, counts = self._rows(episodes[share], [a for group in advantages for a in group][share])
+        batch, counts = self._rows(
+            episodes[share], [a for group in advantages for a in group][share], [w for g in weights for w in g][share]
+        )
         done = time.perf_counter()
         self._clock.making += done - started
         self.record(
@@ -280,6 +273,13 @@ class AgentTrainer(RowTrainer):
             ),
         )
         return batch
+
+    def _weights(self) -> Weights:
+        """Return what every episode to train on weighs in the loss."""
+        weigh = WEIGHTS.get(self.args.credit)
+        if weigh is None:
+            return [[1.0] * len(group) for group in self.groups]
+        return weigh(self.groups, observations=not self.args.mask_observations)
 
     def _share(self, count: int) -> slice:
         """Return which of `count` episodes of all processes are this one's."""
@@ -320,7 +320,10 @@ class AgentTrainer(RowTrainer):
             mine = rollout(self.policy, self.envs, starts, num_envs=self.args.num_envs, stop=stop)
         self._playing += time.perf_counter() - started
         everyone = gather_object(mine) if self.accelerator.num_processes > 1 else mine
-        return [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
+        played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
+        if self.structure is None:
+            return played
+        return [with_structure_rewards(group, self.structure) for group in played]
 
     def _choice_metrics(self, collected: Collected) -> dict[str, float]:
         """Return how the tasks of a batch and its groups were chosen, where the settings choose."""
@@ -334,8 +337,16 @@ class AgentTrainer(RowTrainer):
             metrics["tasks_to_replay"] = len(self.replay)
         return metrics
 
-    def _rows(self, episodes: list[Episode], advantages: list[list[float]]) -> tuple[Batch, dict[str, float]]:
-        plain = rows([Group([episode]) for episode in episodes], [[a] for a in advantages], layout=self.args.layout)
+    def _rows(
+        self, episodes: list[Episode], advantages: list[list[float]], weights: list[float]
+    ) -> tuple[Batch, dict[str, float]]:
+        plain = rows(
+            [Group([episode]) for episode in episodes],
+            [[a] for a in advantages],
+            layout=self.args.layout,
+            weights=[[weight] for weight in weights],
+            mask_observations=self.args.mask_observations,
+        )
         counts: dict[str, float] = {"turns": sum(len(episode.turns) for episode in episodes)}
         keep_all = not self.args.drop_zero_advantages
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.max_new_tokens == 1:
@@ -347,6 +358,9 @@ class AgentTrainer(RowTrainer):
             kept = [row for row in plain if keep_all or teaches(row)]
             counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
+            if not self.args.mask_observations:
+                with self.frozen_model() as model, self.accelerator.autocast():
+                    batch = scored(model, batch, self.args.temperature, self.args.per_device_train_batch_size)
         # All turns count, also those of rows left out.
         counts["items"] = float(sum(row.trained_tokens * row.weight for row in plain))
         counts = dict(zip(counts, self._over_processes(torch.tensor([*counts.values()])), strict=True))

@@ -24,7 +24,6 @@ from agentgym_flow.prompts import Profile
 from agentgym_flow.rollout import ERROR, Start, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.collate import Batch, collate
-from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
@@ -32,6 +31,7 @@ from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 from agentgym_flow.training.run import load_weights
+from agentgym_flow.training.run_config import WarmStartConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 
 from agentgym_flow import training
 from agentgym_flow.cli import app
-from agentgym_flow.errors import MissingExtra
+from agentgym_flow.errors import BadSetting, MissingExtra
 from agentgym_flow.prompts import Profile
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.training import lora
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model, save_model
+from agentgym_flow.training.run_config import RunConfig
 
 SMALL = {
     "env_kwargs": '{"size": 6, "min_pushes": 1}',
@@ -38,7 +39,7 @@ SMALL = {
     "validations": 0,
 }
 LOG = Path("evaluations") / "after_sampled.jsonl.gz"
-PAPERS = ("grpo", "rloo", "gigpo", "rewardflow")
+PAPERS = ("grpo", "rloo", "gigpo", "rewardflow", "cwrpo")
 
 
 def arguments(folder: Path, **settings: Any) -> list[str]:
@@ -200,6 +201,27 @@ def test_trained_adapters_are_trained_further(base: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     assert (second / "checkpoint" / "adapter_model.safetensors").is_file()
     assert "lora adds adapters to a whole model" in CliRunner().invoke(app, ["train", "grpo", "--lora", *again]).stderr
+
+
+def test_lora_on_some_layers_only_with_dropout(base: Path) -> None:
+    whole = AutoModelForCausalLM.from_pretrained(base)
+    model = lora.with_lora(whole, rank=4, alpha=4, seed=0, dropout=0.5, targets="q_proj, o_proj")
+    adapted = {
+        name.rpartition(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if "lora_A" in name
+    }
+    assert adapted == {"q_proj", "o_proj"}
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter += 0.1
+    ids = torch.tensor([[3, 4, 5]])
+    with torch.no_grad():
+        assert not torch.equal(model.train()(ids).logits, model(ids).logits)
+        assert torch.equal(model.eval()(ids).logits, model(ids).logits)  # play drops nothing
+    with pytest.raises(BadSetting, match="'w_proj'"):
+        lora.with_lora(AutoModelForCausalLM.from_pretrained(base), rank=4, alpha=4, seed=0, targets="q_proj,w_proj")
+    with pytest.raises(BadSetting, match="lora_dropout"):
+        RunConfig(lora_dropout=1.0)
 
 
 def test_lora_without_its_package_names_the_extra(tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,12 @@ from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.collate import collate
-from agentgym_flow.training.config import AgentConfig, WarmStartConfig
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import Row, rows
+from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 from agentgym_flow.training.warm_start import imitation_loss, warm_start

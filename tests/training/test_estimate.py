@@ -14,10 +14,10 @@ from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompts import Profile, TextProfile, profile_for
 from agentgym_flow.training import estimate as module
-from agentgym_flow.training.config import RunConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import CORE, READING, WRITING, Probe, count_parameters, estimate, probe
 from agentgym_flow.training.run import save_model
+from agentgym_flow.training.run_config import RunConfig
 
 QWEN = Path(training.__file__).parent / "configs" / "alfworld_qwen.yaml"
 SMALL = [

@@ -19,8 +19,8 @@ from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownData, UnknownOption
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training import recipe
-from agentgym_flow.training.config import RunConfig
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.run_config import RunConfig
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 SMALL = {

@@ -12,9 +12,9 @@ from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.prompts import Profile, TextProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.collate import collate
-from agentgym_flow.training.config import WarmStartConfig
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import Row
+from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start
 
 SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_batch=32, warm_start_validations=3)

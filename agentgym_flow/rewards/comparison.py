@@ -1,0 +1,130 @@
+"""What credit functions share: what an episode is worth, which others it is compared with, and in which units.
+
+The words are explained where they are used, in `agentgym_flow.rewards.credit`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.errors import BadData, BadSetting, UnknownOption
+
+Advantages: TypeAlias = list[list[list[float]]]
+"""`advantages[group][episode][turn]`."""
+Weights: TypeAlias = list[list[float]]
+"""`weights[group][episode]`."""
+Outcome = Literal["success", "return"]
+Scope = Literal["group", "source", "batch"]
+Statistics = Literal["episode", "turn"]
+Norm = Literal["mean", "std"]
+
+EPSILON = 1e-6
+"""Added to standard deviations, as published."""
+PUBLISHED_SUCCESS = 10.0
+"""The reward of a success in the released code of RewardFlow and GiGPO."""
+FLOOR = 0.01
+"""What the released code of FlowSteer takes for a smaller standard deviation."""
+
+
+def episode_advantages(
+    batch: Sequence[Group],
+    outcome: Outcome,
+    scope: Scope,
+    norm: str,
+    statistics: Statistics | None,
+    compat: bool,
+) -> list[list[float]]:
+    """Return one advantage per episode, `[group][episode]`; `norm` is one of those of `baseline`."""
+    check_word(outcome, Outcome)
+    check_word(scope, Scope)
+    counting = statistics or ("turn" if compat else "episode")
+    check_word(counting, Statistics)
+    samples: dict[Hashable, list[float]] = defaultdict(list)
+    for place, group in enumerate(batch):
+        for episode in group:
+            copies = 1 if counting == "episode" else len(episode.turns)
+            samples[scope_key(scope, place, episode)] += [worth(episode, outcome, compat)] * copies
+    baselines = {key: baseline(values, norm, compat) for key, values in samples.items()}
+    advantages = []
+    for place, group in enumerate(batch):
+        rows = []
+        for episode in group:
+            mean, divisor = baselines[scope_key(scope, place, episode)]
+            rows.append((worth(episode, outcome, compat) - mean) / divisor)
+        advantages.append(rows)
+    return advantages
+
+
+def scope_key(scope: Scope, place: int, episode: Episode) -> Hashable:
+    """Return what the episodes have in common that this one is compared with; `place` is the number of its group."""
+    return {"group": place, "source": episode.source, "batch": None}[scope]
+
+
+def worth(episode: Episode, outcome: Outcome, compat: bool) -> float:
+    """Return what an episode is worth."""
+    return math.fsum(rewards_of(episode, outcome, compat))
+
+
+def rewards_of(episode: Episode, outcome: Outcome, compat: bool) -> list[float]:
+    """Return the reward of every turn that adds up to the episode's outcome. Raises `BadData` if one is not finite."""
+    if outcome == "success":
+        rewards = [0.0] * len(episode.turns)
+        if episode.success:
+            rewards[-1] = PUBLISHED_SUCCESS if compat else 1.0
+        return rewards
+    rewards = [float(turn.reward) for turn in episode.turns]
+    if not all(map(math.isfinite, rewards)):
+        raise BadData(f"task {episode.task_key} attempt {episode.attempt} has a reward that is not finite")
+    return rewards
+
+
+def per_turn(batch: Sequence[Group], of_episodes: list[list[float]]) -> Advantages:
+    """Return the advantage of its episode for every turn."""
+    return [
+        [[advantage] * len(episode.turns) for episode, advantage in zip(group, rows, strict=True)]
+        for group, rows in zip(batch, of_episodes, strict=True)
+    ]
+
+
+def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Return R_t = r_t + gamma * R_{t+1}."""
+    returns, following = [0.0] * len(rewards), 0.0
+    for t in reversed(range(len(rewards))):
+        following = returns[t] = rewards[t] + gamma * following
+    return returns
+
+
+def baseline(values: Sequence[float], norm: str, keep_single: bool = False) -> tuple[float, float]:
+    """Return what to subtract and what to divide by. Sums are exact, so the order of samples does not matter.
+
+    `norm` is `"mean"`; `"others"`, the mean of the others; `"std"`, with the sample standard deviation; or `"floor"`,
+    the same but at least `FLOOR`.
+    """
+    count = len(values)
+    if count == 1 and keep_single:
+        return 0.0, 1.0 + EPSILON if norm == "std" else 1.0
+    if not values or min(values) == max(values):
+        return (values[0] if values else 0.0), 1.0
+    mean = math.fsum(values) / count
+    if norm == "others":
+        return mean, (count - 1) / count
+    if norm == "mean":
+        return mean, 1.0
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    return mean, deviation + EPSILON if norm == "std" else max(deviation, FLOOR)
+
+
+def check_word(value: object, allowed: Any) -> None:
+    """Raise `UnknownOption` unless `value` is one of the words of the literal type `allowed`."""
+    if value not in get_args(allowed):
+        raise UnknownOption.among(value, get_args(allowed))
+
+
+def check_gamma(gamma: float) -> None:
+    """Raise `BadSetting` unless `gamma` is in [0, 1]."""
+    if not 0.0 <= gamma <= 1.0:
+        raise BadSetting(f"gamma must be in [0, 1], got {gamma!r}")

@@ -1,0 +1,31 @@
+"""What must hold between the settings of a trainer and its environment, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.rewards.structure_score import WORKFLOW
+from agentgym_flow.training.config import AgentConfig
+
+
+def check_batch(args: AgentConfig, num_tasks: int) -> None:
+    """Raise `BadSetting` when a batch has more groups than there are tasks to train on."""
+    groups = args.generation_batch_size // args.num_generations
+    if groups > num_tasks:
+        raise BadSetting(
+            f"a batch is {groups} groups, but there are only {num_tasks} training tasks: lower "
+            "per_device_train_batch_size or steps_per_generation, or raise num_generations"
+        )
+
+
+def check_environment(args: AgentConfig, info: Mapping[str, Any], num_tasks: int) -> None:
+    """Raise `UnknownOption` or `BadSetting` when an environment with this `info` and so many tasks does not do."""
+    if args.stop_when is not None and args.stop_when not in info:
+        raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
+    if args.structure_score is not None and WORKFLOW not in info:
+        raise BadSetting(
+            f"reward {args.reward} needs info[{WORKFLOW!r}], which this environment lacks: set it to native"
+        )
+    check_batch(args, num_tasks)
