@@ -26,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ANNOUNCED = {"alfworld": ("ALFWORLD_DATA", "json_2.1.1")}
 """Data that the original's own environment variable can announce: name -> the variable, and the part that is meant."""
 
+FETCHED = "hub:"
+"""The beginning of the name of data that an environment gets by itself, and of which no path is known."""
 
 STATEMENT = "store.json"
 """The file in which a store says what it is: its kind, format and digest, and the size of every file in it."""

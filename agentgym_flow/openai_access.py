@@ -53,7 +53,7 @@ def only_model(url: str, seconds: float = 30.0) -> str:
     """
     package = openai_package()
     try:
-        client = package.OpenAI(base_url=checked_url(url), api_key=key_in(), timeout=seconds, max_retries=2)
+        client = package.OpenAI(base_url=checked_url(url), api_key=key_in(), timeout=seconds, max_retries=1)
         names = [model.id for model in client.models.list()]
     except (package.OpenAIError, ValueError, AttributeError, TypeError) as error:
         if isinstance(error, BadSetting):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.data import DataSet, content_digest, place
+from agentgym_flow.data import FETCHED, DataSet, content_digest, place
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
@@ -239,7 +239,8 @@ class _Environments:
             raise BadLog(f"an environment reads one data set, the log names {', '.join(sorted(logged.data))}")
         kwargs: dict[str, Any] = {**logged.kwargs, "split": logged.split, "max_steps": logged.max_steps}
         for name in logged.data:
-            kwargs["data"] = self._find(name)
+            if name in self._data or not name.startswith(FETCHED):
+                kwargs["data"] = self._find(name)
         try:
             env = make_text_env(logged.env_id, **kwargs)
         except AgentGymFlowError:
@@ -250,10 +251,13 @@ class _Environments:
             # What the environment says it has read: its digest may be of the content rather than of the files.
             found = env.data[name]
             if found != digest:
-                where = f"data set {name!r} at {self._checked[name].path}"
+                remedy = f"name a file of it: --data {name}=PATH"
+                if not name.startswith(FETCHED):
+                    remedy = f"run: agentgym-flow data add {name} PATH"
+                where = f"data set {name!r}" + (f" at {self._checked[name].path}" if name in self._checked else "")
                 raise BadData(
                     f"{where} has the SHA-256 {found[:16]}..., the log was made with {digest[:16]}...: "
-                    f"get that version and run: agentgym-flow data add {name} PATH"
+                    f"get that version and {remedy}"
                 )
         return env
 

@@ -12,7 +12,7 @@ from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.cli.player import Live, NumEnvs, PolicyArgs, PolicyName, Watched
 from agentgym_flow.demonstrations import Collected
-from agentgym_flow.errors import BadPolicy, BadSetting
+from agentgym_flow.errors import BadPolicy, BadSetting, ExecutorFailed
 
 
 def collect(
@@ -53,7 +53,7 @@ def collect(
                 num_envs=num_envs,
                 on_episode=live.add,
             )
-        except (KeyboardInterrupt, BadPolicy, BadSetting):
+        except (KeyboardInterrupt, BadPolicy, BadSetting, ExecutorFailed):
             if live.finished:
                 note(f"{out} holds {live.kept}")
             raise

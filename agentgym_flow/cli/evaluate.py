@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from agentgym_flow import evaluation
-from agentgym_flow.cli import environments
+from agentgym_flow.cli import environments, executor
 from agentgym_flow.cli.console import note, printed, share, show_table, stdout
 from agentgym_flow.cli.player import Live, NumEnvs, PolicyArgs, PolicyName, Watched
-from agentgym_flow.errors import BadPolicy, BadSetting
+from agentgym_flow.errors import BadPolicy, BadSetting, ExecutorFailed
 from agentgym_flow.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.canvas.backends.openai_compatible import Usage
 
 
 def evaluate(
@@ -23,6 +26,11 @@ def evaluate(
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes; task i is played with seed SEED + i.")] = 500,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the first episode.")] = 0,
+    data: executor.Data = None,
+    dataset: executor.SetName = None,
+    executor_name: executor.ExecutorName = None,
+    base_url: executor.BaseUrl = None,
+    executor_model: executor.ExecutorModel = None,
     env_arg: environments.EnvArgs = None,
     policy_arg: PolicyArgs = None,
     num_envs: NumEnvs = 64,
@@ -35,7 +43,10 @@ def evaluate(
     """
     env_id = environments.full_id(env)
     player = Watched(policy, env_id, **environments.settings(policy_arg, "--policy-arg"))
-    env_kwargs = environments.env_settings(env_id, env_arg)
+    options = {"data": data, "dataset": dataset, "executor": executor_name, "base_url": base_url}
+    env_kwargs = executor.env_settings(env_id, env_arg, {**options, "model": executor_model})
+    backend = executor.backend_of(env_kwargs)
+    before = backend and backend.usage
     live, stopped = Live(episodes, num_envs), False
     with live.progress:
         try:
@@ -54,11 +65,12 @@ def evaluate(
             if not live.finished:
                 raise
             stopped, result = True, Evaluation.of(live.finished, player.name)
-        except (BadPolicy, BadSetting):
+        except (BadPolicy, BadSetting, ExecutorFailed):
             if log is not None and live.finished:
                 note(f"the log {log} holds {live.kept}")
             raise
-    _show(result, log, as_json, env_kwargs.get("data"))
+    used = backend.usage.since(before) if backend and before else None
+    _show(result, used, log, as_json, env_kwargs.get("data"))
     if live.loss:
         note(live.loss)
     if stopped:
@@ -67,9 +79,10 @@ def evaluate(
         raise typer.Exit(130)
 
 
-def _show(result: Evaluation, log: Path | None, as_json: bool, data: str | None) -> None:
+def _show(result: Evaluation, used: Usage | None, log: Path | None, as_json: bool, data: str | None) -> None:
     if as_json:
-        typer.echo(json.dumps(result.as_dict(), indent=1))
+        more = {} if used is None else {"executor": used._asdict()}
+        typer.echo(json.dumps(result.as_dict() | more, indent=1))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -87,6 +100,8 @@ def _show(result: Evaluation, log: Path | None, as_json: bool, data: str | None)
     }
     troubles = {"lost episodes": result.errors, "failed requests": result.failed_requests}
     rows |= {name: str(count) for name, count in troubles.items() if count}
+    if used is not None:
+        rows |= executor.used_rows(used)
     for name, value in rows.items():
         table.add_row(name, printed(value))
     show_table(table)

@@ -174,14 +174,15 @@ class CanvasEnv(TextEnv):
 
         What a run raises is raised by its step.
         """
-        waiting = [
-            (env, env._session, env._recorder, action)
-            for env, action in zip(envs, actions, strict=True)
-            if isinstance(env, CanvasEnv) and env.playing and env._session is not None and env._recorder is not None
-        ]
-        found = take_ahead([rest for _, *rest in waiting]) if len(waiting) > 1 else []
-        for (env, *_), ahead in zip(waiting, found, strict=False):
-            env._ahead = ahead
+        waiting: list[CanvasEnv] = []
+        starts: list[tuple[Session, Recorder, str]] = []
+        for env, action in zip(envs, actions, strict=True):
+            if isinstance(env, CanvasEnv) and env.playing and env._recorder is not None:
+                waiting.append(env)
+                starts.append((env.session, env._recorder, action))
+        if len(waiting) > 1:
+            for env, ahead in zip(waiting, take_ahead(starts), strict=True):
+                env._ahead = ahead
 
     # ---------------------------------------------------------------- what an executor gave (the tape)
     @property

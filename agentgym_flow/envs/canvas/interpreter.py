@@ -17,19 +17,18 @@ How results flow:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Event
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.calls import Backend, Input, OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.operators import OPERATORS, OperatorSpec, Role
 from agentgym_flow.envs.canvas.run import Run, Step, StepId
+from agentgym_flow.envs.canvas.together import all_of
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
 
 _By = tuple[StepId, ...]
-_T = TypeVar("_T")
-_POLL = 0.02  # seconds between two looks whether the branches of an interrupted run have ended
 
 
 class _Made(NamedTuple):
@@ -61,6 +60,12 @@ class Cache:
     def get(self, call: OpCall) -> OpResult | None:
         """Return the result of an equal call; None when there is none."""
         return self._results.get(call.identity)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
+        """Return a cache that has what this one has; results never change, so both may have the same."""
+        other = Cache()
+        other._results = dict(self._results)
+        return other
 
     def put(self, call: OpCall, result: OpResult) -> None:
         """Keep the result of a call, unless it is a failure: the next call may work."""
@@ -146,7 +151,8 @@ class Interpreter:
         if self.concurrent:
             # A pool of its own: branches wait for their inner branches, which in a shared pool might never start.
             with ThreadPoolExecutor(count) as pool:
-                branches = self._all([pool.submit(run, slot) for slot in range(count)], running)
+                parts = [pool.submit(run, slot) for slot in range(count)]
+                branches = all_of(parts, running.stopped.set, getattr(self.backend, "cancel", None))
         else:
             branches = [run(slot) for slot in range(count)]
         results: list[_Made] = []
@@ -157,25 +163,6 @@ class Interpreter:
         if not results:
             return flow._replace(to_share=False)
         return flow._replace(results=tuple(results), notes=None, to_share=False)
-
-    def _all(self, branches: list[Future[_T]], running: _Running) -> list[_T]:
-        """Return what all branches come to.
-
-        When one raises, the others stop before their next call. On an interrupt what they wait for is given up, too,
-        so that no thread goes on.
-        """
-        try:
-            return [branch.result() for branch in branches]
-        except BaseException as error:
-            running.stopped.set()
-            cancel = None if isinstance(error, Exception) else getattr(self.backend, "cancel", None)
-            while wait(branches, None if cancel is None else _POLL).not_done:
-                if cancel is not None:
-                    cancel()  # again and again: a branch may just have been about to call
-            if isinstance(error, CancelledError):  # because of what another branch raised
-                causes = (cause for branch in branches if (cause := branch.exception()) is not None)
-                raise next((cause for cause in causes if not isinstance(cause, CancelledError)), error) from None
-            raise
 
     def _conditional(
         self, place: str, node: Conditional, flow: _Flow, attempt: int, running: _Running, steps: list[Step]

@@ -1,0 +1,79 @@
+"""Turns of many episodes taken ahead, at the same time: with a real model, a turn is waiting for the most part.
+
+A turn is taken ahead by a copy of the episode. It becomes the episode when the step is really taken, and is forgotten
+when another one is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.canvas.backends.replay import Recorder
+from agentgym_flow.envs.canvas.drafting import Turn
+from agentgym_flow.envs.canvas.session import Session
+from agentgym_flow.envs.canvas.together import all_of
+
+MOST = 128
+"""So many turns are taken at the same time."""
+
+
+class Ahead(NamedTuple):
+    """A turn that was taken ahead.
+
+    Attributes:
+        action: what was written.
+        session: the episode after it.
+        recorder: what recorded its calls.
+        outcome: what came of it, or what it raised.
+    """
+
+    action: str
+    session: Session
+    recorder: Recorder
+    outcome: Turn | Exception
+
+    def turn(self) -> Turn:
+        """Return what came of it. Raises what it raised."""
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def take_ahead(starts: Sequence[tuple[Session, Recorder, str]]) -> list[Ahead]:
+    """Return what comes of an action in each episode; the episodes themselves stay as they are.
+
+    Nothing is raised but an interrupt, after which no request is under way.
+
+    Args:
+        starts: the episodes, what records their calls, and the actions.
+    """
+    copies = [_copied(*start) for start in starts]
+    with ThreadPoolExecutor(min(MOST, len(copies)) or 1) as pool:
+        parts = [pool.submit(_taken, *one) for one in copies]
+
+        def stop() -> None:
+            for part in parts:
+                part.cancel()
+
+        def cancel() -> None:
+            for _, recorder, _ in copies:
+                recorder.cancel()
+
+        return all_of(parts, stop, cancel)
+
+
+def _copied(session: Session, recorder: Recorder, action: str) -> tuple[Session, Recorder, str]:
+    memo: dict[int, Any] = {id(recorder.backend): recorder.backend}
+    return copy.deepcopy(session, memo), copy.deepcopy(recorder, memo), action
+
+
+def _taken(session: Session, recorder: Recorder, action: str) -> Ahead:
+    outcome: Turn | Exception
+    try:
+        outcome = session.turn(action)
+    except Exception as error:  # whatever it is, it concerns this step and no others of the rollout
+        outcome = error
+    return Ahead(action, session, recorder, outcome)

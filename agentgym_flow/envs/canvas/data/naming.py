@@ -1,0 +1,106 @@
+"""Which published set a file is of, and which part of it, told by names: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`.
+
+A name is cut into words: runs of letters and digits, in lower case. A set is named by one of its names below as a word,
+or as several words in a row (`DS-1000`, `human_eval`); of two names the longer one counts (`math_qa`). A part is named
+by one of the words below.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from agentgym_flow.envs.canvas.data.load import SETS
+from agentgym_flow.errors import BadData
+from agentgym_flow.records import SUFFIXES
+
+PARTS = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "eval"),
+    "test": ("test",),
+}
+"""The words that name the parts of a set."""
+
+_OTHERS = {
+    "aime25": "aime_2025",
+    "hotpot": "hotpotqa",
+    "math500": "math",
+    "nqopen": "nq",
+    "squad": "squad_v2",
+    "trivia": "triviaqa",
+}
+_NAMES = {name.replace("_", ""): name for name in SETS} | _OTHERS
+_MOST_WORDS = 3  # of the name of a set
+
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def set_named(name: str) -> str:
+    """Return the set that a name is of, one of `SETS`; empty when it names none, or several."""
+    found = {known for _, known in _spans(_WORD.findall(name.lower()))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def part_named(name: str) -> str:
+    """Return the part that a name is of, one of `PARTS`; empty when it names none.
+
+    Raises `BadData` when it names several.
+    """
+    words = _WORD.findall(name.lower())
+    of_sets = {place for span, _ in _spans(words) for place in span}  # the word eval in human-eval
+    rest = {word for place, word in enumerate(words) if place not in of_sets}
+    found = [part for part, names in PARTS.items() if rest & set(names)]
+    if len(found) > 1:
+        raise BadData(f"the name {name!r} is of several parts, {' and '.join(found)}; give it one of them.")
+    return found[0] if found else ""
+
+
+def _spans(words: list[str]) -> list[tuple[range, str]]:
+    """Return the places of words that name sets, with the sets; none that are part of a longer name."""
+    spans = [range(start, start + count) for start in range(len(words)) for count in range(1, _MOST_WORDS + 1)]
+    found = {span: known for span in spans if (known := _NAMES.get("".join(words[span.start : span.stop])))}
+    return [(span, found[span]) for span in found if not any(set(span) < set(other) for other in found)]
+
+
+def stem(file: Path) -> str:
+    """Return the name of a file of records without its ending; empty for a file of another kind."""
+    name = file.name.lower()
+    name, zipped = name.removesuffix(".gz"), name.endswith(".gz")
+    for suffix in SUFFIXES:
+        if name.endswith(suffix) and (not zipped or suffix.startswith(".json")):
+            return name.removesuffix(suffix)
+    return ""
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of records in a folder, not below it, by name."""
+    return [file for file in sorted(folder.iterdir()) if file.is_file() and stem(file)]
+
+
+def parts_in(folder: Path, dataset: str) -> dict[str, Path]:
+    """Return the files of a set in a folder, by the part that their names tell.
+
+    Files that name another set, or that are no files of records, do not count. Where no name tells a part, the only
+    file that names the set is its test part, or else the only file that there is.
+
+    Args:
+        folder: where the files are, not below it.
+        dataset: the set; empty for the only one that the names tell.
+
+    Raises `BadData` when there is no such file, or there are several of one part.
+    """
+    files = [file for file in files_of(folder) if not dataset or set_named(stem(file)) in ("", dataset)]
+    found: dict[str, Path] = {}
+    for file in files:
+        part = part_named(stem(file))
+        if part in found:
+            raise BadData(f"{folder} has several files of the part {part}: {found[part].name}, {file.name}; leave one.")
+        if part:
+            found[part] = file
+    if found:
+        return found
+    naming = [file for file in files if dataset and set_named(stem(file)) == dataset] or files
+    if len(naming) != 1:
+        what = "no file of a set" if not naming else "several files, none of which names a part"
+        raise BadData(f"{folder}: there is {what}; name them with train, dev or test, such as test.jsonl.")
+    return {"test": naming[0]}

@@ -1,0 +1,237 @@
+"""The tasks of the published sets: from files or through the Hub, by split and number.
+
+A set is a folder with files whose names hold the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) and
+`test`, those that there are, or one file; `published_splits` says which splits they make. Problems are the same when
+they ask the same in the same words, or nearly so (`data.checks`): those that are tested on are never trained on.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import check_split
+from agentgym_flow.data import FETCHED, DataSet
+from agentgym_flow.envs.canvas.assignment import Assignment, PublishedTask
+from agentgym_flow.envs.canvas.data.chain import BadChain, chain_of
+from agentgym_flow.envs.canvas.data.checks import overlap, without
+from agentgym_flow.envs.canvas.data.load import SETS, load_from_hub, load_problems
+from agentgym_flow.envs.canvas.data.naming import files_of, parts_in, set_named, stem
+from agentgym_flow.envs.canvas.data.native import is_native
+from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, stamps_of
+from agentgym_flow.errors import BadData, BadSetting, UnknownData
+from agentgym_flow.records import read_records
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.sharing import once
+
+SIMULATED = ("gsm8k", "humaneval", "mbpp")
+"""The sets whose problems the simulator can make mistakes in: through worked solutions, or programs that pass."""
+
+
+class PublishedTasks:
+    """The tasks of a split of a published set. Immutable, so that copies of an environment share it.
+
+    Args:
+        data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
+        dataset: the name of the set, one of `data.load.SETS`. None: told by the names of the files, the registered
+            name, the name of the folder, or rows in FlowSteer's form.
+        split: `"train"`, `"valid"` or `"test"`.
+        simulated: whether the simulator is to do the work of the operators; see `SIMULATED`.
+
+    Attributes:
+        dataset: the name of the set.
+        data: name -> SHA-256 over the problems of the split, as they were read: the same problems have the same one,
+            whichever file they come from. The name of a set from the Hub begins with `hub:`.
+        shared: how many problems are not in this split because another one has them, too, or nearly.
+        left_out: the key of each problem that the simulator cannot use -> why.
+
+    Raises:
+        UnknownSplit, UnknownData: as their names say.
+        BadData: a file or a row is damaged (the message has the place), the set cannot be told, or it has no problems
+            for the split.
+        BadSetting: the simulator cannot play the set, or there is neither data nor dataset.
+        MissingExtra: `datasets`, or for a Parquet file pyarrow, is not installed.
+    """
+
+    def __init__(
+        self, data: str | os.PathLike[str] | DataSet | None, dataset: str | None, split: str, *, simulated: bool
+    ) -> None:
+        self.split = check_split(split, {})
+        if dataset is not None and dataset not in SETS:
+            raise UnknownData.among(dataset, SETS)
+        self.simulated = simulated
+        self._found = None if data is None else registry.resolve(data)
+        if self._found is not None:
+            self._set = _on_disk(self._found, dataset)
+            name = self._found.name
+        elif dataset is not None:
+            self._set = _from_hub(dataset)
+            name = f"{FETCHED}{dataset}"
+        else:
+            raise BadSetting(f"name the data or the dataset: {', '.join(SETS)}")
+        self.dataset = self._set.dataset
+        if simulated and self.dataset not in SIMULATED:
+            known = ", ".join(SIMULATED)
+            raise BadSetting(f"the simulator plays {known}; {self.dataset} needs executor='openai' and a model")
+        kept = self._set.kept(self.split, simulated)
+        if not kept.problems:
+            where = self._found.path if self._found else self.dataset
+            raise missing(where, "problems", self.split, self._set.splits.sizes, self._set.remark)
+        self.data: Mapping[str, str] = {name: kept.digest}
+        self.left_out = kept.left_out
+        self.shared = self._set.splits.shared(self.split)
+        self.problems = kept.problems
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def __getitem__(self, number: int) -> Assignment:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._set.task(self.split, number) if self.simulated else PublishedTask(self.problems[number])
+
+    def __copy__(self) -> PublishedTasks:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PublishedTasks:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._found, self.dataset, self.split, self.simulated, dict(self.data))
+
+
+def _again(found: DataSet | None, dataset: str, split: str, simulated: bool, data: Mapping[str, str]) -> PublishedTasks:
+    """Return the tasks of a pickle. Raises `BadData` when their data have changed since."""
+    tasks = PublishedTasks(found, dataset, split, simulated=simulated)
+    if tasks.data != data:
+        where = found.path if found else dataset
+        raise BadData(f"the problems of {where} are not those that were pickled; they have changed since")
+    return tasks
+
+
+class _Kept(NamedTuple):
+    """The problems of a split that can be played, the digest of them, and why the others cannot."""
+
+    problems: tuple[Problem, ...]
+    digest: str
+    left_out: Mapping[str, str]
+
+
+class _Set:
+    """A set: its splits, what of them the simulator can use, and its latest tasks. Shared by all who play it."""
+
+    def __init__(self, dataset: str, splits: Splits[Problem], remark: str) -> None:
+        self.dataset, self.splits, self.remark = dataset, splits, remark
+        self.kept = once(2 * len(PARTS))(self._kept)
+        self.task = lru_cache(maxsize=1 << 10)(self._task)  # a group plays one task many times
+
+    def _kept(self, split: str, simulated: bool) -> _Kept:
+        problems, left_out = self.splits[split], {}
+        if simulated:
+            left_out = {problem.key: why for problem in problems if (why := _unusable(problem))}
+            problems = without(problems, left_out)
+        return _Kept(problems, stable_hash([_content(problem) for problem in problems]), left_out)
+
+    def _task(self, split: str, number: int) -> Assignment:
+        problem = self.kept(split, True).problems[number]
+        if problem.kind == "code":
+            from agentgym_flow.envs.canvas.simulated.code import NotUsable, from_program
+            from agentgym_flow.envs.canvas.simulated.code.unchanged import UnchangedTask
+
+            try:
+                return from_program(problem)
+            except NotUsable:  # known only after some seconds in the sandbox: numbers of tasks must not wait for it
+                return UnchangedTask(problem)
+        from agentgym_flow.envs.canvas.simulated.arithmetic import from_gsm8k
+
+        return from_gsm8k(problem)
+
+
+def _unusable(problem: Problem) -> str:
+    """Return why the simulator cannot use a problem; empty where it can. Fast, and nothing of the problem is run."""
+    if problem.kind == "code":
+        return _no_program(problem)
+    try:
+        chain_of(problem)
+    except BadChain as error:
+        return str(error)
+    return ""
+
+
+def _no_program(problem: Problem) -> str:
+    if not (problem.entry_point and problem.public_tests.checks and problem.hidden_tests.checks):
+        return "it has no public tests, no hidden ones, or no name of a function."
+    try:
+        ast.parse(problem.solution)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "its solution is no Python program."
+    return ""
+
+
+def _content(problem: Problem) -> list[Any]:
+    """Return everything of a problem that decides what is asked and how it is scored or simulated."""
+    tests = [[one.setup, one.checks, one.cases, one.harness] for one in (problem.public_tests, problem.hidden_tests)]
+    shown = [problem.key, problem.text, problem.kind, problem.options, problem.passages, problem.entry_point]
+    return [*shown, problem.prefix, problem.answers, problem.answerable, *tests, problem.solution]
+
+
+def _without(problems: Sequence[Problem], others: Sequence[Problem]) -> Sequence[Problem]:
+    if not problems or not others:
+        return problems
+    return without(problems, overlap(problems, others).first())
+
+
+def _splits(parts: Sequence[str], read: Callable[[str], Sequence[Problem]]) -> Splits[Problem]:
+    return Splits(parts, read, lambda problem: problem.key, _without)
+
+
+# ---------------------------------------------------------------- from files
+def _on_disk(found: DataSet, dataset: str | None) -> _Set:
+    place = found.path
+    name = dataset or _named(found)
+    parts = {"test": place} if place.is_file() else parts_in(place, name)
+    if not name:
+        name = _native_in(parts.values())
+    if not name:
+        known = ", ".join(SETS)
+        raise BadData(f"{place}: no name says of which set it is; name it: dataset=..., one of {known}.")
+    return _read(name, stamps_of(parts), place.is_file())
+
+
+def _named(found: DataSet) -> str:
+    """Return the set that data are of by name; empty when nothing says so. Raises `BadData` for several sets."""
+    place = found.path
+    sets = {set_named(stem(file)) for file in ([place] if place.is_file() else files_of(place))} - {""}
+    if len(sets) > 1:
+        raise BadData(f"{place} has files of several sets; say which: dataset=..., one of {', '.join(sorted(sets))}.")
+    folder = place.parent if place.is_file() else place
+    return next((name for name in (*sets, set_named(found.name), set_named(folder.name)) if name), "")
+
+
+def _native_in(files: Iterable[Path]) -> str:
+    first = [next((record for _, record in read_records(file)), {}) for file in files]
+    return "flowsteer" if all(is_native(record) for record in first) else ""
+
+
+@once(8)  # the stamps are part of the key: files that have changed are read again
+def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool) -> _Set:
+    files = {part: file for part, file, _, _ in stamps}
+    remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
+    return _Set(dataset, _splits(tuple(files), lambda part: load_problems(dataset, files[part]).problems), remark)
+
+
+# ---------------------------------------------------------------- through the Hub
+@once(8)
+def _from_hub(dataset: str) -> _Set:
+    if not SETS[dataset].hub[0]:
+        raise UnknownData.among(dataset, [name for name, one in SETS.items() if one.hub[0]], "Others come from files.")
+    ours = {"dev": "valid"}
+    parts = tuple(part for part in PARTS if ours.get(part, part) in SETS[dataset].splits)
+    splits = _splits(parts, lambda part: load_from_hub(dataset, ours.get(part, part)).problems)
+    return _Set(dataset, splits, f"the Hub has {', '.join(ours.get(part, part) for part in parts)} of it")
