@@ -48,7 +48,12 @@ BRANCHES = 3
 MOST_DELETIONS = 4
 """So many of the last nodes are proposed for deletion."""
 
-_SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
+WARNING = "Mind: "
+"""How an instruction with watch-words begins."""
+
+SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
+"""The operators that make a solution."""
+
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 _MOST_WATCHED = 12
 
@@ -57,7 +62,7 @@ def warning(problem: str) -> str:
     """Return an instruction that names the watch-words of a problem; empty when it has none."""
     lowered = problem.lower()
     found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
-    return f"Mind: {', '.join(found[:_MOST_WATCHED])}." if found else ""
+    return f"{WARNING}{', '.join(found[:_MOST_WATCHED])}." if found else ""
 
 
 def voting(solver: str) -> Parallel:
@@ -97,9 +102,9 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
 def _nodes(told: str) -> Iterator[Node]:
     yield from map(Operator, OPERATORS)
     if told:
-        yield from (Operator(solver, told) for solver in _SOLVERS)
-    yield from map(voting, _SOLVERS)
-    yield from map(sharing, _SOLVERS)
+        yield from (Operator(solver, told) for solver in SOLVERS)
+    yield from map(voting, SOLVERS)
+    yield from map(sharing, SOLVERS)
     yield from map(mending, CHECKERS)
     yield from (Loop((mending(checker),), TRIES) for checker in CHECKERS)
     yield from (Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS)

@@ -120,7 +120,8 @@ class Session:
 
     def told(self) -> dict[str, Any]:
         """Return the workflow and its last run as plain data."""
-        return self.told_of(self.draft.workflow, self.run)
+        asked = self.draft.asked
+        return {**self.told_of(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
 
     def told_of(self, workflow: Workflow, run: Run | None) -> dict[str, Any]:
         """Return what would be told of another workflow and its run."""

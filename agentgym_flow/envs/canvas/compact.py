@@ -1,0 +1,153 @@
+"""The word-token prompt of the tiny policy: what was noticed of the task and what the workflow is, and one word back.
+
+It reads the goal (`cues`), the workflow and its last run as they are shown, and nothing else. It says
+
+1. the turns left, the family of the task and what was noticed in its text,
+2. the workflow, a word for each node, the last `MOST_NODES` of them,
+3. of each kind of check the last verdict, and of the result whether it is `none`, `one`, `long` or `many`; `broken`
+   when a call failed, `lacking` when finish is not accepted yet.
+
+The completion is the word of a move, one of `MOVES`: the same moves at every turn, so they are not listed. A move whose
+edit is not accepted is an invalid action. Which words of the problem a warned operator minds is decided by
+`proposals.warning`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+from agentgym_flow.envs.canvas.actions.kinds import Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.actions.reading import read_action, write_action
+from agentgym_flow.envs.canvas.cues import cues_of
+from agentgym_flow.envs.canvas.finishing import is_long
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
+from agentgym_flow.envs.canvas.proposals import SOLVERS, TRIES, WARNING, mending, prompts, sharing, voting, warning
+from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
+from agentgym_flow.prompts import IndexedPrompt, IndexProfile, Situation
+
+MOST_NODES = 8
+"""The last nodes of a workflow are shown, so many of them."""
+
+_LEFT = (1, 2, 3, 4, 6, 9, 13)
+LEFT = tuple(f"left{least}" for least in _LEFT)
+FAMILIES = ("arithmetic", "code", "qa")
+NOTICED = ("parts", "accounts", "steps", "twist", "numbers", "endless", "warned")
+VERDICTS = tuple(f"{checker}-{verdict}" for checker in CHECKERS for verdict in ("passed", "failed"))
+RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting")
+
+_NODES: Mapping[str, Node] = {
+    **{name: Operator(name) for name in OPERATORS},
+    **{f"vote-{solver}": voting(solver) for solver in SOLVERS},
+    **{f"share-{solver}": sharing(solver) for solver in SOLVERS},
+    **{f"mend-{checker}": mending(checker) for checker in CHECKERS},
+    **{f"try-{checker}": Loop((mending(checker),), TRIES) for checker in CHECKERS},
+    **{f"loop-{checker}": Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS},
+}
+_WARNED = {f"warned-{solver}": solver for solver in SOLVERS}
+MOVES = ("finish", *_NODES, *_WARNED, "delete", "warn", "prompt")
+"""The completions."""
+
+OTHER = "other"
+"""A node that no move adds."""
+
+VOCABULARY = tuple(
+    dict.fromkeys((*MOVES, *LEFT, *FAMILIES, *NOTICED, *VERDICTS, *RESULTS, OTHER, "workflow", "checks", "choose"))
+)
+"""Every word of a compact prompt or of its completion."""
+
+
+class CompactProfile(IndexProfile):
+    """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
+
+    At most `24 + MOST_NODES` words. In one conversation, later messages leave out what was noticed of the task.
+    """
+
+    vocabulary = VOCABULARY
+
+    def written(self, view: Situation) -> IndexedPrompt:
+        """Return the words for the present situation, with the moves there are."""
+        told = view.info["workflow"]
+        words = (*_noticed(view.info["goal"]), *_state(view, told))
+        actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"])
+        return IndexedPrompt(" ".join((*words, "choose")), actions, {action: word for word, action in actions.items()})
+
+    def follow_up(self, view: Situation) -> str:
+        """Return the words for what the last action led to."""
+        return " ".join((*_state(view, view.info["workflow"]), "choose"))
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the move that does what `action` does, or its nearest; None when there is none.
+
+        An operator with an instruction that is not proposed is asked for as the warned one, or the plain one.
+        """
+        indices = self.written(view).indices
+        if action in indices:
+            return indices[action]
+        read = read_action(action).action
+        if not isinstance(read, Add) or not isinstance(read.node, Operator):
+            return None
+        return read.node.name
+
+
+def _noticed(goal: str) -> list[str]:
+    cues = cues_of(goal)
+    flags = [name for name in NOTICED[:-1] if getattr(cues, name)]
+    return [cues.family, *flags, *(["warned"] if cues.warning else [])]
+
+
+def _state(view: Situation, told: Mapping[str, Any]) -> list[str]:
+    left = view.episode.max_steps - len(view.episode.turns)
+    verdicts = {operator: passed for _, operator, passed, _ in told["checks"]}
+    result = ("none", "one")[told["results"]] if told["results"] < 2 else "many"
+    return [
+        LEFT[max(bisect_right(_LEFT, left) - 1, 0)],
+        "workflow",
+        *map(_word, told["graph"][-MOST_NODES:]),
+        "checks",
+        *(f"{operator}-{'passed' if passed else 'failed'}" for operator, passed in verdicts.items()),
+        "long" if result == "one" and is_long(told["result"]) else result,
+        *(["broken"] if told["failed"] else []),
+        *(["lacking"] if told["missing"] else []),
+        *(["waiting"] if told["asked"] else []),
+    ]
+
+
+def _word(node: Mapping[str, Any]) -> str:
+    """Return the move that adds a node like this one, a node of `info["workflow"]["graph"]`; `OTHER` for none."""
+    match node["kind"]:
+        case "operator":
+            warned = node["instruction"].startswith(WARNING)
+            word = f"warned-{node['name']}" if warned else node["name"]
+        case "parallel":
+            first = node["branches"][0][0]
+            told = first.get("instruction")
+            word = f"{'vote' if told else 'share'}-{first.get('name')}"
+        case "conditional":
+            word = f"mend-{node['check']['name']}"
+        case _:
+            body = node["body"][0]
+            word = f"try-{body['check']['name']}" if body["kind"] == "conditional" else f"loop-{body.get('name')}"
+    return word if word in MOVES else OTHER
+
+
+@lru_cache(maxsize=1 << 12)  # all turns and attempts at a task share it
+def _additions(goal: str, first_case: Literal["passed", "failed"]) -> dict[str, str]:
+    language, told = Language(first_case=first_case), warning(goal)
+    nodes = dict(_NODES)
+    if told:
+        nodes |= {word: Operator(solver, told) for word, solver in _WARNED.items()}
+    return {word: write_action(Add(node), language) for word, node in nodes.items()}
+
+
+def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"]) -> dict[str, str]:
+    """Return the moves there are with the actions that they stand for."""
+    moves = {"finish": write_action(Finish()), **_additions(goal, first_case), "prompt": prompts(goal)[0]}
+    if nodes:
+        moves["delete"] = write_action(Delete(f"node_{nodes}"))
+        if warning(goal):
+            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", warning(goal)))
+    return moves
