@@ -81,6 +81,9 @@ SENSITIVITY: Mapping[str, Mapping[Kind, float]] = {
 }
 """Checker -> kind -> the probability that it finds such a mistake. Test runs the public tests and draws nothing."""
 
+LOST_SEEN = 0.45
+"""The probability that a checker sees that a solution has nothing to do with the task."""
+
 FALSE_ALARM = 0.05
 """The probability that a checker finds fault with what it finds no mistake in."""
 

@@ -161,7 +161,8 @@ class SimulatedBackend:
     def _checked(self, call: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(call)
         if solution.lost:
-            return _verdict(False, NO_ANSWER)
+            seen = chance.uniform() < odds.LOST_SEEN
+            return _verdict(not seen, NO_ANSWER if seen else "")
         finds = odds.SENSITIVITY[call.operator]
         drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
         alarm = chance.uniform()
