@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.backends.replay import Recorder
 from agentgym_flow.envs.canvas.drafting import Turn
@@ -66,8 +67,12 @@ def take_ahead(starts: Sequence[tuple[Session, Recorder, str]]) -> list[Ahead]:
 
 
 def _copied(session: Session, recorder: Recorder, action: str) -> tuple[Session, Recorder, str]:
-    memo: dict[int, Any] = {id(recorder.backend): recorder.backend}
-    return copy.deepcopy(session, memo), copy.deepcopy(recorder, memo), action
+    """Return a copy of the episode, which shares its backend and nothing else that changes."""
+    recorder = copy.copy(recorder)
+    interpreter = copy.copy(session.interpreter)
+    if interpreter is not None:
+        interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
+    return replace(session, interpreter=interpreter), recorder, action
 
 
 def _taken(session: Session, recorder: Recorder, action: str) -> Ahead:
