@@ -1,10 +1,11 @@
 """CWRPO (FlowSteer, 2026): credit and weights of the objective that trains workflow designers. Pure functions.
 
-For N episodes, with the ratio r of a sampled token to the policy at sampling and m = 1 on what the policy said,
+For N episodes, with the ratio r of a sampled token to the policy at sampling, m = 1 on what the policy said, and n_i
+the number of these tokens in episode i,
 
-    J = 1/N sum_i 1/|tau_i| sum_t m(i,t) min(r A_i, clip(r, 1 - eps, 1 + eps) A_i)  -  beta KL(policy || reference)
+    J = 1/N sum_i 1/n_i sum_t m(i,t) min(r A_i, clip(r, 1 - eps, 1 + eps) A_i)  -  beta KL(policy, reference)
 
-`cwrpo` gives A and `trajectory_weights` the 1/|tau|; ratio, clipping and the KL term are the trainer's, as for every
+`cwrpo` gives A and `trajectory_weights` the 1/n_i; ratio, clipping and the KL term are the trainer's, as for every
 algorithm here. The released code has none of the three.
 """
 
@@ -90,10 +91,10 @@ def _of_turns(batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str,
 
 
 def trajectory_weights(batch: Sequence[Group], *, observations: bool = False) -> Weights:
-    """Return 1 / |tau| per episode, up to a factor that makes the mean weight of a trained token 1.
+    """Return 1 / length per episode, up to a factor that makes the mean weight of a trained token 1.
 
-    With these every episode counts the same in a mean over tokens, however long it is. |tau| is the number of tokens
-    the policy said, or of its turns where they have no tokens.
+    With these every episode counts the same in a mean over tokens, however long it is. Its length is the number of
+    tokens the policy said, or of its turns where they have no tokens.
 
     Args:
         batch: the groups.

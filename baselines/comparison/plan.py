@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.seeding import stable_hash
-from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import MAY_CHANGE, parse_configs, resolved
 
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
@@ -26,6 +26,7 @@ FILES: Mapping[str, str] = {
     "agentgym_flow/ALFWorld-v0": "compare_alfworld.yaml",
     "agentgym_flow/WebShop-v0": "compare_webshop.yaml",
     "agentgym_flow/Search-v0": "compare_search.yaml",
+    "agentgym_flow/Canvas-v0": "compare_canvas.yaml",
 }
 """The settings file of an environment when none is given, in `baselines/configs`."""
 
@@ -81,7 +82,8 @@ class Setting:
             "seed": seed,
             "output_dir": str(output_dir),
         }
-        return parse_configs([*self._base, *_words(ours)])
+        # Not the class of an algorithm with defaults of its own: what is compared is credit, all else being equal.
+        return parse_configs([*self._base, *_words(ours)], AgentConfig)
 
     @property
     def _base(self) -> list[str]:
