@@ -37,7 +37,7 @@ LEFT = tuple(f"left{least}" for least in _LEFT)
 FAMILIES = ("arithmetic", "code", "qa")
 NOTICED = ("parts", "accounts", "steps", "twist", "numbers", "endless", "warned")
 VERDICTS = tuple(f"{checker}-{verdict}" for checker in CHECKERS for verdict in ("passed", "failed"))
-RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting")
+RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting", "refused")
 
 _NODES: Mapping[str, Node] = {
     **{name: Operator(name) for name in OPERATORS},
@@ -54,6 +54,8 @@ MOVES = ("finish", *_NODES, *_WARNED, "delete", "warn", "prompt")
 OTHER = "other"
 """A node that no move adds."""
 
+_FINISH = write_action(Finish())
+
 VOCABULARY = tuple(
     dict.fromkeys((*MOVES, *LEFT, *FAMILIES, *NOTICED, *VERDICTS, *RESULTS, OTHER, "workflow", "checks", "choose"))
 )
@@ -63,7 +65,8 @@ VOCABULARY = tuple(
 class CompactProfile(IndexProfile):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
 
-    At most `24 + MOST_NODES` words. In one conversation, later messages leave out what was noticed of the task.
+    At most `24 + MOST_NODES` words. In one conversation, later messages say only what has changed; a move that was not
+    accepted is `refused`.
     """
 
     vocabulary = VOCABULARY
@@ -71,13 +74,14 @@ class CompactProfile(IndexProfile):
     def written(self, view: Situation) -> IndexedPrompt:
         """Return the words for the present situation, with the moves there are."""
         told = view.info["workflow"]
-        words = (*_noticed(view.info["goal"]), *_state(view, told))
+        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
         actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"])
         return IndexedPrompt(" ".join((*words, "choose")), actions, {action: word for word, action in actions.items()})
 
     def follow_up(self, view: Situation) -> str:
-        """Return the words for what the last action led to."""
-        return " ".join((*_state(view, view.info["workflow"]), "choose"))
+        """Return the words for what the last action led to; the workflow is what was said before."""
+        refused = [] if view.episode.turns[-1].action_valid else ["refused"]
+        return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
 
     def answer(self, action: str, view: Situation) -> str | None:
         """Return the move that does what `action` does, or its nearest; None when there is none.
@@ -99,15 +103,19 @@ def _noticed(goal: str) -> list[str]:
     return [cues.family, *flags, *(["warned"] if cues.warning else [])]
 
 
-def _state(view: Situation, told: Mapping[str, Any]) -> list[str]:
+def _left(view: Situation) -> str:
     left = view.episode.max_steps - len(view.episode.turns)
+    return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
+
+
+def _nodes(told: Mapping[str, Any]) -> list[str]:
+    return [_word(node) for node in told["graph"][-MOST_NODES:]]
+
+
+def _checks(told: Mapping[str, Any]) -> list[str]:
     verdicts = {operator: passed for _, operator, passed, _ in told["checks"]}
     result = ("none", "one")[told["results"]] if told["results"] < 2 else "many"
     return [
-        LEFT[max(bisect_right(_LEFT, left) - 1, 0)],
-        "workflow",
-        *map(_word, told["graph"][-MOST_NODES:]),
-        "checks",
         *(f"{operator}-{'passed' if passed else 'failed'}" for operator, passed in verdicts.items()),
         "long" if result == "one" and is_long(told["result"]) else result,
         *(["broken"] if told["failed"] else []),
@@ -134,20 +142,23 @@ def _word(node: Mapping[str, Any]) -> str:
     return word if word in MOVES else OTHER
 
 
-@lru_cache(maxsize=1 << 12)  # all turns and attempts at a task share it
-def _additions(goal: str, first_case: Literal["passed", "failed"]) -> dict[str, str]:
-    language, told = Language(first_case=first_case), warning(goal)
-    nodes = dict(_NODES)
-    if told:
-        nodes |= {word: Operator(solver, told) for word, solver in _WARNED.items()}
-    return {word: write_action(Add(node), language) for word, node in nodes.items()}
+@lru_cache(maxsize=1 << 10)  # many tasks are warned of the same
+def _additions(told: str, first_case: Literal["passed", "failed"]) -> dict[str, str]:
+    nodes = _NODES | ({word: Operator(solver, told) for word, solver in _WARNED.items()} if told else {})
+    return {word: _addition(node, first_case) for word, node in nodes.items()}
+
+
+@lru_cache(maxsize=1 << 12)
+def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
+    return write_action(Add(node), Language(first_case=first_case))
 
 
 def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"]) -> dict[str, str]:
     """Return the moves there are with the actions that they stand for."""
-    moves = {"finish": write_action(Finish()), **_additions(goal, first_case), "prompt": prompts(goal)[0]}
+    told = warning(goal)
+    moves = {"finish": _FINISH, **_additions(told, first_case), "prompt": prompts(goal)[0]}
     if nodes:
         moves["delete"] = write_action(Delete(f"node_{nodes}"))
-        if warning(goal):
-            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", warning(goal)))
+        if told:
+            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", told))
     return moves

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, SetPrompt
@@ -58,6 +59,7 @@ _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 _MOST_WATCHED = 12
 
 
+@lru_cache(maxsize=1 << 12)  # every turn and attempt at a task asks again
 def warning(problem: str) -> str:
     """Return an instruction that names the watch-words of a problem; empty when it has none."""
     lowered = problem.lower()
