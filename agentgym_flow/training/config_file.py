@@ -29,6 +29,7 @@ PACKAGED: Mapping[str, str] = {
     "agentgym_flow/ALFWorld-v0": "alfworld_tiny.yaml",
     "agentgym_flow/WebShop-v0": "webshop_tiny.yaml",
     "agentgym_flow/Search-v0": "search_tiny.yaml",
+    "agentgym_flow/Canvas-v0": "canvas_tiny.yaml",
 }
 """The settings that an environment is trained with when no file is given."""
 

@@ -144,7 +144,7 @@ def _word(node: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1 << 10)  # many tasks are warned of the same
 def _additions(told: str, first_case: Literal["passed", "failed"]) -> dict[str, str]:
-    nodes = _NODES | ({word: Operator(solver, told) for word, solver in _WARNED.items()} if told else {})
+    nodes = dict(_NODES) | ({word: Operator(solver, told) for word, solver in _WARNED.items()} if told else {})
     return {word: _addition(node, first_case) for word, node in nodes.items()}
 
 
