@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 EXECUTORS = ("simulated", "openai")
 """The executors that have a name; any object with the method `run` of `calls.Backend` is one, too."""
 
+CUSTOM = "custom:"
+"""The beginning of the name that such an object has in logs; what follows is its class. By name it only plays tapes."""
+
 
 class Executor(NamedTuple):
     """An executor, as an environment holds it.
 
     Attributes:
-        name: `"simulated"`, `"openai"`, or for an object the name of its class.
+        name: `"simulated"`, `"openai"`, or for an object `CUSTOM` and the name of its class.
         backend: does the work; None for the simulator, which has one for each task, and where only tapes can be played.
         settings: what a log has of it; no addresses and no keys.
     """
@@ -65,12 +68,12 @@ def executor_of(
         MissingExtra: the `openai` package is not installed.
     """
     backend = None if isinstance(executor, str) else executor
-    name = executor if isinstance(executor, str) else type(executor).__name__
-    if backend is None and name not in EXECUTORS:
+    name = executor if isinstance(executor, str) else f"{CUSTOM}{type(executor).__name__}"
+    if backend is None and name not in EXECUTORS and not name.startswith(CUSTOM):
         raise UnknownOption.among(name, EXECUTORS)
     if backend is not None and not callable(getattr(backend, "run", None)):
         raise BadSetting(f"an executor is a name or has a method run, got {executor!r:.60}")
-    if backend is not None or name != "openai":
+    if name != "openai":
         for argument, value in {"model": model, "base_url": base_url, "executor_settings": settings}.items():
             if value:
                 raise BadSetting(f"{argument} is for executor='openai', this is {name!r}")

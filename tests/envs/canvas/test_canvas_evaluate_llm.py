@@ -22,6 +22,7 @@ import pytest
 from backend_calls import Handler, _Script, chat_server, completion, says
 from fault_server import FaultServer, Step, cut_off, saying, silent, status
 from published_files import program_row, sum_row, sums, write_rows
+from recording_backend import RecordingBackend
 from served_model import serving
 from typer.testing import CliRunner, Result
 
@@ -29,6 +30,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas import published
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage
+from agentgym_flow.envs.canvas.calls import OpCall, Value
 from agentgym_flow.envs.canvas.data.load import Loaded, load_problems
 from agentgym_flow.episode import Recorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
@@ -234,6 +236,9 @@ def test_options_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_the_simulator_plays_data_too(tmp_path: Path) -> None:
+    asked = write_rows(tmp_path / "asked.jsonl", [{"question": "Who?", "golden_answers": ["me"]}])
+    search = run("evaluate", "Search-v0", "--data", asked)
+    assert "published questions need passages" in search.stderr, "the option is for every environment with data"
     file = sums(tmp_path / "gsm8k.jsonl", range(4))
     result = run("evaluate", "Canvas-v0", "--data", file, "--policy", "expert", "--episodes", 4)
     assert "100.0%" in result.stdout, result.output
@@ -389,8 +394,36 @@ def test_environments_share_what_they_used(tmp_path: Path) -> None:
 def test_without_a_server_only_tapes_are_played(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     env = make_text_env(ENV_ID, data=file, split="test", executor="openai", model="tiny")
-    with pytest.raises(BadSetting, match="without it only tapes can be played"):
+    with pytest.raises(BadSetting, match=r"base_url.*only tapes can be played"):
         env.reset(seed=0)
+
+
+def test_an_interrupted_step_of_any_executor_can_be_taken_again(tmp_path: Path) -> None:
+    file = sums(tmp_path / "gsm8k.jsonl", range(2))
+    interrupts = iter([True, True])
+
+    def interrupted(call: OpCall) -> Value:
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return Value(text="Answer: 6")
+
+    backend = RecordingBackend({"Custom": interrupted})
+    recorder = Recorder(make_text_env(ENV_ID, data=file, split="test", executor=backend))
+    recorder.reset(seed=0, task=0)
+    env = recorder.env
+    recorder.step(ADD.format("Plan"))
+    before = (env.state_key(), env.steps, env.describe_state())
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            recorder.step(ADD.format("Custom"))
+        assert (env.state_key(), env.steps, env.describe_state()) == before
+    recorder.step(ADD.format("Custom"))
+    recorder.step(FINISH)
+    assert recorder.episode.score == 1.0
+    write_log("log.jsonl", [recorder.episode])
+    calls = len(backend.calls)
+    assert verify_log("log.jsonl", {"gsm8k": file}).ok, "by the name of the class, from the tape"
+    assert len(backend.calls) == calls
 
 
 # ---------------------------------------------------------------- many episodes at a time
