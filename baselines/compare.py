@@ -127,6 +127,7 @@ def figures(plan: Plan, done: Done, command: str) -> Raw:
             "batches": setting.batches,
             "warm_start": setting.warm_start,
             "settings": setting.lasting,
+            "variants": {name: setting.variants[name] for name in plan.algos if name in setting.variants},
         }
         for setting in plan.settings
     }

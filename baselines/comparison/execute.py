@@ -79,12 +79,12 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     quiet()
     place, setting = output / cell.folder, plan.setting(cell)
     shutil.rmtree(place, ignore_errors=True)
-    credit = cell.name if cell.name in CREDIT else plan.algos[0]  # a control has no use for one
+    algo = cell.name if cell.name in setting.algorithms else plan.algos[0]  # a control has no use for one
     begun = time.process_time()
     shown: Sequence[Row] = ()
     if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
         shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
-    with opened(setting.configs(credit, cell.seed, place), Console(quiet=True, force_terminal=False)) as recipe:
+    with opened(setting.configs(algo, cell.seed, place), Console(quiet=True, force_terminal=False)) as recipe:
         cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
         if cell.name == WARM_START:
             learnt = _warm_start(recipe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Setting:
         batches: batches of a training run.
         core_seconds: a rough figure of what a training run costs; for the estimate before anything has run.
         others: settings of `training.config` that differ from those the environment is trained with.
+        variants: more algorithms by name: a credit function, `credit`, with settings of its own, such as a reward.
 
     Raises `BadSetting` when the numbers do not fit together, or a setting does not exist.
     """
@@ -58,14 +59,24 @@ class Setting:
     batches: int
     core_seconds: float
     others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """What can be compared: the variants, and every credit function."""
+        return tuple(dict.fromkeys((*self.variants, *CREDIT)))
+
+    def own(self, algo: str) -> Mapping[str, Any]:
+        """Return the settings that are an algorithm's own."""
+        return self.variants.get(algo, {"credit": algo})
 
     @property
     def episodes(self) -> int:
         """Training episodes of a run, the same for every algorithm."""
         return self.num_generations * self.tasks * self.batches
 
-    def configs(self, credit: str, seed: int, output_dir: Path) -> Configs:
-        """Return the settings of one run."""
+    def configs(self, algo: str, seed: int, output_dir: Path) -> Configs:
+        """Return the settings of one run of one of `algorithms`."""
         batch = self.num_generations * self.tasks
         if batch % self._minibatches:
             raise BadSetting(
@@ -78,11 +89,12 @@ class Setting:
             "max_steps": self.batches * self._minibatches,
             "logging_steps": self._minibatches,  # one record per batch: its environment steps are summed up
             "save_strategy": "no",
-            "credit": credit,
             "seed": seed,
             "output_dir": str(output_dir),
+            **self.own(algo),
         }
-        # Not the class of an algorithm with defaults of its own: what is compared is credit, all else being equal.
+        # Not the class of an algorithm with defaults of its own: what is compared is credit, all else being equal, and
+        # where variants differ in more than that, the file says in what.
         return parse_configs([*self._base, *_words(ours)], AgentConfig)
 
     @property
@@ -141,7 +153,7 @@ class Plan:
 
     Attributes:
         env_id: the environment.
-        algos: names of credit functions; the others are compared with the first.
+        algos: names of credit functions, or of variants that all settings have; the others are compared with the first.
         seeds: every algorithm runs once with each; a seed has a warm start of its own.
         settings: the situations.
 
@@ -154,9 +166,10 @@ class Plan:
     settings: Sequence[Setting]
 
     def __post_init__(self) -> None:
-        for algo in self.algos:
-            if algo not in CREDIT:
-                raise UnknownOption.among(algo, CREDIT)
+        for setting in self.settings:
+            for algo in self.algos:
+                if algo not in setting.algorithms:
+                    raise UnknownOption.among(algo, setting.algorithms)
         for names in (self.algos, [setting.name for setting in self.settings]):
             if len(set(names)) != len(names) or not names:
                 raise BadSetting(f"algos and settings must be named once each, got {', '.join(names)}")
@@ -186,8 +199,12 @@ class Plan:
 
     def made_with(self, cell: Cell) -> dict[str, Any]:
         """Return the settings of a cell as plain data, to see whether a finished run is the one that is wanted."""
-        learnt = {"credit": cell.name, "credit_settings": settings_of(cell.name)} if cell.name in CREDIT else {}
-        lasting: dict[str, Any] = json.loads(json.dumps(self.setting(cell).lasting))
+        setting = self.setting(cell)
+        learnt: dict[str, Any] = {}
+        if cell.name in setting.algorithms:
+            own = setting.own(cell.name)
+            learnt = {"credit_settings": settings_of(own["credit"]), **own}
+        lasting: dict[str, Any] = json.loads(json.dumps(setting.lasting))
         if cell.name == WARM_START:  # what comes after it may differ between settings that share it
             lasting = {"warm_start": cell.group}
         return {**lasting, **learnt, "seed": cell.seed}
@@ -207,13 +224,17 @@ def read_settings(env_id: str, file: Path | None = None, names: Sequence[str] | 
     try:
         read = yaml.safe_load(file.read_text("utf-8"))
         common, named = dict(read["common"] or {}), dict(read["settings"])
+        variants = {name: dict(own) for name, own in (read.get("variants") or {}).items()}
     except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise BadSetting(f"{file} must have the mappings common and settings ({error!r})") from error
     chosen = list(named) if names is None else list(names)
     for name in chosen:
         if name not in named:
             raise UnknownOption.among(name, named)
-    return [_setting(env_id, name, common, named[name], file) for name in chosen]
+    for name, own in variants.items():
+        if own.get("credit") not in CREDIT:
+            raise UnknownOption.among(own.get("credit"), CREDIT, f"{file}: variant {name!r} needs one as its credit.")
+    return [replace(_setting(env_id, name, common, named[name], file), variants=variants) for name in chosen]
 
 
 def _setting(env_id: str, name: str, common: Mapping[str, Any], found: Any, file: Path) -> Setting:

@@ -79,8 +79,14 @@ def _title(raw: Raw, setting: str) -> str:
     return (
         f"## {setting}: {about['about']}\n\n{size} attempts x {tasks} tasks x {batches} batches: "
         f"{size * tasks * batches:,} training episodes in a run. Environment: `{kwargs}`; profile "
-        f"`{about['settings']['profile']}`."
+        f"`{about['settings']['profile']}`.{_variants(about.get('variants', {}))}"
     )
+
+
+def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what is an algorithm's own, where that is more than its credit function."""
+    own = (f"`{name}`: {json.dumps(settings)}".replace('"', "") for name, settings in variants.items())
+    return f" Settings of their own: {'; '.join(own)}." if variants else ""
 
 
 # ---------------------------------------------------------------- the table
