@@ -14,7 +14,7 @@ from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.cues import Cues, cues_of
 from agentgym_flow.envs.canvas.finishing import is_long
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import ENSEMBLES
+from agentgym_flow.envs.canvas.operators import ENSEMBLES, OPERATORS
 from agentgym_flow.envs.canvas.proposals import TRIES, mending, sharing, voting
 from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
 
@@ -141,4 +141,6 @@ class Designer:
 def _action(view: Any) -> str:
     left = view.episode.max_steps - len(view.episode.turns)
     told = view.info["workflow"]
+    if told["asked"] and left > 1:
+        return OPERATORS[told["asked"]].instruction
     return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))

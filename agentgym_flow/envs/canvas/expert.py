@@ -1,11 +1,12 @@
 """The expert of the simulated tasks: designs as the script does where that succeeds, and otherwise tries workflows out.
 
 It knows the outcome of a workflow before it is built, because the simulator tells; but it builds it edit by edit, as a
-policy could.
+policy could. Where prompts would be asked for it gives each operator its default instruction, so that none is.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -13,7 +14,7 @@ from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.assignment import circumstances
 from agentgym_flow.envs.canvas.designer import next_edit
-from agentgym_flow.envs.canvas.drafting import Draft
+from agentgym_flow.envs.canvas.drafting import Draft, Drafting
 from agentgym_flow.envs.canvas.edits import apply
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role
 from agentgym_flow.envs.canvas.proposals import VOICES, mending, sharing, voting, warning
@@ -27,6 +28,7 @@ _SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.S
 
 def next_action(session: Session, left: int) -> str | None:
     """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
+    session = copy.deepcopy(session)  # what is tried out is no call of the episode
     edit = _as_designed(session, left) or _tried_out(session, left)
     return None if edit is None else write_action(edit, session.drafting.language)
 
@@ -36,6 +38,9 @@ def _as_designed(session: Session, left: int) -> Action | None:
     first, workflow, run = None, session.draft.workflow, session.run
     for turns in range(left, 0, -1):
         edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
+        if isinstance(edit, Add):
+            (node,) = _asking_nothing((edit.node,), session.drafting)
+            edit = Add(node, edit.position)
         first = first or edit
         after = apply(
             edit, workflow, session.drafting.language, session.drafting.finish, circumstances(session.task.problem, run)
@@ -53,7 +58,8 @@ def _tried_out(session: Session, left: int) -> Action | None:
     """Return the first edit towards the first workflow that succeeds and can be built in time."""
     now = session.draft.workflow.nodes
     language, finish = session.drafting.language, session.drafting.finish
-    for nodes in _recipes(warning(session.task.problem.shown())):
+    for recipe in _recipes(warning(session.task.problem.shown())):
+        nodes = _asking_nothing(recipe, session.drafting)
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
         if len(now) + len(nodes) - 2 * kept + 1 > left:
             continue
@@ -69,6 +75,18 @@ def _tried_out(session: Session, left: int) -> Action | None:
             return Delete(f"node_{len(now)}")
         return Add(nodes[kept]) if kept < len(nodes) else Finish()
     return None
+
+
+def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
+    """Return nodes for which no prompt is asked: in two phases every operator has an instruction."""
+    if drafting.prompting == "inline":
+        return nodes
+    workflow = Workflow(nodes)
+    for place in workflow.places.values():
+        if isinstance(place.node, Operator) and not place.node.instruction:
+            told = Operator(place.node.name, OPERATORS[place.node.name].instruction)
+            workflow = workflow.replace(place.id, told)
+    return workflow.nodes
 
 
 def _recipes(told: str) -> Iterator[Chain]:

@@ -93,12 +93,16 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
     """
     actions: list[Action] = [Finish()] if may_finish else []
     actions += [Add(node) for node in _nodes(warning(problem)) if _fits(node, workflow, language)]
-    top = [f"node_{number}" for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
-    actions += [Delete(place) for place in top]
+    actions += deletions(workflow)
     last = workflow.nodes[-1] if workflow.nodes else None
     if isinstance(last, Operator) and warning(problem) not in ("", last.instruction):
-        actions.append(SetPrompt(top[0], warning(problem)))
+        actions.append(SetPrompt(f"node_{len(workflow.nodes)}", warning(problem)))
     return actions[:MAX_CANDIDATES]
+
+
+def deletions(workflow: Workflow) -> list[Delete]:
+    """Return the deletions of the last nodes of a workflow, the last one first."""
+    return [Delete(f"node_{number}") for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
 
 
 def _nodes(told: str) -> Iterator[Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from agentgym_flow.envs.canvas.assignment import Assignment, asked, circumstances, result_of
@@ -56,16 +57,19 @@ class Session:
         return cls(task, drafting, hints, interpreter or None, settled)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
-        """Return a clone: everything but cache and backend is a value, and a cache only saves calls."""
-        interpreter = self.interpreter if self.settled else copy.deepcopy(self.interpreter, memo)
-        return replace(self, interpreter=interpreter)
+        """Return a clone with a cache of its own, because calls are counted by what is in it."""
+        interpreter = self.interpreter
+        if self.settled and interpreter is not None:
+            cache = copy.deepcopy(interpreter.cache)
+            return replace(self, interpreter=Interpreter(interpreter.backend, seed=interpreter.seed, cache=cache))
+        return replace(self, interpreter=copy.deepcopy(interpreter, memo))
 
     @property
     def finished(self) -> bool:
         """Whether the workflow was handed in."""
         return self.last is not None and self.last.finished
 
-    @property
+    @cached_property
     def problem(self) -> Problem:
         """What operators are told."""
         return asked(self.task.problem)
