@@ -106,8 +106,10 @@ class Session:
         return self.interpreter.run(draft.workflow.nodes, self.problem)
 
     def worth(self, run: Run | None) -> float:
-        """Return what the result of a run is worth."""
-        return 0.0 if run is None or not run.results else self.task.score(*result_of(run))
+        """Return what the result of a run is worth; programs side by side are no program."""
+        if run is None or not run.results or (self.task.problem.kind == "code" and run.value is None):
+            return 0.0
+        return self.task.score(*result_of(run))
 
     def feedback(self, left: int) -> str:
         """Return what the policy is told after its last turn, with so many turns left."""

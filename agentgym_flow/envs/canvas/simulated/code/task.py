@@ -31,7 +31,7 @@ class CodeTask(SimulatedTask):
     """A task whose answer is a function in Python. Immutable, as far as anybody can see.
 
     The answer in short is the program itself. Only programs that the task has made are judged from what is known of
-    them; every other text goes to the sandbox.
+    them; every other program that has the function goes to the sandbox.
 
     Args:
         problem: with a right program in `solution`, and tests of both sorts.
@@ -100,7 +100,11 @@ class CodeTask(SimulatedTask):
         """
         whole = completed(self.problem, program)
         made = self._made(whole)
-        return self._tested(whole) if made is None else self._known_tested(made)
+        if made is not None:
+            return self._known_tested(made)
+        if not _defines(whole, self.problem.entry_point):
+            return Tested(False, f"There is no function {self.problem.entry_point}.")
+        return self._tested(whole)
 
     def score(self, text: str, code: str) -> float:
         """Return 1.0 when `code`, or without it the program in `text`, passes the hidden tests, else 0.0.
@@ -113,7 +117,7 @@ class CodeTask(SimulatedTask):
         made = self._made(program)
         if made is not None:
             return self._known_passes(made)
-        return _is_program(program) and self._passes(program)
+        return _defines(program, self.problem.entry_point) and self._passes(program)
 
     def _made(self, whole: str) -> frozenset[str] | None:
         """Return the tags of a completed program that this task can make; None for another text."""
@@ -142,9 +146,22 @@ class CodeTask(SimulatedTask):
         """Return whether an unknown program, completed, passes the hidden tests, in the sandbox."""
 
 
-def _is_program(text: str) -> bool:
+def _defines(text: str, name: str) -> bool:
+    """Return whether a text is a program that may give something this name, anywhere in it."""
     try:
-        compile(text, "<program>", "exec", ast.PyCF_ONLY_AST)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return True
+    return not name or name in {word for node in ast.walk(tree) for word in _bound(node)}
+
+
+def _bound(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.Name(id=name, ctx=ast.Store()):
+            return (name,)
+        case ast.alias(name=name, asname=other):
+            return (other or name,)
+        case _:
+            return ()
