@@ -49,8 +49,165 @@ TEMPLATES = (
 class CanvasEnv(TextEnv):
     """Canvas, played by a language model: design an agentic workflow for a task, edit by edit, and hand it in.
 
-    TODO manual
-    """
+    ## Description
+    FlowSteer's workflow canvas (2026): the agent does not solve the task, it builds a workflow of operators (solvers,
+    checkers, a reviser, ensembles) that does. After every edit the workflow is run and the agent is shown what came of
+    it. The work of the operators is done by a simulator, in which the design decides what is right, or by a real model
+    (`executor`).
+
+    ```python
+    >>> import gymnasium as gym
+    >>> import agentgym_flow
+    >>> env = gym.make("agentgym_flow/Canvas-v0", split="valid")
+    >>> observation, info = env.reset(seed=0, options={"task": 18})
+    >>> print(info["goal"])
+    Nils builds a straight fence of 100 metres with a post every 5 metres, from one end to the other. A post costs $12. How many dollars do the posts cost?
+    >>> observation, *_ = env.step("<action>add</action><operator>Programmer</operator>")
+    >>> print(observation)
+    Done.
+    Workflow: Programmer
+    Nodes:
+      node_1: Programmer
+    Counts: 1 operators (Programmer 1); parallel 0, conditional 0, loop 0; depth 1; at most 1 calls
+    Result: 240
+    Needed before finish: nothing more
+    Hint: have the solution checked, by Verify for instance
+    Turns left: 19
+    >>> observation, *_, info = env.step(
+    ...     "<action>add</action><structure>conditional</structure>"
+    ...     "<condition>Review</condition><true>done</true><false>Revise</false>"
+    ... )
+    >>> info["workflow"]["text"]
+    'Programmer -> Review ? done : Revise'
+    >>> info["workflow"]["checks"]
+    [['node_2_cond', 'Review', False, 'The gaps are counted where the posts are asked for.']]
+    >>> info["workflow"]["result"]
+    '252'
+    >>> observation, reward, terminated, truncated, info = env.step("<action>finish</action>")
+    >>> reward, terminated, info["success"]
+    (1.0, True, True)
+
+    ```
+
+    ## Action Space
+    `UnicodeText`: one action, as a row of tags or as one JSON object with the same fields,
+    `{"action": "add", "operator": "Plan", "prompt": "Name the unknowns first."}`.
+
+    | action | fields it needs | fields it may have |
+    |---|---|---|
+    | `add` | `operator` | `prompt`, `position` (from 0; the end if left out) |
+    | `add`, `structure` is `parallel` | `operators`, one branch each | a `prompt` for each operator, `position` |
+    | `add`, `structure` is `conditional` | `condition` | `true`, `false` (one of them may be `done`), `prompt`, `position` |
+    | `add`, `structure` is `loop` | `operators`, one step each | `count` (1 to 10, else 3), `prompt`, `position` |
+    | `delete` | `target`, the id of a node | |
+    | `modify` | `target`, `operator` | `prompt` |
+    | `set_prompt` | `target`, `prompt` | |
+    | `finish` | | `answer`, which nothing is scored by |
+
+    Branches, cases and steps are written as workflows are, so that structures nest:
+    `<operators>Plan -> Custom, Programmer</operators>`. What models write around an action and instead of it is read
+    where it can be, and told in `info["repairs"]`; with `strict=True` it is refused. Whatever is refused changes
+    nothing, is counted as a step, and `info["action_valid"]` is False. An edit is applied whole or not at all.
+
+    With `prompting="two_phase"` an action that brings operators without a prompt waits until each of them has got one,
+    a turn for each. Then a text that is an action and nothing else takes the place of the waiting one; any other
+    text is the prompt.
+
+    ## Observation Space
+    `UnicodeText`. At first the task; after each action what came of it, the workflow with the id of every node, its
+    counts, verdicts and notes of its checks, what failed, the result, what `finish` still needs, a hint (`hints`), and
+    the turns left. What operators wrote is shown cut and in one line, so that it cannot pass for a line of ours.
+
+    ## Starting State
+    An empty workflow, and the task that the seed draws from the split, or number k with `options={"task": k}`. Without
+    `data` and `dataset` tasks are generated: word problems, functions to write and questions about passages, in turn.
+    The seed is part of the task: with another one the same workflow can have another result.
+
+    ## Rewards
+    With an accepted `finish` the correctness of the result: 1 or 0 for mathematics and for programs (by hidden tests),
+    the F1 of words for questions. Otherwise 0. What a design is worth is not rewarded here; the wrapper
+    `agentgym_flow.rewards.StructureReward` does that.
+
+    ## Episode End
+    - Termination: `finish` was accepted.
+    - Truncation: `max_steps` steps without that. The two never come together.
+
+    A step after the end raises `ResetNeeded`. A server that is not there raises `ExecutorFailed` in `step`, and a
+    sandbox that is not there `SandboxUnavailable`: the state is as before, and the same step may be taken again.
+
+    ## Information
+    The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `goal`, `state_key`, `success`, `score`,
+    `action_valid`, `admissible_actions`, `action_templates`), and:
+
+    | key | meaning |
+    |---|---|
+    | `source` (str) | the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one |
+    | `kind` (str) | what makes a generated task hard, such as `trap`; of a published one `math`, `qa` or `code`. It gives the task away and is for statistics: no prompt shows it |
+    | `workflow` (dict) | the workflow and its last run, see below |
+    | `repairs` (list of str) | what had to be overlooked to read the last action |
+    | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` where none is needed |
+
+    `info["workflow"]` is plain data, fresh at every step, without the right answer:
+
+    | key | meaning |
+    |---|---|
+    | `text` (str) | the workflow in one line, without instructions |
+    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.plain.plain_graph` |
+    | `run` (list of dict) | the calls of its last run: place, attempt, status, verdict, influence, notes |
+    | `operators` (list of str) | the operators it names, at any depth; `counts` (dict) has how often |
+    | `structures` (dict) | how many of `parallel`, `conditional` and `loop` it has, at any depth |
+    | `depth` (int) | 0 when empty, 1 without structures, one more for each structure around an operator |
+    | `finished` (bool) | whether it was handed in |
+    | `missing` (list of str) | what `finish` still asks for |
+    | `usable` (list of str) | the operators that can be used; with `nesting` (bool) and `first_case` (str) the rules of the language |
+    | `ran` (list of str) | the operators that ran and did not fail, as often as they did |
+    | `influential` (list of str) | those among them without which the result could be another, once for each place; `influential_structures` (dict) the same for structures |
+    | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
+    | `failed` (list) | `[place, operator, why]` for each call that failed |
+    | `results` (int) | how many results there are: 0, 1, or those of branches that nothing has gathered |
+    | `result` (str) | the result in one line, at most 300 characters |
+    | `calls` (int) | calls of the last run; `total_calls` (int): those of the whole episode that were not taken from its cache |
+    | `tokens` (int), `cost` (float) | of the last run, without what came from the cache; the simulator's tokens are an estimate |
+    | `asked` (str) | the operator whose prompt is asked for, in two phases; else empty |
+
+    `state_key` is a digest of the workflow, instructions included, and of an action that waits for a prompt; with an
+    executor other than the simulator also of the result. After `finish` it is the outcome alone.
+
+    ## Arguments
+    | argument | default | meaning |
+    |---|---|---|
+    | `data` | `None` | a file or a folder of a published set, or the name of registered data; None for generated tasks |
+    | `dataset` | `None` | the name of the published set, such as `"gsm8k"`; None where names of files tell it. Without `data` it comes through the Hub (extra `canvas`) |
+    | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
+    | `family` | `None` | only generated tasks of `"arithmetic"`, `"code"` or `"qa"` |
+    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.calls.Backend` |
+    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL; without `base_url` only tapes can be played |
+    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7}` |
+    | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators that are advertised, no nesting, and of `Verify ? A : B` A runs when the check fails |
+    | `operators` | `None` | the only operators that can be used; None for all of the language |
+    | `finish` | `"lax"` | what `finish` asks for: `"lax"` (one operator) or `"published"` (five, a structure, a solver, a checker; Test where there are tests; Programmer or Test for code; Format where the result is long) |
+    | `prompting` | `"inline"` | instructions come with the action, or are asked for in turns of their own: `"two_phase"` |
+    | `strict` | `False` | refuse actions that have to be repaired |
+    | `hints` | `True` | feedback says what to do next; changes the words only, so it is no part of the task |
+    | `max_steps` | `20` | the step budget |
+    | `render_mode` | `None` | `"ansi"`: the task, the graph and the result |
+
+    What an executor other than the simulator gave goes on the tape of the episode: its log can be checked without it.
+    The key of a server is read from the environment variable `OPENAI_API_KEY`.
+
+    There is an expert where the simulator does the work: `expert_action()` tries workflows out on it. With every other
+    executor it is None, and `has_expert` is False.
+
+    ## References
+    - FlowSteer: beita6969/FlowSteer on GitHub, 2026.
+
+    ## Version History
+    - v0: first version.
+
+    Raises:
+        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
+        MissingExtra: a server, the Hub, a Parquet file or a formula needs a package that is not installed.
+    """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints"})
