@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
 _WORD = 1 << 32
 _WORDS_OF_BLOCK = struct.Struct(">8I")
 
@@ -29,8 +30,8 @@ def _exact(value: Any) -> Any:
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueError(f"canonical JSON has no place for {value!r}")
         return value.hex()
-    if isinstance(value, Mapping):
-        return {key: _exact(item) for key, item in value.items()}
+    if isinstance(value, (dict, Mapping)):
+        return {key: item if type(item) is str else _exact(item) for key, item in value.items()}
     return value
 
 
@@ -39,8 +40,7 @@ def canonical(value: Any) -> bytes:
 
     Raises `ValueError` for a NaN or an infinity and `TypeError` for what JSON cannot hold.
     """
-    text = json.dumps(_exact(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
-    return text.encode("ascii")
+    return _JSON.encode(_exact(value)).encode("ascii")
 
 
 def stable_hash(value: Any) -> str:

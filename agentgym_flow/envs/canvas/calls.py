@@ -89,7 +89,7 @@ class OpCall:
     @cached_property
     def identity(self) -> tuple[Any, ...]:
         """Equal for equal calls, the instruction included, and can be a key."""
-        inputs = tuple((name, _identity(value)) for name, value in self.inputs.items())
+        inputs = tuple([(name, _identity(value)) for name, value in self.inputs.items()])
         return self.operator, self.task_id, self.place, self.attempt, self.instruction, self.seed, inputs
 
     @cached_property
@@ -103,7 +103,7 @@ def _identity(value: Input) -> Any:
     if isinstance(value, Value):
         return value.identity
     if isinstance(value, tuple):
-        return tuple((item.identity,) if isinstance(item, Value) else item for item in value)
+        return tuple([(item.identity,) if isinstance(item, Value) else item for item in value])
     return value
 
 

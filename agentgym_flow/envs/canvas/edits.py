@@ -56,7 +56,7 @@ def apply(
     try:
         edited = _edited(action, workflow, language)
         if edited.nodes != workflow.nodes:
-            language.check(edited.nodes)
+            language.check(edited.nodes, edited.statistics)
     except BadWorkflow as refusal:
         return Edit(workflow, _sentence(str(refusal)))
     return Edit(edited)

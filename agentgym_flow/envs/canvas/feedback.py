@@ -6,6 +6,7 @@ an expert of a few rules; they give much of the task away, and can be left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym_flow.envs.canvas.drafting import Drafting, Turn
@@ -56,7 +57,7 @@ class Feedback:
         if not turn.finished:
             lines.append(f"Needed before finish: {'; '.join(lacks) or 'nothing more'}")
         if self.hints and not turn.finished:
-            hint = hint_for(turn, run, self.drafting, circumstances or Circumstances())
+            hint = hint_for(turn, run, self.drafting, circumstances or Circumstances(), lacks)
             lines += [f"Hint: {hint}"] if hint else []
         if left >= 0 and not turn.finished:
             lines.append(f"Turns left: {left}")
@@ -66,7 +67,7 @@ class Feedback:
 def one_line(text: str, length: int) -> str:
     """Return `text` in one printable line of at most `length` characters."""
     line = " ".join(text[: 4 * length].split())
-    shown = "".join(mark if mark.isprintable() else "?" for mark in line)
+    shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)
     return shown if len(shown) <= length and len(text) <= 4 * length else f"{shown[: length - 3]}..."
 
 
@@ -127,8 +128,18 @@ def run_lines(run: Run) -> list[str]:
     return [*lines, f"Result: {len(run.results)} that nothing has gathered: {' '.join(shown)}"]
 
 
-def hint_for(turn: Turn, run: Run | None, drafting: Drafting, circumstances: Circumstances) -> str:
-    """Return what a person with some experience would do next; empty while a prompt is asked for."""
+def hint_for(
+    turn: Turn, run: Run | None, drafting: Drafting, circumstances: Circumstances, lacks: Sequence[str]
+) -> str:
+    """Return what a person with some experience would do next; empty while a prompt is asked for.
+
+    Args:
+        turn: what came of the last turn.
+        run: the last run of the workflow; None when there is none.
+        drafting: the rules that hold.
+        circumstances: what the finish rules look at.
+        lacks: what finishing still asks for.
+    """
     if turn.draft.waiting is not None:
         return ""
     counted = turn.draft.workflow.statistics
@@ -154,7 +165,6 @@ def hint_for(turn: Turn, run: Run | None, drafting: Drafting, circumstances: Cir
         return "a check did not pass; add Revise after it, or put it into a conditional that revises"
     if is_long(circumstances.result) and "Format" not in kinds and first("Format"):
         return "the result is more than an answer; add Format"
-    lacks = drafting.finish.missing(counted, circumstances)
     return f"add what finish needs: {lacks[0]}" if lacks else "finish"
 
 

@@ -70,31 +70,24 @@ class FinishRules:
     def missing(self, counted: Statistics, circumstances: Circumstances | None = None) -> list[str]:
         """Return what a workflow with these counts still lacks, each as a few words; empty when it can be handed in."""
         about = circumstances or Circumstances()
-        lacks = [words for words, holds in self._operators(counted, about) if holds]
+        lacks = []
         if counted.operators < self.least_operators:
             few = "operator" if self.least_operators == 1 else "operators"
-            lacks.insert(0, f"at least {self.least_operators} {few}, it has {counted.operators}")
+            lacks.append(f"at least {self.least_operators} {few}, it has {counted.operators}")
+        without = counted.kinds.keys().isdisjoint
+        if self.solver and without(SOLVERS):
+            lacks.append(_any_of("a solver", SOLVERS))
+        if self.checker and without(CHECKERS):
+            lacks.append(_any_of("a checker", CHECKERS))
+        if self.test_if_tests and about.tests and without(("Test",)):
+            lacks.append("Test, because there are tests")
+        if self.code_if_code and about.code and without(("Programmer", "Test")):
+            lacks.append("Programmer or Test, because code is asked for")
+        if self.format_if_long and without(("Format",)) and is_long(about.result):
+            lacks.append("Format, because the result is not a short answer")
         if self.structure and not counted.parallel + counted.conditional + counted.loop:
             lacks.append("a parallel, a conditional or a loop")
         return lacks
-
-    def _operators(self, counted: Statistics, about: Circumstances) -> list[tuple[str, bool]]:
-        def without(*names: str) -> bool:
-            return not any(name in counted.kinds for name in names)
-
-        return [
-            (_any_of("a solver", SOLVERS), self.solver and without(*SOLVERS)),
-            (_any_of("a checker", CHECKERS), self.checker and without(*CHECKERS)),
-            ("Test, because there are tests", self.test_if_tests and about.tests and without("Test")),
-            (
-                "Programmer or Test, because code is asked for",
-                self.code_if_code and about.code and without("Programmer", "Test"),
-            ),
-            (
-                "Format, because the result is not a short answer",
-                self.format_if_long and is_long(about.result) and without("Format"),
-            ),
-        ]
 
     def simplest(self, language: Language) -> Chain:
         """Return a small workflow that can be handed in under any circumstances.

@@ -47,6 +47,10 @@ class _Flow(NamedTuple):
     notes: _Made | None = None
     control: _By = ()  # the checks whose verdicts led here
 
+    def then(self, results: tuple[_Made, ...], notes: _Made | None = None) -> _Flow:
+        """Return what there is when a node has left `results`."""
+        return _Flow(results, self.plan, self.pieces, self.pieces_by, False, notes, self.control)
+
 
 class Cache:
     """Results of earlier calls of one backend, by everything that the call said. Only what worked is kept."""
@@ -162,7 +166,7 @@ class Interpreter:
                 results += after.results
         if not results:
             return flow._replace(to_share=False)
-        return flow._replace(results=tuple(results), notes=None, to_share=False)
+        return flow.then(tuple(results))
 
     def _conditional(
         self, place: str, node: Conditional, flow: _Flow, attempt: int, running: _Running, steps: list[Step]
@@ -186,8 +190,7 @@ class Interpreter:
         reads = flow.control
         for name in spec.inputs:
             inputs[name], by = _GIVEN[name](running.problem, flow)
-            if by:
-                reads = _joined(reads, by)
+            reads = _joined(reads, by)
         call = OpCall(node.name, running.problem.task_id, place, attempt, inputs, node.instruction, self.seed)
         result = self.cache.get(call) if self.cache is not None else None
         cached = result is not None
@@ -207,17 +210,15 @@ def _after(step: Step, flow: _Flow) -> _Flow:
     made = _Made(value, (step.id,))
     match OPERATORS[step.operator].role:
         case Role.CHECKER:
-            return flow._replace(results=_checked(made, flow.results), notes=made, to_share=False)
+            return flow.then(_checked(made, flow.results), notes=made)
         case Role.PLANNER if step.operator == "Plan":
-            return flow._replace(results=(made,), plan=made, notes=None, to_share=False)
+            return flow.then((made,))._replace(plan=made)
         case Role.PLANNER:
-            return flow._replace(
-                results=(made,), pieces=value.items, pieces_by=made.by, notes=None, to_share=bool(value.items)
-            )
+            return flow.then((made,))._replace(pieces=value.items, pieces_by=made.by, to_share=bool(value.items))
         case Role.ENSEMBLE:
-            return flow._replace(results=(made,), pieces=(), pieces_by=(), notes=None, to_share=False)
+            return flow.then((made,))._replace(pieces=(), pieces_by=())
         case _:
-            return flow._replace(results=(made,), notes=None, to_share=False)
+            return flow.then((made,))
 
 
 def _checked(made: _Made, results: tuple[_Made, ...]) -> tuple[_Made, ...]:
@@ -233,7 +234,7 @@ def _share(pieces: tuple[str, ...], slot: int, count: int) -> tuple[str, ...]:
 
 
 def _joined(one: _By, other: _By) -> _By:
-    return tuple(dict.fromkeys((*one, *other)))
+    return tuple(dict.fromkeys(one + other)) if one and other else one or other
 
 
 def _complete(spec: OperatorSpec, result: OpResult) -> OpResult:

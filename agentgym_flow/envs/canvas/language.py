@@ -9,7 +9,7 @@ from typing import Literal
 from agentgym_flow.core import check_positive
 from agentgym_flow.envs.canvas.operators import ADVERTISED, OPERATORS
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, unknown_operator
-from agentgym_flow.envs.canvas.workflow.statistics import every, statistics
+from agentgym_flow.envs.canvas.workflow.statistics import Statistics, every, statistics
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 SHORTEST_INSTRUCTION = 5
@@ -57,12 +57,17 @@ class Language:
         for setting in ("most_operators", "most_depth", "most_calls"):
             check_positive(setting, getattr(self, setting))
 
-    def check(self, nodes: Chain) -> None:
-        """Raise `BadWorkflow` when a top-level chain breaks a rule, and say which."""
+    def check(self, nodes: Chain, counted: Statistics | None = None) -> None:
+        """Raise `BadWorkflow` when a top-level chain breaks a rule, and say which.
+
+        Args:
+            nodes: the chain.
+            counted: its statistics, where they are known already.
+        """
         for node in every(nodes):
             if isinstance(node, Operator):
                 self.check_operator(node)
-        counted = statistics(nodes)
+        counted = counted or statistics(nodes)
         count, levels, calls = counted.operators, counted.depth, counted.most_calls
         if count > self.most_operators:
             raise BadWorkflow(f"a workflow has at most {self.most_operators} operators, this would have {count}")

@@ -11,6 +11,8 @@ from agentgym_flow.envs.canvas.run import Run, Step
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
 
+_ROLES = {name: spec.role.value for name, spec in OPERATORS.items()}
+
 
 def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
     """Return a top-level chain as nested JSON-able data, fresh on every call.
@@ -55,11 +57,11 @@ def _chain(ids: Iterable[str], nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def _node(own: str, node: Node) -> dict[str, Any]:
-    chains = [_chain(ids, chain) for ids, chain in zip(child_ids(own, node), node.chains, strict=True)]
     known: dict[str, Any] = {"kind": node.kind, "id": own}
+    if isinstance(node, Operator):
+        return known | {"name": node.name, "role": _ROLES[node.name], "instruction": node.instruction}
+    chains = [_chain(ids, chain) for ids, chain in zip(child_ids(own, node), node.chains, strict=True)]
     match node:
-        case Operator(name, instruction):
-            return known | {"name": name, "role": OPERATORS[name].role.value, "instruction": instruction}
         case Parallel():
             return known | {"branches": chains}
         case Conditional():

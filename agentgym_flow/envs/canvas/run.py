@@ -65,7 +65,7 @@ class Run:
         """The one value that came out; None when there is none, or more than one."""
         return self.results[0] if len(self.results) == 1 else None
 
-    @property
+    @cached_property
     def answer(self) -> str:
         """What came out, as text; several results in lines, and no result is the empty text."""
         return "\n".join(value.text or value.code for value in self.results)

@@ -82,8 +82,9 @@ def _structures(workflow: Workflow, influential: tuple[Step, ...]) -> dict[str, 
         kind = place.node.kind
         if kind not in kinds:
             continue
-        within = [step.id for step in influential if step.id.place.startswith(f"{place.id}_")]
-        parts = {step.place.removeprefix(f"{place.id}_").partition("_")[0] for step in within}
+        start = f"{place.id}_"
+        within = [step.id for step in influential if step.id.place.startswith(start)]
+        parts = {step.place.removeprefix(start).partition("_")[0] for step in within}
         if kind == "parallel":
             found[kind] += len(parts) > 1
         elif kind == "conditional":

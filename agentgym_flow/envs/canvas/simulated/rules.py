@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym_flow.envs.canvas.calls import Input, OpCall, OpResult, Value
@@ -176,11 +176,11 @@ class SimulatedBackend:
         return _verdict(False, seeming.note if seeming else "Something does not look right.")
 
     def _tested(self, call: OpCall) -> Value:
-        given = _given(call)
+        given, solution = _given(call)
         if self.task.family != "code" or not given.code:
             raise Failed("There is no program to test.")
         outcome = self.task.public(given.code)
-        edges = [tag for tag in _solution(call).made if self._faults[tag].kind is Kind.EDGE]
+        edges = [tag for tag in solution.made if self._faults[tag].kind is Kind.EDGE]
         return _verdict(outcome.passed, outcome.note, edges[0] if edges and not outcome.passed else "")
 
     # ------------------------------------------------------------------------------------------------ mending
@@ -267,7 +267,7 @@ class SimulatedBackend:
 
     def _written(self, one: Solution, *, by: str = "") -> Value:
         """Return the solution as a value: its text, and its program where one is asked for."""
-        answer, data = self._answer(one), asdict(one)
+        answer, data = self._answer(one), {name: getattr(one, name) for name in Solution.__slots__}
         text = answer
         if one.form != "short":
             text = (self.task.telling if one.form == "telling" else self.task.rambling)(answer, one.variant)
@@ -308,18 +308,16 @@ def _values(call: OpCall) -> tuple[Value, ...]:
     return (given,) if isinstance(given, Value) else tuple(one for one in given if isinstance(one, Value))
 
 
-def _given(call: OpCall) -> Value:
+def _given(call: OpCall) -> tuple[Value, Solution]:
     """Return the solution that an operator works on, the first of several. Raises `Failed` without one."""
     for value in _values(call):
-        if _of(value) is not None:
-            return value
+        if (one := _of(value)) is not None:
+            return value, one
     raise Failed(f"There is no solution yet for {call.operator} to work on.")
 
 
 def _solution(call: OpCall) -> Solution:
-    found = _of(_given(call))
-    assert found is not None, "_given looks for it"
-    return found
+    return _given(call)[1]
 
 
 def _verdict(passed: bool, notes: str, found: str = "") -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -81,7 +81,9 @@ class Workflow:
     @cached_property
     def places(self) -> Mapping[str, Place]:
         """All places by their ids, in the order in which the workflow is written down."""
-        return {place.id: place for place in _walk(self.nodes)}
+        found: dict[str, Place] = {}
+        _walk(top_ids(self.nodes), self.nodes, (), found)
+        return found
 
     def place(self, place_id: str) -> Place:
         """Return the place of this id. Raises `BadWorkflow` when there is none."""
@@ -107,15 +109,15 @@ def child_ids(own: str, node: Node) -> tuple[tuple[str, ...], ...]:
         case Operator():
             return ()
         case Loop(body):
-            return (tuple(f"{own}_l{index}" for index in range(len(body))),)
+            return (tuple([f"{own}_l{index}" for index in range(len(body))]),)
         case Parallel(branches):
-            names = [f"{own}_p{slot}" for slot in range(len(branches))]
-        case Conditional():
-            names = [f"{own}_cond", f"{own}_pass", f"{own}_fail"]
-    return tuple(
-        (name,) if len(chain) == 1 else tuple(f"{name}_s{index}" for index in range(len(chain)))
-        for name, chain in zip(names, node.chains, strict=True)
-    )
+            return tuple([_branch_ids(f"{own}_p{slot}", branch) for slot, branch in enumerate(branches)])
+        case Conditional(_, passed, failed):
+            return (f"{own}_cond",), _branch_ids(f"{own}_pass", passed), _branch_ids(f"{own}_fail", failed)
+
+
+def _branch_ids(name: str, chain: Chain) -> tuple[str, ...]:
+    return (name,) if len(chain) == 1 else tuple([f"{name}_s{index}" for index in range(len(chain))])
 
 
 def top_ids(nodes: Chain) -> tuple[str, ...]:
@@ -123,16 +125,14 @@ def top_ids(nodes: Chain) -> tuple[str, ...]:
     return tuple(f"node_{number}" for number in range(1, len(nodes) + 1))
 
 
-def _walk(nodes: Chain) -> Iterator[Place]:
-    for index, (place_id, node) in enumerate(zip(top_ids(nodes), nodes, strict=True)):
-        yield from _below(Place(place_id, (index,), node))
-
-
-def _below(place: Place) -> Iterator[Place]:
-    yield place
-    for slot, (ids, chain) in enumerate(zip(child_ids(place.id, place.node), place.node.chains, strict=True)):
-        for index, (child_id, child) in enumerate(zip(ids, chain, strict=True)):
-            yield from _below(Place(child_id, (*place.path, slot, index), child))
+def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict[str, Place]) -> None:
+    """Put the places of a chain into `found`; `path` leads to the chain."""
+    for index, (place_id, node) in enumerate(zip(ids, chain, strict=True)):
+        own = (*path, index)
+        found[place_id] = Place(place_id, own, node)
+        if not isinstance(node, Operator):
+            for slot, (inner_ids, inner) in enumerate(zip(child_ids(place_id, node), node.chains, strict=True)):
+                _walk(inner_ids, inner, (*own, slot), found)
 
 
 def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
