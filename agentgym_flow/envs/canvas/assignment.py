@@ -61,7 +61,9 @@ class PublishedTask:
 
 def asked(problem: Problem) -> calls.Problem:
     """Return what operators are told of a problem; hidden tests and answers stay out."""
-    return calls.Problem(problem.key, problem.shown(), problem.entry_point, problem.public_tests.checks)
+    public = problem.public_tests
+    tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks
+    return calls.Problem(problem.key, problem.shown(), problem.entry_point, tests)
 
 
 def result_of(run: Run) -> tuple[str, str]:
@@ -73,5 +75,5 @@ def result_of(run: Run) -> tuple[str, str]:
 def circumstances(problem: Problem, run: Run | None) -> Circumstances:
     """Return what finish rules and hints may look at."""
     return Circumstances(
-        code=problem.kind == "code", tests=bool(problem.public_tests), result="" if run is None else run.answer
+        code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer
     )

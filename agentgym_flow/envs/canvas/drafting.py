@@ -107,10 +107,10 @@ class Drafting:
     def turn(self, written: str | Mapping[str, Any], draft: Draft, circumstances: Circumstances | None = None) -> Turn:
         """Return what comes of what a policy wrote; never raises for any text or object."""
         if draft.waiting is not None:
-            another = read_action(written, self.language, strict=True).action
-            if another is None:
+            reading = read_action(written, self.language, strict=self.strict or not _is_meant_as_action(written))
+            if reading.action is None:
                 return self._prompted(written if isinstance(written, str) else "", draft, draft.waiting)
-            return self._done(another, Draft(draft.workflow), draft, (), circumstances)
+            return self._done(reading.action, Draft(draft.workflow), draft, reading.repairs, circumstances)
         reading = read_action(written, self.language, strict=self.strict)
         if reading.action is None:
             return Turn(draft, reason=reading.reason)
@@ -137,6 +137,12 @@ class Drafting:
         node = Workflow((_node(waiting),)).replace(place, replace(operator, instruction=prompt)).nodes[0]
         action = _with_node(waiting, node)
         return self._done(action, Draft(draft.workflow), draft, (), None)
+
+
+def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
+    """Return whether there is an action tag in what was written, and none of a prompt alone."""
+    lowered = written.lower() if isinstance(written, str) else ""
+    return "<action>" in lowered
 
 
 def prompt_in(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.actions.kinds import Action, Delete, Finish
+from agentgym_flow.envs.canvas.actions.kinds import Action, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
 from agentgym_flow.envs.canvas.assignment import Assignment
@@ -18,7 +18,7 @@ from agentgym_flow.envs.canvas.calls import Backend
 from agentgym_flow.envs.canvas.drafting import Turn
 from agentgym_flow.envs.canvas.executors import executor_of
 from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.proposals import prompts, proposals
+from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
 from agentgym_flow.envs.canvas.session import Session
 from agentgym_flow.envs.canvas.settings import drafting_of
 from agentgym_flow.envs.canvas.source import tasks_of
@@ -41,7 +41,6 @@ TEMPLATES = (
     "<action>delete</action><target>{node}</target>",
     "<action>modify</action><target>{node}</target><operator>{operator}</operator><prompt>{prompt}</prompt>",
     "<action>set_prompt</action><target>{node}</target><prompt>{prompt}</prompt>",
-    "<action>finish</action>",
 )
 """The actions with what can be filled in."""
 
@@ -142,7 +141,7 @@ class CanvasEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `source` (str) | the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one |
-    | `kind` (str) | what makes a generated task hard, such as `trap`; of a published one `math`, `qa` or `code`. It gives the task away and is for statistics: no prompt shows it |
+    | `kind` (str) | what makes a generated task hard, such as `trap`; of a published one `math`, `qa` or `code`. Empty until the episode has ended, because it would tell what to mind |
     | `workflow` (dict) | the workflow and its last run, see below |
     | `repairs` (list of str) | what had to be overlooked to read the last action |
     | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` where none is needed |
@@ -167,7 +166,7 @@ class CanvasEnv(TextEnv):
     | `results` (int) | how many results there are: 0, 1, or those of branches that nothing has gathered |
     | `result` (str) | the result in one line, at most 300 characters |
     | `calls` (int) | calls of the last run; `total_calls` (int): those of the whole episode that were not taken from its cache |
-    | `tokens` (int), `cost` (float) | of the last run, without what came from the cache; the simulator's tokens are an estimate |
+    | `tokens` (int), `cost` (float) | of all runs so far, without what came from the cache; the simulator's tokens are an estimate |
     | `asked` (str) | the operator whose prompt is asked for, in two phases; else empty |
 
     `state_key` is a digest of the workflow, instructions included, and of an action that waits for a prompt; with an
@@ -298,7 +297,8 @@ class CanvasEnv(TextEnv):
         self._recorder = None
         backend = self._executor.for_task(assignment) if tape is None else Replay(c for e in tape if e for c in e)
         if backend is None:
-            raise BadSetting("executor='openai' needs base_url to ask a server; without it only tapes can be played")
+            advice = "name the base_url of a server, or give an object; without one only tapes can be played"
+            raise BadSetting(f"executor={self._executor.name!r} has nobody to do the work: {advice}")
         if self._executor.settled:
             return backend
         self._recorder = Recorder(backend)  # a tape is recorded again: it is part of what replay compares
@@ -371,13 +371,12 @@ class CanvasEnv(TextEnv):
         return self.session.score
 
     def admissible_actions(self) -> list[str]:
-        """Return the closed part of the language: `finish` where it is accepted, and the deletion of each node."""
+        """Return the closed part of the language: `finish` where it is accepted, and the deletion of the last nodes."""
         session = self.session
         if session.finished or session.draft.waiting is not None:
             return []
-        workflow = session.draft.workflow
-        actions = [Delete(f"node_{number}") for number in range(1, len(workflow.nodes) + 1)]
-        return [self._written(action) for action in ([Finish()] if self._may_finish else []) + actions]
+        actions: list[Action] = [Finish()] if self._may_finish else []
+        return [self._written(action) for action in [*actions, *deletions(session.draft.workflow)]]
 
     def action_templates(self) -> list[str]:
         """Return the actions of the language with what can be filled in; a prompt where one is asked for."""
@@ -430,7 +429,7 @@ class CanvasEnv(TextEnv):
         last = session.last
         return {
             "source": session.task.family,
-            "kind": session.task.kind,
+            "kind": "" if self.playing else session.task.kind,  # during an episode it would tell what to mind
             "workflow": session.told(),
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,

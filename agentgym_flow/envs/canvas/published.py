@@ -24,6 +24,7 @@ from agentgym_flow.envs.canvas.data.load import SETS, load_from_hub, load_proble
 from agentgym_flow.envs.canvas.data.naming import files_of, parts_in, set_named, stem
 from agentgym_flow.envs.canvas.data.native import is_native
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.scoring.running import NO_HARNESS
 from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, stamps_of
 from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.records import read_records
@@ -83,6 +84,8 @@ class PublishedTasks:
         if not kept.problems:
             where = self._found.path if self._found else self.dataset
             raise missing(where, "problems", self.split, self._set.splits.sizes, self._set.remark)
+        if any(problem.hidden_tests.harness for problem in kept.problems):
+            raise BadSetting(NO_HARNESS)
         self.data: Mapping[str, str] = {name: kept.digest}
         self.left_out = kept.left_out
         self.shared = self._set.splits.shared(self.split)

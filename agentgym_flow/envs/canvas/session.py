@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.assignment import Assignment, asked, circumstances, result_of
 from agentgym_flow.envs.canvas.calls import Backend, Problem
@@ -18,6 +18,27 @@ from agentgym_flow.envs.canvas.run import Run
 from agentgym_flow.envs.canvas.summary import summary
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.seeding import stable_hash
+
+
+class Spent(NamedTuple):
+    """What the operators of an episode have cost so far; what came from the cache is not counted again.
+
+    Attributes:
+        calls: operators that were called.
+        tokens: read and written for them.
+        cost: in the executor's currency.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+    def after(self, run: Run | None) -> Spent:
+        """Return what was spent after a run."""
+        if run is None:
+            return self
+        calls = sum(not step.cached for step in run.steps)
+        return Spent(self.calls + calls, self.tokens + run.tokens, self.cost + run.cost)
 
 
 @dataclass
@@ -33,7 +54,7 @@ class Session:
         draft: the workflow so far.
         run: the last run of it; None while it is empty.
         last: what came of the last turn; None before the first.
-        calls: operators that were called so far, cached ones not counted.
+        spent: what its operators have cost so far.
         score: what the result handed in is worth; 0.0 before that.
     """
 
@@ -45,7 +66,7 @@ class Session:
     draft: Draft = field(default_factory=Draft)
     run: Run | None = None
     last: Turn | None = None
-    calls: int = 0
+    spent: Spent = field(default_factory=Spent)
     score: float = 0.0
 
     @classmethod
@@ -88,14 +109,14 @@ class Session:
     def turn(self, written: str | Mapping[str, Any]) -> Turn:
         """Return what comes of what a policy wrote; runs the workflow when it was edited, scores it when handed in."""
         turn = self.drafting.turn(written, self.draft, self.circumstances)
-        run, score, calls = self.run, self.score, self.calls
+        run, score, spent = self.run, self.score, self.spent
         if turn.edited and turn.draft.workflow.nodes != self.draft.workflow.nodes:
             run = self.runs(turn.draft)
-            calls += sum(not step.cached for step in run.steps) if run else 0
+            spent = spent.after(run)
         if turn.finished:
             score = self.worth(run)
         # Set only now: what a backend raises leaves the episode as it was.
-        self.draft, self.run, self.score, self.calls, self.last = turn.draft, run, score, calls, turn
+        self.draft, self.run, self.score, self.spent, self.last = turn.draft, run, score, spent, turn
         return turn
 
     def runs(self, draft: Draft) -> Run | None:
@@ -132,7 +153,8 @@ class Session:
     def told_of(self, workflow: Workflow, run: Run | None) -> dict[str, Any]:
         """Return what would be told of another workflow and its run."""
         about = circumstances(self.task.problem, run)
-        return summary(workflow, self.drafting, run, about, finished=self.finished, calls=self.calls)
+        spent = {"total_calls": self.spent.calls, "tokens": self.spent.tokens, "cost": self.spent.cost}
+        return {**summary(workflow, self.drafting, run, about, finished=self.finished), **spent}
 
     def described(self) -> str:
         """Return the task, the graph and the result, for a person to read."""

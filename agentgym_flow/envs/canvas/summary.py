@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.workflow.nodes import Operator
 
 
 def summary(
-    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool, calls: int
+    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool
 ) -> dict[str, Any]:
     """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
 
@@ -27,7 +27,6 @@ def summary(
         run: its last run; None when it has none.
         about: what the finish rules look at.
         finished: whether it was handed in.
-        calls: operators that were called in the whole episode.
     """
     counted, language = workflow.statistics, drafting.language
     steps = run.steps if run is not None else ()
@@ -53,9 +52,6 @@ def summary(
         "results": len(run.results) if run is not None else 0,
         "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
         "calls": len(steps),
-        "total_calls": calls,
-        "tokens": run.tokens if run is not None else 0,
-        "cost": run.cost if run is not None else 0.0,
     }
 
 

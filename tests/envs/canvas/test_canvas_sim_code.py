@@ -35,7 +35,7 @@ EVERYWHERE = (
     " of the problem twice. Explain it as to a child, then answer. Try a simpler case before the real one."
     " Be sceptical: ask where one could go wrong."
 )
-DIGEST = "7c8e150ec29e34e7621373e894f53f61de178585d7b70463e464b93ed584477c"
+DIGEST = "202723fd9fac2d1b333ca8892f9f5c1a64cb9ae9d22b5cbcb84c832dd1a95aec"
 KINDS = {"plain": (0.30, 0.50), "edge": (0.08, 0.25), "corner": (0.08, 0.25), "several": (0.08, 0.25)}
 KINDS["stream"] = (0.08, 0.25)
 

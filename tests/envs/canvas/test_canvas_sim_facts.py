@@ -36,7 +36,7 @@ EVERYWHERE = (
     " child, then answer. read the passages and the question with care and look at every part of them. give a short"
     " answer and the reasons for it."
 )
-DIGEST = "bc4eb35c78a63b6077e191a9a7b111a88384dc4b133a969e49acfce7b551b0cd"
+DIGEST = "7c33a80d2778c099f6f39bf87e65f9f7c83ae1d980258fcf4fc0aa4235a168da"
 
 
 @cache

@@ -5,16 +5,23 @@ from __future__ import annotations
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.data.problem import CodeTests
 from agentgym_flow.envs.canvas.scoring.programs import same_output
+from agentgym_flow.errors import BadSetting
+
+NO_HARNESS = (
+    "tests with a harness (DS-1000) cannot be run here: the sandbox has no NumPy and pandas; load such problems with "
+    "agentgym_flow.envs.canvas.data, and run their tests elsewhere"
+)
 
 
 def run_tests(program: str, tests: CodeTests) -> bool:
     """Return whether `program` passes all of `tests`, by separate processes of the sandbox and its usual limits.
 
-    Raises `SandboxUnavailable` where the machine does not reach the level `strong`, and `SandboxFailed` when the
-    sandbox itself broke.
+    Raises `SandboxUnavailable` where the machine does not reach the level `strong`, `SandboxFailed` when the sandbox
+    itself broke, and `BadSetting` for tests with a harness: it runs in one process with the program, which could end it
+    as if all had passed, and needs NumPy, which the sandbox does not have.
     """
-    if tests.harness and not sandbox.run(tests.script(program)).ok:
-        return False
+    if tests.harness:
+        raise BadSetting(NO_HARNESS)
     for case in tests.cases:
         found = sandbox.run(program, stdin=case.stdin)
         if not found.ok or not same_output(found.stdout, case.stdout):

@@ -28,7 +28,7 @@ def $f($xs):
         "Go through the neighbours and keep the $size difference",
         [(draw.ints(6, 1, 30),), (draw.ints(5, 1, 30),), (draw.ints(7, -20, 20),)],
         [([],), ([draw.between(1, 9)],), (draw.ints(2, 1, 50),), ([5, 5, 5],), ([9, 4, 2, 1],), ([1, 4, 9, 16],)],
-        names={"f": "largest_step extreme_step biggest_jump step_extreme", "xs": _XS},
+        names={"f": "extreme_step chosen_step step_wanted extreme_jump", "xs": _XS},
         op=">" if up else "<",
         size="largest" if up else "smallest",
         less=less,
