@@ -1,0 +1,103 @@
+"""The recipe on Canvas in miniature: every algorithm, CWRPO elsewhere, packaged settings, compact prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from short_run import train
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.canvas.compact import MOVES
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.replay import verify_log
+from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.tiny import CONTEXT
+from agentgym_flow.training.warm_start import demonstrations
+from baselines.comparison.plan import read_settings
+
+ENV = "agentgym_flow/Canvas-v0"
+heavy = pytest.mark.heavy
+
+
+# One by default: that the others train, the tests on Sokoban show in less time.
+@pytest.mark.parametrize(
+    "algorithm", ["grpo", *(pytest.param(name, marks=heavy) for name in ("rloo", "gigpo", "rewardflow"))]
+)
+def test_three_updates_of_every_other_algorithm(algorithm: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = train(ENV, algorithm, folder, threads=1)
+    assert result.exit_code == 0, result.output
+    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["episodes"] for record in records if "success" in record][-1] == 24
+    log = folder / "evaluations" / "after_sampled.jsonl.gz"
+    assert verify_log(log).ok
+    for episode in read_log(log):
+        assert episode.terminated == ("<action>finish" in episode.actions[-1])
+
+
+@heavy
+@pytest.mark.parametrize("env_id", ["ALFWorld-v0", "Search-v0", "WebShop-v0"])
+def test_three_updates_of_cwrpo_elsewhere(env_id: str, tmp_path: Path) -> None:
+    result = train(f"agentgym_flow/{env_id}", "cwrpo", tmp_path / "run", threads=1)
+    assert result.exit_code == 0, result.output
+    assert verify_log(tmp_path / "run" / "evaluations" / "after_sampled.jsonl.gz").ok
+
+
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_demonstrations_fit_the_context_in_known_words(layout: str) -> None:
+    profile = profile_for(ENV, "compact")
+    _, tokenizer = load_model("tiny", profile)
+    steps = _packaged_steps()
+    rows = demonstrations(
+        lambda: make_text_env(ENV, max_steps=steps), tokenizer, profile, tasks=60, noise=0.3, layout=layout
+    )
+    moves = set()
+    for row in rows:
+        assert len(row.prompt) + len(row.completion) <= CONTEXT
+        words = tokenizer.decode(row.prompt).split(), tokenizer.decode(row.completion).split()
+        assert "<unk>" not in [*words[0], *words[1]]
+        moves.update(words[1])
+    assert {"finish", "Programmer", "AnswerGenerate", "try-Verify"} <= moves
+    assert set(MOVES) & moves == moves if layout == "turn" else set(MOVES) & moves
+
+
+def _packaged_steps() -> int:
+    file = packaged_config(ENV)
+    assert file is not None
+    run, _, _ = parse_configs(["--config", str(file), "--output_dir", "unused"])
+    steps = run.env_kwargs["max_steps"]
+    assert isinstance(steps, int)
+    return steps
+
+
+def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment(tmp_path: Path) -> None:
+    file = packaged_config(ENV)
+    assert file is not None
+    run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
+    assert (run.env_id, run.model, run.profile, run.boxoban) == (ENV, "tiny", "compact", None)
+    assert agent.stop_when is None
+    assert "credit" not in file.read_text()
+    assert agent.generation_batch_size == 32 * 8
+
+
+def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path) -> None:
+    [setting] = read_settings(ENV)
+    made = {name: setting.configs(name, 0, tmp_path)[2] for name in ("cwrpo", "no-mask", "no-diversity", "no-release")}
+    whole = made["cwrpo"]
+    assert (whole.credit, whole.reward, whole.layout, whole.beta) == ("cwrpo", "structure", "conversation", 0.005)
+    assert whole.mask_observations
+    assert not made["no-mask"].mask_observations
+    told = {name: config.reward_settings for name, config in made.items()}
+    assert told == {
+        "cwrpo": {},
+        "no-mask": {},
+        "no-diversity": {"diversity": False},
+        "no-release": {"release": "always"},
+    }
+    plain = setting.configs("grpo", 0, tmp_path)[2]
+    assert (plain.credit, plain.reward, plain.layout) == ("grpo", "native", "conversation")
