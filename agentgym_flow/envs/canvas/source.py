@@ -6,14 +6,16 @@ import importlib
 import os
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from agentgym_flow.core import check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.assignment import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.seeding import canonical
 
 FAMILIES = ("arithmetic", "code", "qa")
 """The families of generated tasks; task k of a split is of family k modulo 3."""
@@ -115,3 +117,34 @@ def generated(family: str, split: str, index: int) -> SimulatedTask:
     module = importlib.import_module(f"agentgym_flow.envs.canvas.simulated.{_MODULES[family]}")
     task: SimulatedTask = module.make_task(split, index)
     return task
+
+
+def manifest_digest(split: str) -> str:
+    """Return the SHA-256, in hex, of the canonical JSON of all generated tasks of a split, each followed by a newline.
+
+    Of each task that is its problem with the hidden tests, the mistakes that can be made in it with the answers they
+    lead to, and all else that the simulator reads. Raises `UnknownSplit`.
+    """
+    digest, tasks = sha256(), GeneratedTasks(split)
+    for number in range(len(tasks)):
+        digest.update(canonical(_content(cast("SimulatedTask", tasks[number]))) + b"\n")
+    return digest.hexdigest()
+
+
+def _content(task: SimulatedTask) -> list[Any]:
+    one = task.problem
+    problem = [one.key, one.kind, one.shown(), one.answers, one.entry_point, one.hidden_tests.source, one.solution]
+    faults = [
+        [fault.tag, fault.kind, fault.words, fault.note, fault.piece, fault.likely, task.answer((fault.tag,), 0)]
+        for fault in task.faults
+    ]
+    return [task.family, task.kind, problem, faults, task.plan, task.pieces, task.endless, task.wordy, task.phrasings]
+
+
+MANIFEST = {
+    "train": "e1945a08ca680c7b6a15c8d5c37ba55125390863b57603633272c7cbff60ae16",
+    "valid": "33b782345552cf109440ac5919f4d0bd7fc59c1fe060d5450af2f57d28608458",
+    "test": "07fe962c050de6e5416b2af355a8ff22c1d071b66c955c8a7e62da4755e04bf3",
+}
+"""Split -> recorded digest. Should one change, published results would be about other tasks: the id needs a new
+version."""

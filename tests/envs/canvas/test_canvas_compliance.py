@@ -1,0 +1,122 @@
+"""Canvas under the compliance suite: the simulator, and an object for the executor, whose results go on the tape."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import pytest
+from canvas_stand_ins import OBJECT_ID
+
+from agentgym_flow.core import SPLITS, TextEnv
+from agentgym_flow.envs.canvas.source import COUNTS, FAMILIES, MANIFEST, GeneratedTasks, generated, manifest_digest
+from agentgym_flow.errors import UnknownOption, UnknownSplit
+from agentgym_flow.testing import EnvCompliance, play
+
+PUBLISHED = {"finish": "published", "language": "published", "prompting": "two_phase"}
+"""All settings as the published environment had them."""
+
+
+class CanvasCompliance(EnvCompliance):
+    env_id = "agentgym_flow/Canvas-v0"
+    idle_reward = 0.0
+    machine_examples = 3
+    key_states = 8
+    tasks_per_split = 4
+    key_tasks = 1
+    presentations: ClassVar[Any] = ({"hints": False},)
+
+    def is_lost(self, env: TextEnv) -> bool | None:
+        # Until the workflow is handed in, every node can be deleted again.
+        return env.state_key().startswith("end:fail:")
+
+
+class TestCanvas(CanvasCompliance):
+    variants: ClassVar[Any] = ({}, PUBLISHED)
+    golden: ClassVar[Any] = {
+        "default/expert/0": "93bde7a825dc08b6",
+        "default/expert/1": "1dc5089e64b10f2f",
+        "default/mixed/0": "fbf51efd505798e3",
+        "default/mixed/1": "a96b00b5ad8aeb83",
+        "finish=published,language=published,prompting=two_phase/expert/0": "b878e54f796f7b8c",
+        "finish=published,language=published,prompting=two_phase/expert/1": "11ee7bbd2f87438a",
+        "finish=published,language=published,prompting=two_phase/mixed/0": "a04a73612a10a00d",
+        "finish=published,language=published,prompting=two_phase/mixed/1": "cf7fccac1455c649",
+    }
+
+
+class TestCanvasByAnObject(CanvasCompliance):
+    """Nobody can try workflows out on an executor that is asked for each of them, so there is no expert."""
+
+    env_id = OBJECT_ID
+    env_module = "canvas_stand_ins"
+    seeds = (8, 1, 2)  # random play hands in in the first of these episodes, as nobody else does here
+    # Few, because their branches run in threads.
+    variants: ClassVar[Any] = ({"operators": ["Custom", "Verify", "Revise", "Format"]},)
+    golden: ClassVar[Any] = {
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "5378232f84aba104",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "1769b78ed9e66940",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "2176e66ce4d22fc0",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/1": "46fb23db1a814f59",
+    }
+
+    def test_expert_wins_every_sampled_task(self, variant: Any) -> None:
+        for split in SPLITS:
+            env = self.make(variant, split=split)
+            assert not env.has_expert
+            for task in self.sampled_tasks(env, self.tasks_per_split):
+                assert all(env.expert_action() is None for _ in play.episode(env, 0, "random", task=task, limit=4))
+
+    def is_lost(self, env: TextEnv) -> bool | None:
+        return super().is_lost(env) or None
+
+
+# ---------------------------------------------------------------- the tasks
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_manifest_is_as_recorded(split: str) -> None:
+    assert manifest_digest(split) == MANIFEST[split]
+
+
+@pytest.mark.heavy
+def test_the_manifest_of_the_training_tasks_is_as_recorded() -> None:
+    assert manifest_digest("train") == MANIFEST["train"]
+    assert list(MANIFEST) == list(SPLITS)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", ["1", "77"])
+def test_manifests_are_the_same_in_every_process(seed: str) -> None:
+    code = "from agentgym_flow.envs.canvas.source import *\nprint(manifest_digest('test'), manifest_digest('valid'))"
+    surroundings = {**os.environ, "PYTHONHASHSEED": seed}
+    run = subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [MANIFEST["test"], MANIFEST["valid"]]
+
+
+def test_families_come_in_turn_and_alone() -> None:
+    every = GeneratedTasks("valid")
+    assert [every[number].family for number in range(6)] == [*FAMILIES, *FAMILIES]
+    for offset, family in enumerate(FAMILIES):
+        alone = GeneratedTasks("valid", family)
+        assert len(alone) * 3 == len(every) == COUNTS["valid"]
+        assert all(alone[number].problem == every[3 * number + offset].problem for number in (0, 7, len(alone) - 1))
+
+
+def test_tasks_that_do_not_exist() -> None:
+    tasks = GeneratedTasks("test")
+    for number in (-1, len(tasks)):
+        with pytest.raises(IndexError):
+            tasks[number]
+    with pytest.raises(UnknownSplit):
+        GeneratedTasks("dev")
+    with pytest.raises(UnknownSplit):
+        manifest_digest("dev")
+    with pytest.raises(UnknownOption, match="Did you mean 'code'"):
+        GeneratedTasks("test", "cod")
+
+
+def test_a_task_for_an_executor_has_nothing_of_the_simulator() -> None:
+    told = GeneratedTasks("valid", "arithmetic", simulated=False)[5]
+    assert told.problem == generated("arithmetic", "valid", 5).problem
+    assert not hasattr(told, "faults")
