@@ -1,0 +1,141 @@
+"""How workflows and policies fare on generated tasks, without Gymnasium: what the tests of the simulator measure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeAlias
+
+from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
+from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.designer import next_edit
+from agentgym_flow.envs.canvas.drafting import Draft
+from agentgym_flow.envs.canvas.dsl import read
+from agentgym_flow.envs.canvas.expert import next_action
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.proposals import proposals
+from agentgym_flow.envs.canvas.session import Session
+from agentgym_flow.envs.canvas.settings import drafting_of
+from agentgym_flow.envs.canvas.simulated.rules import SimulatedBackend
+from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
+from agentgym_flow.envs.canvas.source import COUNTS, FAMILIES, generated
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.nodes import Chain
+from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.seeding import Stream
+
+Choice: TypeAlias = Callable[[Session, int, int], str | None]
+"""What a policy does in an episode, with so many turns left, in the task of this number."""
+
+TURNS = 20
+"""Turns of an episode, as the environment has them."""
+
+FEW = 6
+"""Operators of a small workflow."""
+
+
+@cache
+def tasks(split: str, family: str, count: int | None = None) -> tuple[SimulatedTask, ...]:
+    """Return the first `count` tasks of a family, all of a split for None."""
+    every = COUNTS[split] // len(FAMILIES)
+    return tuple(generated(family, split, number) for number in range(every if count is None else count))
+
+
+def of_all(split: str, count: int | None = None) -> tuple[SimulatedTask, ...]:
+    """Return the first `count` tasks of each family."""
+    return tuple(task for family in FAMILIES for task in tasks(split, family, count))
+
+
+def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), language: str = "full") -> Session:
+    """Return a new episode as the environment begins it, without some of the operators."""
+    usable = [name for name in OPERATORS if name not in without] if without else None
+    drafting = drafting_of(language, usable, "lax", "inline", False)
+    return Session.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
+
+
+def nodes_of(text: str) -> Chain:
+    """Return the workflow that is written in the full language."""
+    return read(text, Language())
+
+
+def solves(workflow: str | Chain, task: SimulatedTask, seed: int = 0) -> bool:
+    """Return whether a workflow solves a task."""
+    nodes = nodes_of(workflow) if isinstance(workflow, str) else workflow
+    played = session(task, seed=seed)
+    return played.worth(played.runs(Draft(Workflow(nodes)))) == 1.0
+
+
+def share(workflow: str | Chain, among: Sequence[SimulatedTask], seed: int = 0) -> float:
+    """Return the share of tasks that a fixed workflow solves."""
+    nodes = nodes_of(workflow) if isinstance(workflow, str) else workflow
+    return sum(solves(nodes, task, seed) for task in among) / len(among)
+
+
+def won(
+    choose: Choice,
+    task: SimulatedTask,
+    number: int = 0,
+    *,
+    seed: int = 0,
+    without: Sequence[str] = (),
+    turns: int = TURNS,
+) -> bool:
+    """Return whether a policy wins an episode."""
+    played = session(task, seed=seed, without=without)
+    for left in range(turns, 0, -1):
+        action = choose(played, left, number)
+        if action is None or played.turn(action).finished:
+            break
+    return played.score == 1.0
+
+
+def wins(choose: Choice, among: Sequence[SimulatedTask], *, seed: int = 0, without: Sequence[str] = ()) -> float:
+    """Return the share of tasks that a policy wins."""
+    won_ones = [won(choose, task, number, seed=seed, without=without) for number, task in enumerate(among)]
+    return sum(won_ones) / len(won_ones)
+
+
+def designer(played: Session, left: int, number: int) -> str:
+    """Act as the script does."""
+    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    return write_action(edit, played.drafting.language)
+
+
+def frugal(played: Session, left: int, number: int) -> str:
+    """Act as the script does as long as the workflow has no more than six operators."""
+    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    if isinstance(edit, Add) and statistics((*played.draft.workflow.nodes, edit.node)).operators > FEW:
+        edit = Finish()
+    return write_action(edit, played.drafting.language)
+
+
+def expert(played: Session, left: int, number: int) -> str | None:
+    """Act as the expert does."""
+    return next_action(played, left)
+
+
+def random_legal(played: Session, left: int, number: int) -> str:
+    """Take any of the proposed actions, all alike, as `sample_action` does."""
+    return _random(played, left, number, may_finish=bool(played.draft.workflow.nodes))
+
+
+def random_to_the_end(played: Session, left: int, number: int) -> str:
+    """The same, but hand in with the last turn and not before."""
+    return "<action>finish</action>" if left == 1 else _random(played, left, number, may_finish=False)
+
+
+def _random(played: Session, left: int, number: int, *, may_finish: bool) -> str:
+    offered = proposals(
+        played.task.problem.shown(), played.draft.workflow, played.drafting.language, may_finish=may_finish
+    )
+    return write_action(Stream("tests", "random legal", number, left).choice(offered), played.drafting.language)
+
+
+def by_kind(among: Sequence[SimulatedTask], right: Sequence[bool]) -> dict[str, float]:
+    """Return the share of tasks solved by kind."""
+    found: dict[str, list[bool]] = defaultdict(list)
+    for task, one in zip(among, right, strict=True):
+        found[task.kind].append(one)
+    return {kind: sum(ones) / len(ones) for kind, ones in sorted(found.items())}

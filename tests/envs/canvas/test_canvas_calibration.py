@@ -1,0 +1,238 @@
+"""The simulator is calibrated so that the design decides: what workflows and policies of each sort come to.
+
+By default on samples of the tasks of `valid`; the heavy tests take all of them, more noise and the whole ablation.
+Fixed workflows are those that people and hill climbing came up with. The bounds are those of the specification; a
+sample has another figure than all tasks, but the tasks and the noise are fixed, so that a figure never changes by
+itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from canvas_measure import (
+    designer,
+    expert,
+    frugal,
+    nodes_of,
+    of_all,
+    random_legal,
+    random_to_the_end,
+    session,
+    share,
+    solves,
+    tasks,
+    wins,
+    won,
+)
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.canvas.drafting import Draft
+from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
+from agentgym_flow.envs.canvas.source import FAMILIES
+from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.seeding import canonical
+
+SAMPLE = 120
+"""Tasks of each family that the default tests take."""
+
+POINTS = 0.03
+"""What counts as a cost."""
+
+VOICES = ("Work forward, step by step.", "Work backward from what is asked.", "Write down the quantities first.",
+          "Look at every part twice.", "Explain it as to a child.")  # fmt: skip
+MENDING = "Test ? done : Revise -> Verify ? done : Revise -> Review ? done : Revise"
+WARNED = '"Mind: percent, new price, included, except, empty, zero, none, similar, all but, instead."'
+
+
+def voices(solver: str) -> str:
+    """Return branches with one solver that are told to think differently."""
+    branches = [f'{solver} "{voice}"' for voice in VOICES]
+    return f"[{', '.join(branches)}]"
+
+
+ALL_SOLVERS = "[Custom, Programmer, AnswerGenerate]"
+ALL_WARNED = f"[Custom {WARNED}, Programmer {WARNED}, AnswerGenerate {WARNED}]"
+
+FIXED = (
+    "Custom",
+    "AnswerGenerate",
+    "Programmer",
+    "CustomCodeGenerate",
+    f"Plan -> Custom -> ({MENDING}) * 3 -> Format",
+    f"Plan -> Programmer -> ({MENDING}) * 3 -> Format",
+    f"Plan -> AnswerGenerate -> ({MENDING}) * 3 -> Format",
+    f"Custom {WARNED} -> ({MENDING}) * 3 -> Format",
+    f"Plan -> Custom {WARNED} -> ({MENDING}) * 5 -> Format",
+    f"{ALL_SOLVERS} -> ScEnsemble -> ({MENDING}) * 3 -> Format",
+    f"Plan -> {ALL_SOLVERS} -> ScEnsemble -> ({MENDING}) * 3 -> Format",
+    f"Plan -> {ALL_WARNED} -> MdEnsemble -> ({MENDING}) * 3 -> Format",
+    f"{voices('Custom')} -> ScEnsemble -> ({MENDING}) * 3 -> Format",
+    f"{voices('AnswerGenerate')} -> MdEnsemble -> ({MENDING}) * 3 -> Format",
+    f"Decompose -> [Custom, Custom, Custom] -> Aggregate -> ({MENDING}) * 3 -> Format",
+    f"Decompose -> Custom -> ({MENDING}) * 3 -> Format",
+    # found by climbing
+)
+"""Workflows that do not look at the task, none of them bad."""
+
+LONGEST = (
+    " -> ".join(["Custom"] * 40),
+    " -> ".join(["Plan", "Custom", *["Verify -> Revise -> Review -> Revise"] * 9, "Test", "Format"]),
+    " -> ".join(["Plan", "Custom", *[MENDING] * 6, "Verify", "Format"]),
+    " -> ".join(
+        ["Plan", f"[{', '.join(['Custom', 'Programmer', 'AnswerGenerate'] * 12)}]", "ScEnsemble -> Verify -> Format"]
+    ),
+    " -> ".join(["Decompose", f"[{', '.join(['Custom'] * 30)}]", "Aggregate", MENDING, "Verify -> Format"]),
+)
+"""Workflows with as many operators as the language allows."""
+
+
+# ---------------------------------------------------------------- fixed workflows
+def test_one_solver_alone_solves_about_half() -> None:
+    assert 0.40 <= share("Custom", of_all("valid", SAMPLE)) <= 0.55
+    for solver in ("AnswerGenerate", "Programmer", "CustomCodeGenerate"):
+        assert share(solver, of_all("valid", SAMPLE)) <= 0.55
+
+
+@pytest.mark.parametrize("workflow", FIXED)
+def test_no_fixed_workflow_solves_more_than_four_in_five(workflow: str) -> None:
+    assert share(workflow, of_all("valid", SAMPLE)) <= 0.80
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_fixed_workflows_on_all_tasks(split: str, seed: int) -> None:
+    every = of_all(split)
+    assert 0.40 <= share("Custom", every, seed) <= 0.55
+    for workflow in FIXED:
+        assert share(workflow, every, seed) <= 0.80, workflow
+
+
+# ---------------------------------------------------------------- policies
+def test_the_designer_solves_most() -> None:
+    assert wins(designer, of_all("valid", SAMPLE)) >= 0.92
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_designer_on_all_tasks(split: str, seed: int) -> None:
+    assert wins(designer, of_all(split), seed=seed) >= 0.92
+
+
+@pytest.mark.parametrize("choose", [random_legal, random_to_the_end])
+def test_random_legal_play_solves_less_than_half(choose: Callable[..., str]) -> None:
+    assert wins(choose, of_all("valid", 12)) < 0.55
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("choose", [random_legal, random_to_the_end])
+def test_random_legal_play_on_all_tasks(choose: Callable[..., str]) -> None:
+    assert wins(choose, of_all("valid")) < 0.55
+
+
+def test_the_expert_wins_every_task_of_a_sample() -> None:
+    sample = [task for family in FAMILIES for task in tasks("valid", family)[::7]][:75]
+    sample += [task for family in FAMILIES for task in tasks("test", family)[::7]][:75]
+    assert [task.problem.key for task in sample if not won(expert, task)] == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [0, 1, 2**40 + 5])
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_expert_wins_every_task(split: str, seed: int) -> None:
+    every = of_all(split) if split != "train" else of_all(split, 400)
+    assert [task.problem.key for task in every if not won(expert, task, seed=seed)] == []
+
+
+# ---------------------------------------------------------------- what each thing is worth
+MISSED = {
+    "Plan": "arithmetic", "Decompose": "qa", "Programmer": "arithmetic", "Custom": "arithmetic", "AnswerGenerate": "qa",
+    "CustomCodeGenerate": "code", "Test": "code", "Review": "code", "Verify": "qa", "Revise": "code",
+    "Format": "arithmetic", "ScEnsemble": "arithmetic", "MdEnsemble": "qa", "Aggregate": "qa",
+}  # fmt: skip
+"""Operator -> a family in which the designer cannot do without it."""
+
+
+def worth_of(operator: str, family: str, count: int, seeds: Sequence[int]) -> float:
+    """Return what the designer loses without an operator, on average over several noises."""
+    among = tasks("train", family, count)
+    lost = [wins(designer, among, seed=one) - wins(designer, among, seed=one, without=(operator,)) for one in seeds]
+    return sum(lost) / len(lost)
+
+
+@pytest.mark.parametrize("operator", ["Test", "Plan", "Verify"])
+def test_some_operators_are_missed(operator: str) -> None:
+    assert worth_of(operator, MISSED[operator], SAMPLE, [0]) >= POINTS
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("operator", list(OPERATORS))
+def test_every_operator_is_missed(operator: str) -> None:
+    assert worth_of(operator, MISSED[operator], 400, range(4)) >= POINTS
+
+
+def test_a_condition_is_worth_something() -> None:
+    """To revise whatever the check says spoils what was right; the operators are the same."""
+    for family in ("arithmetic", "qa"):
+        among = tasks("train", family, 200)
+        always = share("AnswerGenerate -> Verify -> Revise", among)
+        assert share("AnswerGenerate -> Verify ? done : Revise", among) - always >= POINTS, family
+
+
+def test_a_loop_is_worth_something() -> None:
+    """Programs with several mistakes: one test or review finds one of them."""
+    among = tasks("train", "code", 200)
+    chain = "Programmer -> (Test ? done : Revise -> Review ? done : Revise) * {}"
+    assert share(chain.format(3), among) - share(chain.format(1), among) >= POINTS
+
+
+@pytest.mark.parametrize("ensemble", ["ScEnsemble", "MdEnsemble", "Aggregate"])
+@pytest.mark.parametrize("solver", ["Custom", "AnswerGenerate", "Programmer"])
+def test_clones_gain_nothing_at_all(solver: str, ensemble: str) -> None:
+    among = of_all("valid", SAMPLE // 2)
+    crowd = nodes_of(f"[{', '.join([solver] * 7)}] -> {ensemble} -> Format")
+    assert [solves(crowd, task) for task in among] == [solves(f"{solver} -> Format", task) for task in among]
+
+
+def test_diverse_branches_gain_where_one_cannot_be_sure() -> None:
+    """The other side of it: voices that differ are worth their price, in the tasks that ask for them."""
+    among = [task for task in of_all("train", 250) if task.kind in ("accounts", "retold")]
+    assert share(f"{voices('AnswerGenerate')} -> MdEnsemble", among) < 1.0
+    best = max(share(f"{voices('AnswerGenerate')} -> {name}", among) for name in ("ScEnsemble", "MdEnsemble"))
+    assert best - share("AnswerGenerate", among) >= 5 * POINTS
+
+
+@pytest.mark.parametrize("workflow", LONGEST, ids=range(len(LONGEST)))
+def test_the_longest_workflows_are_worth_less_than_six_fitted_operators(workflow: str) -> None:
+    nodes = nodes_of(workflow)
+    assert statistics(nodes).operators == Language().most_operators
+    Language().check(nodes)
+    among = of_all("valid", SAMPLE // 2)
+    assert share(nodes, among) + POINTS <= wins(frugal, among)
+
+
+# ---------------------------------------------------------------- the same everywhere
+def _outcome(task: SimulatedTask) -> bytes:
+    """Return everything that a run of a large workflow shows, and what the designer's episode comes to."""
+    played = session(task)
+    run = played.runs(Draft(Workflow(nodes_of(FIXED[10]))))
+    assert run is not None
+    steps = [[step.id, step.operator, step.result.status, step.reads] for step in run.steps]
+    values = [value.identity for value in run.results]
+    return canonical([task.problem.key, steps, values, played.worth(run), won(designer, task)])
+
+
+def test_one_worker_and_thirty_two_threads_give_the_same_bytes() -> None:
+    among = of_all("valid", 12)
+    alone = hashlib.sha256(b"".join(map(_outcome, among))).hexdigest()
+    with ThreadPoolExecutor(32) as pool:
+        together = hashlib.sha256(b"".join(pool.map(_outcome, among))).hexdigest()
+    assert together == alone
