@@ -2,6 +2,7 @@
 #
 #   make quickstart                                  train and evaluate a tiny policy on Sokoban
 #   make test                                        run the default test suite
+#   make test PYTEST_ARGS="-n 0"                     run it in one process instead of two
 #   make quickstart ARGS="--seed 1"                  further settings of the training run
 #   make quickstart PYTHON=python3.12                choose the interpreter
 #   make test TORCH_PIP_ARGS="torch==2.13.0 --index-url URL"    choose the build of PyTorch (docs/installation.md)
@@ -29,8 +30,10 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 	$(BIN)/python -m baselines.rewardflow --output_dir $(OUT) \
 		$(if $(BOXOBAN),--boxoban $(BOXOBAN)) $(ARGS)
 
+# Two processes, of which each begins with one half in its order, so that few fixtures are made twice. The threads of
+# numerical libraries would only get into each other's way.
 test: $(VENV)/.dev ## run the default test suite
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld ## run the heavy tests: real peers, browsers, kills, long runs
 	$(BIN)/python -m pytest -m heavy

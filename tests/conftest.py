@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,28 +51,53 @@ def sample_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Archives:
+def made_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives the folder `name`, which `make` has filled in whichever process of this run asked first; the others wait.
+
+    For what is slow to make and only read. `make` gets an empty folder, which does not move; when it fails, the next
+    that asks begins anew.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        base = base.parent  # a worker has a folder of its own in that of the run
+
+    def give(name: str, make: Callable[[Path], None]) -> Path:
+        folder, done = base / name, base / f"{name}.done"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return give
+
+
+@pytest.fixture(scope="session")
+def archives(made_once: Callable[..., Path]) -> Archives:
     """The wheel and the source archive of this checkout."""
-    folder = tmp_path_factory.mktemp("dist")
-    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)])
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir"]
+    folder = made_once("dist", lambda folder: run([*build, str(folder), str(ROOT)]))
     return Archives(*folder.glob("*.whl"), *folder.glob("*.tar.gz"))
 
 
 @pytest.fixture(scope="session")
-def base_python(archives: Archives, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def base_python(archives: Archives, made_once: Callable[..., Path]) -> Path:
     """The interpreter of a fresh environment that holds the wheel, its base dependencies and nothing else."""
-    folder = tmp_path_factory.mktemp("base") / "venv"
+    return made_once("base", lambda folder: install_base(archives.wheel, folder)) / "bin" / "python"
+
+
+def install_base(wheel: Path, folder: Path) -> None:
+    """Make a virtual environment in `folder` with `wheel` and its base dependencies."""
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    installed = subprocess.run(
-        [*pip, "-c", str(ROOT / "constraints.txt"), str(archives.wheel)], capture_output=True, text=True
-    )
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    installed = subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)], capture_output=True, text=True)
     # Without a package index the base install cannot be tested; in CI that is a failure, on a train it is not.
     if installed.returncode and "CI" not in os.environ and "connection" in installed.stderr.lower():
         pytest.skip("no package index is reachable to install the base dependencies from")
     assert not installed.returncode, installed.stderr
-    return python
 
 
 def run(command: list[str]) -> None:
