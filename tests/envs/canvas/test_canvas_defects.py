@@ -164,24 +164,19 @@ def test_row_7_ids_stay_unique_and_lead_to_their_nodes() -> None:
 
 
 # ---------------------------------------------------------------- 8
-@pytest.mark.parametrize("name", ["Custom", "AnswerGenerate", "Programmer", "Verify", "Review", "Revise", "Aggregate"])
+@pytest.mark.parametrize("name", ["Custom", "AnswerGenerate", "Programmer", "Revise"])
 def test_row_8_another_prompt_is_another_result(name: str) -> None:
     """`set_prompt` asks again: what is shown is what a new workflow with that prompt gives."""
     changed = 0
-    before = [add("Custom")] if name in ("Verify", "Review", "Revise") else []
-    if name == "Aggregate":
-        before = ["<action>add</action><structure>parallel</structure><operators>Custom, Programmer</operators>"]
-    prompt = f"<target>node_{len(before) + 1}</target><prompt>look at it twice</prompt>"
+    before = [add("Custom")] if name == "Revise" else []
+    told = "mind the new price, the percent, both ends and minutes"
+    prompt = f"<target>node_{len(before) + 1}</target><prompt>{told}</prompt>"
     for task in range(40):
-        game = played(
-            *before, add(name), f"<action>set_prompt</action>{prompt}",
-            task=task, family="arithmetic",
-        )  # fmt: skip
-        fresh = played(*before, add(name, "look at it twice"), task=task, family="arithmetic")
+        game = played(*before, add(name), f"<action>set_prompt</action>{prompt}", task=task, family="arithmetic")
+        fresh = played(*before, add(name, told), task=task, family="arithmetic")
         for key in ("result", "checks", "run"):
             assert game.workflow[key] == fresh.workflow[key]
-        first = game.moments[-2].info["workflow"]
-        changed += (first["result"], first["checks"]) != (game.workflow["result"], game.workflow["checks"])
+        changed += game.moments[-2].info["workflow"]["result"] != game.workflow["result"]
     assert changed > 0
 
 
