@@ -14,9 +14,12 @@ from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.cues import Cues, cues_of
 from agentgym_flow.envs.canvas.finishing import is_long
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import ENSEMBLES, OPERATORS
+from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS
 from agentgym_flow.envs.canvas.proposals import TRIES, mending, sharing, voting
 from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
+
+MOST_CHECKS = 2
+"""A checker is added at most so often."""
 
 _SOLVERS: Mapping[str, tuple[str, ...]] = {
     "arithmetic": ("Programmer", "AnswerGenerate", "Custom"),
@@ -55,18 +58,19 @@ def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
     return Finish() if node is None else Add(node)
 
 
-def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
-    """Return what finishing still asks for; None when nothing usable would do."""
-    for words in missing:
-        for name in ("Format", "Test", "Programmer"):
-            if words.startswith(name) and name in told["usable"]:
-                return Operator(name)
-        if words.startswith("a solver") and solvers:
-            return Operator(solvers[0])
-        checker = next((name for name in ("Verify", "Review", "Test") if name in told["usable"]), "")
-        if checker and "Revise" in told["usable"]:
-            return mending(checker)
-    return None
+def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node:
+    """Return something that finishing still asks for."""
+    words, usable = missing[0], told["usable"]
+    for name in ("Format", "Test", "Programmer"):
+        if words.startswith(name) and name in usable:
+            return Operator(name)
+    if words.startswith("a solver") and solvers:
+        return Operator(solvers[0])
+    checker = next((name for name in CHECKERS if name in usable), "")
+    if checker and "Revise" in usable:
+        return mending(checker)
+    harmless = Operator(checker or ("Format" if "Format" in usable else usable[0]))
+    return Loop((harmless,), 1) if "loop" in words else harmless
 
 
 def _order(cues: Cues) -> Sequence[str]:
@@ -108,7 +112,9 @@ def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
         verdicts = [passed for _, operator, passed, _ in told["checks"] if operator == checker]
-        if not verdicts or (not verdicts[-1] and has.get(checker, 0) < 2):
+        if checker in _failed(told):  # it cannot work on this solution
+            continue
+        if has.get(checker, 0) < MOST_CHECKS and (not verdicts or not verdicts[-1]):
             return _mending(checker, told)
     return None
 

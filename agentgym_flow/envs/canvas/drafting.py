@@ -140,9 +140,9 @@ class Drafting:
 
 
 def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
-    """Return whether there is an action tag in what was written, and none of a prompt alone."""
+    """Return whether there is an action tag in what was written, or nothing but `finish`."""
     lowered = written.lower() if isinstance(written, str) else ""
-    return "<action>" in lowered
+    return "<action>" in lowered or lowered.strip() == "finish"
 
 
 def prompt_in(text: str) -> str:

@@ -253,6 +253,8 @@ class CanvasEnv(TextEnv):
             data=self._tasks.data,
             render_mode=render_mode,
         )
+        if not isinstance(hints, bool):
+            raise BadSetting(f"hints is True or False, got {hints!r:.40}")
         self._hints = hints
         self._session: Session | None = None
         self._recorder: Recorder | None = None

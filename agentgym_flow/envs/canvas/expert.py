@@ -58,8 +58,8 @@ def _tried_out(session: Session, left: int) -> Action | None:
     """Return the first edit towards the first workflow that succeeds and can be built in time."""
     now = session.draft.workflow.nodes
     language, finish = session.drafting.language, session.drafting.finish
-    for recipe in _recipes(warning(session.task.problem.shown())):
-        nodes = _asking_nothing(recipe, session.drafting)
+    for tried in _tries(now, warning(session.task.problem.shown())):
+        nodes = _asking_nothing(tried, session.drafting)
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
         if len(now) + len(nodes) - 2 * kept + 1 > left:
             continue
@@ -87,6 +87,13 @@ def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
             told = Operator(place.node.name, OPERATORS[place.node.name].instruction)
             workflow = workflow.replace(place.id, told)
     return workflow.nodes
+
+
+def _tries(now: Chain, told: str) -> Iterator[Chain]:
+    """Yield what may succeed: what is there with something after it that mends, then something new, then both."""
+    yield from ((*now, *ending) for ending in _endings())
+    yield from _recipes(told)
+    yield from ((*now, *recipe) for recipe in _recipes(told))
 
 
 def _recipes(told: str) -> Iterator[Chain]:

@@ -27,6 +27,7 @@ from agentgym_flow.envs.canvas.run import Run, Step, StepId
 from agentgym_flow.envs.canvas.together import all_of
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.statistics import every
 
 _By = tuple[StepId, ...]
 
@@ -180,6 +181,8 @@ class Interpreter:
         ids, chain = (passed_ids, node.passed) if check.result.value.passed else (failed_ids, node.failed)
         inner = checked._replace(control=(*flow.control, check.id))
         after = self._chain(ids, chain, inner, attempt, running, steps)
+        if not _matters(node):
+            return after._replace(control=flow.control)
         # Whatever is there now is there because of the verdict, also when nothing ran.
         results = tuple(_Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
@@ -219,6 +222,14 @@ def _after(step: Step, flow: _Flow) -> _Flow:
             return flow.then((made,))._replace(pieces=(), pieces_by=())
         case _:
             return flow.then((made,))
+
+
+def _matters(node: Conditional) -> bool:
+    """Return whether a verdict can make a difference to the result: its two cases differ, and not in checks alone."""
+    if node.passed == node.failed:
+        return False
+    within = (*every(node.passed), *every(node.failed))
+    return any(isinstance(one, Operator) and OPERATORS[one.name].role is not Role.CHECKER for one in within)
 
 
 def _checked(made: _Made, results: tuple[_Made, ...]) -> tuple[_Made, ...]:

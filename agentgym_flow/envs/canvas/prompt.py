@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_flow.envs.canvas.compact import CompactProfile
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
 from agentgym_flow.prompts import ChoiceProfile, Profile, Situation, TextProfile, history_window
 
 RULES = """\
@@ -20,18 +20,25 @@ Design a workflow of operators that solves a task. You do not solve the task you
 run, and you are shown what came of it. When the result can be trusted, hand the workflow in. A workflow is a chain:
 each operator works on what the one before it made."""
 
-_ACTIONS = """\
-Edits, one a turn:
-<action>add</action><operator>NAME</operator><prompt>what to mind</prompt>
-<action>add</action><structure>parallel</structure><operators>A, B, C</operators>
+_EDITS = (
+    "Edits, one a turn:",
+    "<action>add</action><operator>NAME</operator><prompt>what to mind</prompt>",
+    "<action>add</action><structure>parallel</structure><operators>A, B, C</operators>",
+    "<action>add</action><structure>loop</structure><operators>A, B</operators><count>3</count>",
+    "<action>modify</action><target>node_1</target><operator>NAME</operator>",
+    "<action>set_prompt</action><target>node_1</target><prompt>what to mind</prompt>",
+    "<action>delete</action><target>node_1</target>",
+    "<action>finish</action>",
+)
+_CONDITIONAL = """\
 <action>add</action><structure>conditional</structure><condition>A</condition><true>B</true><false>C</false>
-<action>add</action><structure>loop</structure><operators>A, B</operators><count>3</count>
-<action>modify</action><target>node_1</target><operator>NAME</operator>
-<action>set_prompt</action><target>node_1</target><prompt>what to mind</prompt>
-<action>delete</action><target>node_1</target>
-<action>finish</action>
-A prompt may be left out. In a conditional, A is Verify, Review or Test; {first} runs when the solution passes it and
-{second} when it does not, and `done` leaves the solution as it is."""
+In a conditional, A is one of {checkers}; {first} runs when the solution passes it and {second} when it does not, and
+`done` leaves the solution as it is."""
+_PROMPTS = {
+    "inline": "A prompt may be left out.",
+    "two_phase": "Where a prompt is left out, you are asked for it before the edit is done.",
+}
+_NESTING = "A, B and C can be chains and structures, too, such as `Plan -> Custom` or `Verify ? done : Revise`."
 
 HISTORY = 0
 """How many past turns a prompt shows unless told otherwise: the feedback says all that is there, as published."""
@@ -81,9 +88,10 @@ class CanvasText(TextProfile):
         """Return rules, operators and actions, as far as they hold in this episode."""
         first, second = ("B", "C") if told["first_case"] == "passed" else ("C", "B")
         operators = [f"- {name}: {OPERATORS[name].summary}" for name in told["usable"]]
-        return "\n\n".join(
-            [self.rules, "\n".join(["Operators:", *operators]), _ACTIONS.format(first=first, second=second)]
-        )
+        checkers = ", ".join(name for name in CHECKERS if name in told["usable"])
+        conditional = [_CONDITIONAL.format(checkers=checkers, first=first, second=second)] if checkers else []
+        edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
+        return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])
 
     def _offered(self, view: Situation) -> str:
         return ""

@@ -37,6 +37,8 @@ VOICES = (
     "Be sceptical: ask where one could go wrong.",
     "Draw a little table, then read the answer off it.",
     "Answer quickly, then check the answer, then answer again.",
+    "Say in your own words what is asked, then do it.",
+    "Begin with what is hardest.",
 )
 """Instructions of branches that should not all think alike."""
 

@@ -110,7 +110,8 @@ class Session:
         """Return what comes of what a policy wrote; runs the workflow when it was edited, scores it when handed in."""
         turn = self.drafting.turn(written, self.draft, self.circumstances)
         run, score, spent = self.run, self.score, self.spent
-        if turn.edited and turn.draft.workflow.nodes != self.draft.workflow.nodes:
+        again = run is not None and bool(run.failures) and not self.settled  # what failed may work now
+        if turn.edited and (again or turn.draft.workflow.nodes != self.draft.workflow.nodes):
             run = self.runs(turn.draft)
             spent = spent.after(run)
         if turn.finished:

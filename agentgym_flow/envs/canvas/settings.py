@@ -34,13 +34,15 @@ def drafting_of(language: str, operators: Sequence[str] | None, finish: str, pro
 
     Raises:
         UnknownOption: a name is none of these.
-        BadSetting: an operator does not exist, or no workflow can be finished with these.
+        BadSetting: an operator does not exist or is named twice, or no workflow can be finished with these.
     """
     for name, known in ((language, LANGUAGES), (finish, FINISH_RULES), (prompting, PROMPTINGS)):
         if name not in known:
             raise UnknownOption.among(name, known)
     if not isinstance(strict, bool):
         raise BadSetting(f"strict is True or False, got {strict!r:.40}")
+    if isinstance(operators, str) or len(set(operators or ())) != len(operators or ()):
+        raise BadSetting(f"operators is a list of different names, got {operators!r:.80}")
     spoken = LANGUAGES[language]
     if operators is not None:
         spoken = replace(spoken, operators=tuple(operators))

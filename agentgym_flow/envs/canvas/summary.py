@@ -43,9 +43,10 @@ def summary(
         "missing": drafting.finish.missing(counted, about),
         "usable": list(language.operators),
         "nesting": language.nesting,
+        "prompting": drafting.prompting,
         "first_case": language.first_case,
         "ran": [step.operator for step in steps if step.ok],
-        "influential": [step.operator for step in {step.id.place: step for step in influential}.values()],
+        "influential": [step.operator for step in {_made(step): step for step in influential}.values()],
         "influential_structures": _structures(workflow, influential),
         "checks": [_check(step) for step in steps if step.operator in CHECKERS and step.ok],
         "failed": [_failure(step) for step in steps if not step.ok],
@@ -67,10 +68,16 @@ def _failure(step: Step) -> list[str]:
     return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]
 
 
+def _made(step: Step) -> tuple[str, Any]:
+    """Return what a step made: equal for clones and for repetitions that change nothing."""
+    return step.operator, None if step.result.value is None else step.result.value.identity
+
+
 def _structures(workflow: Workflow, influential: tuple[Step, ...]) -> dict[str, int]:
     """Return how many structures of each kind made a difference to the result.
 
-    A parallel does when two of its branches did, a conditional when its check did, a loop when a later time did.
+    A parallel does when two of its branches made different things of use, a conditional when its check was of use, a
+    loop when a later time made something of use that the first did not.
     """
     kinds = ("parallel", "conditional", "loop")
     found = Counter(dict.fromkeys(kinds, 0))
@@ -79,12 +86,17 @@ def _structures(workflow: Workflow, influential: tuple[Step, ...]) -> dict[str, 
         if kind not in kinds:
             continue
         start = f"{place.id}_"
-        within = [step.id for step in influential if step.id.place.startswith(start)]
-        parts = {step.place.removeprefix(start).partition("_")[0] for step in within}
+        parts: dict[str, set[tuple[str, Any]]] = {}
+        first: set[tuple[str, Any]] = set()
+        later: set[tuple[str, Any]] = set()
+        for step in influential:
+            if step.id.place.startswith(start):
+                parts.setdefault(step.id.place.removeprefix(start).partition("_")[0], set()).add(_made(step))
+                (later if step.id.attempt else first).add(_made(step))
         if kind == "parallel":
-            found[kind] += len(parts) > 1
+            found[kind] += len(set(map(frozenset, parts.values()))) > 1
         elif kind == "conditional":
             found[kind] += "cond" in parts
         else:
-            found[kind] += any(step.attempt for step in within)
+            found[kind] += bool(later - first)
     return dict(found)

@@ -76,6 +76,8 @@ class Recorder(_Copied):
         """Return what the backend makes of the call. Raises `BadSetting` when no more entries are kept."""
         self._check_room()
         result = self.backend.run(call)
+        if not isinstance(result, OpResult):
+            raise BadSetting(f"an executor returns an OpResult for every call, this one returned {result!r:.60}")
         kept = _kept(result, self.most_bytes)
         with self._lock:
             self._check_room()

@@ -24,7 +24,7 @@ RISK: Mapping[Kind, Mapping[str, float]] = {
     Kind.TRAP: _risk(0.85, 0.85, 0.85, 0.85),
     Kind.OMISSION: _risk(0.80, 0.80, 0.80, 0.80),
     Kind.PART: _risk(0.90, 0.90, 0.90, 0.90),
-    Kind.WOBBLE: _risk(0.52, 0.52, 0.52, 0.52),
+    Kind.WOBBLE: _risk(0.53, 0.53, 0.53, 0.53),
     Kind.EDGE: _risk(0.85, 0.90, 0.65, 0.65),
     Kind.CORNER: _risk(0.85, 0.90, 0.85, 0.85),
     Kind.HOP: _risk(0.70, 0.10, 0.95, 0.95),
@@ -32,7 +32,7 @@ RISK: Mapping[Kind, Mapping[str, float]] = {
 }
 """Kind -> solver -> the probability that it makes such a mistake."""
 
-UNLIKELY = 0.09
+UNLIKELY = 0.05
 """Of a mistake that is seldom made (`Fault.likely` is False) the probability is so many times smaller."""
 
 PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
@@ -84,7 +84,7 @@ SENSITIVITY: Mapping[str, Mapping[Kind, float]] = {
 LOST_SEEN = 0.45
 """The probability that a checker sees that a solution has nothing to do with the task."""
 
-FALSE_ALARM = 0.05
+FALSE_ALARM = 0.04
 """The probability that a checker finds fault with what it finds no mistake in."""
 
 MENDED: Mapping[Kind, float] = {
@@ -107,13 +107,13 @@ TOLD = 0.50
 SPOILT_UNPROMPTED = 0.08
 """The probability that Revise spoils a solution when no notes say what to change."""
 
-SPOILT_MISLED = 0.25
+SPOILT_MISLED = 0.20
 """The probability that it does when the notes find fault with what is right."""
 
 TELLING = 0.03
 """The probability that Custom explains at length where others just answer."""
 
-RAMBLING = 0.40
+RAMBLING = 0.50
 """The probability that Custom buries its answer in words, in a task that tempts to it."""
 
 PUT_TOGETHER = 0.50

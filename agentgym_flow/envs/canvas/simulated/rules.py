@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentgym_flow.envs.canvas.calls import Input, OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators import OPERATORS, Role
 from agentgym_flow.envs.canvas.simulated import odds
 from agentgym_flow.envs.canvas.simulated.task import Fault, Kind, SimulatedTask
 from agentgym_flow.seeding import Stream
@@ -280,7 +281,9 @@ class SimulatedBackend:
 
     def _chance(self, call: OpCall) -> Stream:
         """Return the chance of a call: equal calls, equal chance, wherever they stand and however often they come."""
-        words = " ".join(_WORD.findall(call.instruction.lower()))
+        # Only solvers think differently when told differently; else rewording a check would be another throw of dice.
+        told = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
+        words = " ".join(_WORD.findall(told.lower()))
         read = [_read(call.inputs.get(name)) for name in _READ]
         return Stream("canvas", "operator", self.task.problem.key, call.seed, call.operator, words, read)
 
