@@ -38,12 +38,12 @@ class TestCanvas(CanvasCompliance):
     golden: ClassVar[Any] = {
         "default/expert/0": "93bde7a825dc08b6",
         "default/expert/1": "1dc5089e64b10f2f",
-        "default/mixed/0": "fbf51efd505798e3",
+        "default/mixed/0": "01f6d73a4aff2ed3",
         "default/mixed/1": "a96b00b5ad8aeb83",
         "finish=published,language=published,prompting=two_phase/expert/0": "b878e54f796f7b8c",
         "finish=published,language=published,prompting=two_phase/expert/1": "11ee7bbd2f87438a",
-        "finish=published,language=published,prompting=two_phase/mixed/0": "a04a73612a10a00d",
-        "finish=published,language=published,prompting=two_phase/mixed/1": "cf7fccac1455c649",
+        "finish=published,language=published,prompting=two_phase/mixed/0": "fb0c0fb00e809939",
+        "finish=published,language=published,prompting=two_phase/mixed/1": "c95b72113410ab95",
     }
 
 
@@ -56,9 +56,9 @@ class TestCanvasByAnObject(CanvasCompliance):
     # Few, because their branches run in threads.
     variants: ClassVar[Any] = ({"operators": ["Custom", "Verify", "Revise", "Format"]},)
     golden: ClassVar[Any] = {
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "5378232f84aba104",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "ae53ac1434d8015b",
         "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "1769b78ed9e66940",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "2176e66ce4d22fc0",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "17bc2f0d10b1090a",
         "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/1": "46fb23db1a814f59",
     }
 
