@@ -119,7 +119,7 @@ def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odds, "MENDED", always)
     for name, value in {"UNLIKELY": 0, "FALSE_ALARM": 0, "SPOILT_UNPROMPTED": 0, "SPOILT_MISLED": 0, "TOLD": 1}.items():
         monkeypatch.setattr(odds, name, float(value))
-    for name, value in {"TELLING": 0, "RAMBLING": 1, "PUT_TOGETHER": 1, "ALL_PIECES": 1, "LOST_SEEN": 1}.items():
+    for name, value in {"TELLING": 0, "RAMBLING": 1, "PUT_TOGETHER": 1, "LOST_SEEN": 1}.items():
         monkeypatch.setattr(odds, name, float(value))
 
 
@@ -541,7 +541,7 @@ def test_the_odds_are_probabilities_for_everyone() -> None:
     values = [*odds.MENDED.values(), *odds.PLANNED.values(), *odds.WARNED.values()]
     for table in (odds.RISK, odds.SENSITIVITY):
         values += [value for row in table.values() for value in row.values()]
-    for name in ("UNLIKELY", "ALL_PIECES", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "TELLING",
+    for name in ("UNLIKELY", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "TELLING",
                  "RAMBLING", "PUT_TOGETHER"):  # fmt: skip
         values.append(getattr(odds, name))
     assert all(0.0 <= value <= 1.0 for value in values)

@@ -32,7 +32,7 @@ RISK: Mapping[Kind, Mapping[str, float]] = {
 }
 """Kind -> solver -> the probability that it makes such a mistake."""
 
-UNLIKELY = 0.05
+UNLIKELY = 0.07
 """Of a mistake that is seldom made (`Fault.likely` is False) the probability is so many times smaller."""
 
 PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
@@ -49,9 +49,6 @@ WARNED: Mapping[Kind, float] = {
 
 ATTENTION = 240
 """An instruction with more characters warns against nothing."""
-
-ALL_PIECES = 0.50
-"""The same for mixing up parts when one solver has all the sub-problems before it."""
 
 SENSITIVITY: Mapping[str, Mapping[Kind, float]] = {
     "Verify": {
@@ -84,7 +81,7 @@ SENSITIVITY: Mapping[str, Mapping[Kind, float]] = {
 LOST_SEEN = 0.45
 """The probability that a checker sees that a solution has nothing to do with the task."""
 
-FALSE_ALARM = 0.04
+FALSE_ALARM = 0.05
 """The probability that a checker finds fault with what it finds no mistake in."""
 
 MENDED: Mapping[Kind, float] = {
@@ -107,7 +104,7 @@ TOLD = 0.50
 SPOILT_UNPROMPTED = 0.08
 """The probability that Revise spoils a solution when no notes say what to change."""
 
-SPOILT_MISLED = 0.20
+SPOILT_MISLED = 0.25
 """The probability that it does when the notes find fault with what is right."""
 
 TELLING = 0.03

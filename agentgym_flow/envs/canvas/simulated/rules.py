@@ -136,8 +136,6 @@ class SimulatedBackend:
             risk *= odds.PLANNED.get(fault.kind, 1.0)
         if _names(call.instruction, fault):
             risk *= odds.WARNED.get(fault.kind, 1.0)
-        if fault.kind is Kind.PART and call.inputs.get("pieces"):
-            risk *= odds.ALL_PIECES
         return drawn < risk
 
     def _beyond(self, operator: str) -> bool:
