@@ -62,6 +62,10 @@ def voices(solver: str) -> str:
 ALL_SOLVERS = "[Custom, Programmer, AnswerGenerate]"
 ALL_WARNED = f"[Custom {WARNED}, Programmer {WARNED}, AnswerGenerate {WARNED}]"
 
+SECOND = (
+    '"Mind: both ends, speed, minutes, cut, pieces, older than, half, twice, at most, negative, equal, border, '
+    'lower case."'
+)
 FIXED = (
     "Custom",
     "AnswerGenerate",
@@ -79,7 +83,26 @@ FIXED = (
     f"{voices('AnswerGenerate')} -> MdEnsemble -> ({MENDING}) * 3 -> Format",
     f"Decompose -> [Custom, Custom, Custom] -> Aggregate -> ({MENDING}) * 3 -> Format",
     f"Decompose -> Custom -> ({MENDING}) * 3 -> Format",
-    # found by climbing
+    # Found by climbing on training tasks: edits tried by chance, kept where they won more.
+    f"Programmer -> Verify ? done : Revise -> Decompose -> Programmer {SECOND} -> Verify ? done : Revise {WARNED} "
+    f"-> Review ? done : Revise {WARNED} -> Verify -> Format -> Plan -> Programmer {WARNED} -> {voices('Custom')} "
+    f"-> ({MENDING}) * 5 -> Verify ? done : Revise -> Format -> MdEnsemble",
+    f"Test ? done : Programmer {WARNED} -> Decompose -> Review ? done : Revise {SECOND} -> Plan -> (Test ? done : "
+    f"Revise) * 3 -> Verify ? done : AnswerGenerate {WARNED} -> Programmer -> Custom {WARNED} -> Test ? done : "
+    f"Programmer -> Verify -> Format -> Test ? done : CustomCodeGenerate {WARNED} -> Verify ? done : Custom -> "
+    f"Review ? done : Custom {WARNED} -> Test ? done : Programmer {WARNED} -> AnswerGenerate -> Test ? done : "
+    f"Custom -> AnswerGenerate {SECOND} -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Format -> Verify ? done : "
+    f"Revise {WARNED}",
+    f"Decompose -> CustomCodeGenerate {SECOND} -> Test ? done : Revise -> {ALL_SOLVERS} -> Programmer {WARNED} -> "
+    f"AnswerGenerate {SECOND} -> Custom -> Test ? done : CustomCodeGenerate -> Verify ? done : Custom {WARNED} -> "
+    f"Plan -> Test ? done : AnswerGenerate {WARNED} -> Test ? done : Custom {WARNED} -> AnswerGenerate {SECOND} -> "
+    f"Verify ? done : AnswerGenerate {WARNED} -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Review ? done : Revise "
+    f"{WARNED} -> Format -> ScEnsemble -> Verify ? done : Revise {WARNED} -> MdEnsemble",
+    f"Revise -> AnswerGenerate {SECOND} -> AnswerGenerate {WARNED} -> Custom {SECOND} -> (Test ? done : Revise) * 3 -> "
+    f"Decompose -> {ALL_SOLVERS} -> Verify ? done : CustomCodeGenerate {WARNED} -> Test ? done : "
+    f"AnswerGenerate {WARNED} -> Custom {WARNED} -> Review ? done : Revise -> Plan -> Aggregate -> Custom {WARNED} -> "
+    f"AnswerGenerate -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Format -> Verify ? done : Revise {WARNED} -> "
+    f"Review ? done : Revise {WARNED} -> Verify ? done : Revise {WARNED}",
 )
 """Workflows that do not look at the task, none of them bad."""
 
@@ -104,14 +127,14 @@ def test_one_solver_alone_solves_about_half() -> None:
 
 @pytest.mark.parametrize("workflow", FIXED)
 def test_no_fixed_workflow_solves_more_than_four_in_five(workflow: str) -> None:
-    assert share(workflow, of_all("valid", SAMPLE)) <= 0.80
+    assert share(workflow, (*of_all("valid", SAMPLE // 2), *of_all("test", SAMPLE // 2))) <= 0.80
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_fixed_workflows_on_all_tasks(split: str, seed: int) -> None:
-    every = of_all(split)
+def test_fixed_workflows_on_all_tasks(seed: int) -> None:
+    """On both splits together: the best of many, found by chance, is better where one looked than where one did not."""
+    every = (*of_all("valid"), *of_all("test"))
     assert 0.40 <= share("Custom", every, seed) <= 0.55
     for workflow in FIXED:
         assert share(workflow, every, seed) <= 0.80, workflow

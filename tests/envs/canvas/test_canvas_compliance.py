@@ -38,7 +38,7 @@ class TestCanvas(CanvasCompliance):
     golden: ClassVar[Any] = {
         "default/expert/0": "93bde7a825dc08b6",
         "default/expert/1": "1dc5089e64b10f2f",
-        "default/mixed/0": "01f6d73a4aff2ed3",
+        "default/mixed/0": "904bb7117e04d487",
         "default/mixed/1": "a96b00b5ad8aeb83",
         "finish=published,language=published,prompting=two_phase/expert/0": "b878e54f796f7b8c",
         "finish=published,language=published,prompting=two_phase/expert/1": "11ee7bbd2f87438a",
