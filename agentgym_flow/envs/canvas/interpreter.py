@@ -179,10 +179,10 @@ class Interpreter:
         if check.result.value is None:
             return checked
         ids, chain = (passed_ids, node.passed) if check.result.value.passed else (failed_ids, node.failed)
+        if not _matters(node):
+            return self._chain(ids, chain, checked, attempt, running, steps)
         inner = checked._replace(control=(*flow.control, check.id))
         after = self._chain(ids, chain, inner, attempt, running, steps)
-        if not _matters(node):
-            return after._replace(control=flow.control)
         # Whatever is there now is there because of the verdict, also when nothing ran.
         results = tuple(_Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)

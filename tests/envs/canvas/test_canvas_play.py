@@ -1,0 +1,153 @@
+"""Episodes as people play them: what counts as a difference, what is tried again, what prompts say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.env import CanvasEnv
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.policies import make_policy
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.rollout import Start, rollout
+
+ENV = "agentgym_flow/Canvas-v0"
+
+
+def add(text: str) -> str:
+    """Return the edit that adds what is written as a workflow of one node."""
+    return f'{{"action": "add", "operator": "{text}"}}'
+
+
+def conditional(check: str, passed: str, failed: str) -> str:
+    return (
+        f"<action>add</action><structure>conditional</structure><condition>{check}</condition>"
+        f"<true>{passed}</true><false>{failed}</false>"
+    )
+
+
+def played(env: CanvasEnv, *actions: str) -> dict[str, Any]:
+    """Return the workflow that is told after these edits of task 0."""
+    env.reset(options={"task": 0})
+    for action in actions:
+        *_, info = env.step(action)
+        assert info["action_valid"], action
+    return dict(info["workflow"])
+
+
+@pytest.mark.parametrize("case", ["done", "Format"])
+def test_a_verdict_that_changes_nothing_is_of_no_use(case: str) -> None:
+    other = "Verify" if case == "done" else "Format"
+    told = played(CanvasEnv(family="arithmetic"), add("Custom"), conditional("Verify", case, other))
+    assert "Verify" not in told["influential"]
+    assert not told["influential_structures"]["conditional"]
+
+
+def test_clones_and_repetitions_count_once() -> None:
+    crowd = "<action>add</action><structure>parallel</structure><operators>Custom, Custom, Custom</operators>"
+    told = played(CanvasEnv(family="arithmetic"), crowd, add("ScEnsemble"), add("Format"), add("Format"))
+    assert told["influential"] == ["Custom", "ScEnsemble", "Format"]
+    assert told["influential_structures"] == {"parallel": 0, "conditional": 0, "loop": 0}
+    assert told["operators"].count("Custom") == 3
+
+
+def test_a_loop_counts_where_a_later_time_made_something_new() -> None:
+    again = "<action>add</action><structure>loop</structure><operators>Format</operators><count>3</count>"
+    told = played(CanvasEnv(family="arithmetic"), add("Custom"), again)
+    assert told["structures"]["loop"] == 1
+    assert told["influential_structures"]["loop"] == 0
+
+
+class Moody:
+    """An executor whose first call fails."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def run(self, call: OpCall) -> OpResult:
+        self.calls += 1
+        return OpResult("error", text="busy") if self.calls == 1 else OpResult("ok", Value(text="42"))
+
+
+def test_what_failed_is_tried_again_by_the_same_edit() -> None:
+    env = CanvasEnv(family="arithmetic", executor=Moody())
+    env.reset(options={"task": 0})
+    *_, info = env.step(add("Custom"))
+    assert info["workflow"]["failed"] == [["node_1", "Custom", "busy"]]
+    *_, info = env.step("<action>modify</action><target>node_1</target><operator>Custom</operator>")
+    assert (info["workflow"]["failed"], info["workflow"]["result"]) == ([], "42")
+
+
+def test_an_executor_that_returns_something_else_is_named() -> None:
+    env = CanvasEnv(executor=SimpleNamespace(run=lambda call: None))
+    env.reset(seed=0)
+    with pytest.raises(BadSetting, match="an executor returns an OpResult for every call"):
+        env.step(add("Custom"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"operators": "Custom"}, "operators is a list of different names"),
+        ({"operators": ["Custom", "Custom"]}, "operators is a list of different names"),
+        ({"hints": "no"}, "hints is True or False"),
+        ({"strict": 1}, "strict is True or False"),
+    ],
+)
+def test_settings_that_say_two_things_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadSetting, match=said):
+        CanvasEnv(**settings)
+
+
+@pytest.mark.parametrize("said", ["finish", "Enough of that.\n<action>finish</action>"])
+def test_who_is_asked_for_a_prompt_can_still_finish(said: str) -> None:
+    env = CanvasEnv(prompting="two_phase")
+    env.reset(seed=0)
+    env.step("<action>add</action><operator>Custom</operator><prompt>Think twice.</prompt>")
+    env.step("<action>add</action><operator>Format</operator>")
+    assert env.session.draft.asked is not None
+    _, _, terminated, _, info = env.step(said)
+    assert terminated
+    assert info["action_valid"]
+    assert info["workflow"]["operators"] == ["Custom"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"operators": ["Custom", "Test", "Verify", "Format"]},
+        {"operators": ["Custom", "Test", "Verify", "Format"], "finish": "published"},
+        {"language": "published", "finish": "published"},
+        {"operators": ["Custom"]},
+    ],
+)
+def test_the_script_comes_to_an_end_whatever_it_may_use(settings: dict[str, Any]) -> None:
+    episodes = rollout(
+        make_policy("scripted", ENV), lambda: CanvasEnv(**settings), [Start(0, task) for task in range(18)]
+    )
+    assert all(episode.terminated for episode in episodes)
+    assert all(turn.action_valid for episode in episodes for turn in episode.turns)
+
+
+def prompt_of(**settings: Any) -> str:
+    env = CanvasEnv(**settings)
+    observation, info = env.reset(seed=0)
+    view = SimpleNamespace(
+        observation=observation, info=info, episode=SimpleNamespace(turns=[], max_steps=20), candidates=env.candidates
+    )
+    return profile_for(ENV, "text").prompt(view)
+
+
+def test_prompts_teach_what_can_be_used_and_nothing_else() -> None:
+    whole, bare = prompt_of(), prompt_of(operators=["Custom", "Programmer"])
+    assert "A is one of Test, Review, Verify; B runs when the solution passes it" in whole
+    assert "conditional" not in bare
+    assert "- Verify:" not in bare
+    assert "can be chains and structures, too" in whole
+    published = prompt_of(language="published", prompting="two_phase")
+    assert "C runs when the solution passes it" in published
+    assert "can be chains and structures, too" not in published
+    assert "you are asked for it before the edit is done" in published
