@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,12 @@ settings.register_profile("unhurried", settings(), deadline=None, suppress_healt
 settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs that tests start: what runs in the background of a shell inherits it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
