@@ -19,11 +19,8 @@ from typing import Literal
 from agentgym_flow.envs.canvas.calls import Input, OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role
 from agentgym_flow.envs.canvas.simulated import odds
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind, SimulatedTask
+from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, Kind, SimulatedTask
 from agentgym_flow.seeding import Stream
-
-VARIANTS = 7
-"""Chance tells so many solutions with the same mistakes apart."""
 
 LOST = "None"
 """What comes out where an operator cannot solve tasks of a family: a program that returns nothing."""

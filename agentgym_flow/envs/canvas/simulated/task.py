@@ -13,6 +13,9 @@ from enum import StrEnum
 
 from agentgym_flow.envs.canvas.data.problem import Problem
 
+VARIANTS = 7
+"""Chance tells so many solutions with the same mistakes apart."""
+
 
 class Kind(StrEnum):
     """The kinds of mistakes. `rules` says who makes, finds and mends which."""

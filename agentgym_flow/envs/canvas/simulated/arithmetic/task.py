@@ -14,10 +14,7 @@ from agentgym_flow.envs.canvas.data.chain import Chain
 from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.expression import Expression, Number, Operation, Value
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind, SimulatedTask
-
-VARIANTS = 7
-"""So many different wrong answers a slip or a wobble has; `variant` counts round them."""
+from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, Kind, SimulatedTask
 
 VARYING = (Kind.SLIP, Kind.WOBBLE)
 """The kinds of mistakes that lead to another answer each time."""
