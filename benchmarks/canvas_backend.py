@@ -10,8 +10,11 @@ backend: no run can take less than five latencies. Three ways of asking:
 - all episodes at once, with room for all of them at the server;
 - all episodes at once, with room for half of them, so that the bound doubles.
 
-Then the same with two branches side by side in every episode, which share the calls out. Figures are wall-clock times:
-the median of the repetitions, the bound, and their ratio. A first run, which opens the connections, is left out.
+Then the same with two branches side by side in every episode, which share the calls out; and as a rollout of
+environments, in which each turn adds one of the five operators to the workflow, the earlier ones being known.
+
+Figures are wall-clock times: the median of the repetitions, the bound, and their ratio. A first run, which opens the
+connections, is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import math
 import multiprocessing
 import statistics
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
@@ -29,10 +33,13 @@ from typing import NamedTuple
 
 from _timing import arguments, print_header, print_row, seconds
 
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.calls import Problem
 from agentgym_flow.envs.canvas.interpreter import Interpreter
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, Parallel
+from agentgym_flow.policies.base import FunctionPolicy, Move, View
+from agentgym_flow.rollout import Start, rollout
 
 BODY = (
     b'{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant",'
@@ -102,6 +109,28 @@ def wall_seconds(case: Case, url: str) -> float:
         return seconds(lambda: list(pool.map(episode, range(case.episodes))), time.perf_counter)
 
 
+def designed(views: Sequence[View]) -> list[Move]:
+    """Add the operators of the chain one by one, then hand the workflow in."""
+    written = [f"<action>add</action><operator>{node.name}</operator>" for node in CHAIN] + ["<action>finish</action>"]
+    return [Move(written[len(view.episode.turns)]) for view in views]
+
+
+def rollout_seconds(episodes: int, url: str) -> float:
+    """Return how long a rollout takes, in which all environments take their turns together."""
+    settings = {"concurrency": episodes}
+    make_env = partial(
+        make_text_env, "agentgym_flow/Canvas-v0", family="arithmetic", executor="openai", model="benchmark", base_url=url,
+        executor_settings=settings,
+    )  # fmt: skip
+    starts = [Start(seed=0, task=task) for task in range(episodes)]
+
+    def play() -> None:
+        for episode in rollout(FunctionPolicy("designer", designed), make_env, starts, num_envs=episodes):
+            assert episode.terminated and not episode.meta, episode.meta
+
+    return seconds(play, time.perf_counter)
+
+
 def measure(options: argparse.Namespace, url: str) -> None:
     """Print the table."""
     count = options.episodes
@@ -112,12 +141,13 @@ def measure(options: argparse.Namespace, url: str) -> None:
         Case(f"{count} episodes, room for {half}", CHAIN, count, half, 1),
         Case(f"{count} episodes of two branches", BRANCHES, count, 2 * count, 2),
     ]
+    rows = [(case.name, partial(wall_seconds, case, url), case.bound(options.latency)) for case in cases]
+    rows.append((f"{count} environments", partial(rollout_seconds, count, url), DEEP * options.latency))
     print_header("case", "seconds", "bound", "ratio")
-    for case in cases:
-        wall_seconds(case, url)
-        median = statistics.median(wall_seconds(case, url) for _ in range(options.repetitions))
-        bound = case.bound(options.latency)
-        print_row(case.name, f"{median:.3f}", f"{bound:.3f}", f"{median / bound:.3f}")
+    for name, once, bound in rows:
+        once()
+        median = statistics.median(once() for _ in range(options.repetitions))
+        print_row(name, f"{median:.3f}", f"{bound:.3f}", f"{median / bound:.3f}")
 
 
 def main() -> None:
