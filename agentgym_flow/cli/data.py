@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,23 +166,38 @@ def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
 def check(
     data: Annotated[str, typer.Argument(metavar="DATA", help="The name of registered data, or a path.")],
     env: Annotated[
-        str | None, typer.Option(help="Also read it as this environment does, and say what is in it: search.")
+        str | None, typer.Option(help="Also read it as this environment does, and say what is in it: canvas or search.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Canvas: the name of the published set, where no file's name tells it.")
     ] = None,
 ) -> None:
     """Read data again, all of it, and compare its digest, where one is known; of a store, that of its content."""
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
-    if env is not None and env.lower().removeprefix("agentgym_flow/") not in ("search", "search-v0"):
-        raise UnknownEnvironment.among(env, ["search"], "What is in its data can be told.")
+    remarks = None if env is None else _teller(env, dataset)
     found = registry.resolve(data)  # which compares what is registered, and of a store its statement
     if is_store(found.path):
         StoredCatalogue(found.path).verify()
-    if env is not None:
-        from agentgym_flow.envs.search.checking import check_questions, remarks
-
-        for line in remarks(check_questions(found)):
-            stdout().print(printed(line), soft_wrap=True)
+    for line in remarks(found) if remarks else ():
+        stdout().print(printed(line), soft_wrap=True)
     compared = is_store(found.path) or found in registry.registered()
     digest = f"SHA-256 {found.sha256[:16]}..."
     said = f"{found.name}: {digest} is right" if compared else f"{found.name} is {digest}"
     stdout().print(printed(said), soft_wrap=True)
+
+
+def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Iterator[str]]:
+    """Return what says, line by line, what is in data of an environment."""
+    name = env.lower().removeprefix("agentgym_flow/").removesuffix("-v0")
+    if name == "canvas":
+        from agentgym_flow.envs.canvas import checking as problems
+
+        return lambda found: problems.remarks(problems.check_set(found, dataset))
+    if name == "search":
+        from agentgym_flow.envs.search import checking as questions
+
+        if dataset is not None:
+            raise BadSetting("--dataset is for canvas: question sets all have the same form")
+        return lambda found: questions.remarks(questions.check_questions(found))
+    raise UnknownEnvironment.among(env, ["canvas", "search"], "What is in their data can be told.")

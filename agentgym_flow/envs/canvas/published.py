@@ -195,7 +195,13 @@ def _splits(parts: Sequence[str], read: Callable[[str], Sequence[Problem]]) -> S
 
 
 # ---------------------------------------------------------------- from files
-def _on_disk(found: DataSet, dataset: str | None) -> _Set:
+def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str, Path]]:
+    """Return the name of the set that data are of, and its files by part. Raises `BadData` when these cannot be told.
+
+    Args:
+        found: a file or a folder.
+        dataset: the name of the set; None: it is told as `PublishedTasks` says.
+    """
     place = found.path
     name = dataset or _named(found)
     parts = {"test": place} if place.is_file() else parts_in(place, name)
@@ -204,7 +210,17 @@ def _on_disk(found: DataSet, dataset: str | None) -> _Set:
     if not name:
         known = ", ".join(SETS)
         raise BadData(f"{place}: no name says of which set it is; name it: dataset=..., one of {known}.")
-    return _read(name, stamps_of(parts), place.is_file())
+    return name, parts
+
+
+def split_sizes(found: DataSet, dataset: str | None) -> dict[str, int]:
+    """Return how many problems each split of a set has, before the simulator leaves any out. Raises `BadData`."""
+    return _on_disk(found, dataset).splits.sizes
+
+
+def _on_disk(found: DataSet, dataset: str | None) -> _Set:
+    name, parts = files_of_set(found, dataset)
+    return _read(name, stamps_of(parts), found.path.is_file())
 
 
 def _named(found: DataSet) -> str:

@@ -174,4 +174,4 @@ def test_a_check_finds_damage(tmp_path: Path) -> None:
     code, _, complaint = run("data", "check", tmp_path, "--env", "search")
     assert (code, "line 2" in complaint) == (2, True)
     code, _, complaint = run("data", "check", tmp_path, "--env", "sokoban")
-    assert (code, "What is in its data can be told" in complaint) == (2, True)
+    assert (code, "What is in their data can be told" in complaint) == (2, True)
