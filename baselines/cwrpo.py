@@ -19,10 +19,12 @@ So a long design counts as much as a short one, where GRPO here takes its mean o
 What is done otherwise than in the released code, which has no ratio, no clipping and no KL term: these three are there;
 what is compared are attempts at the same task, not single attempts at six unrelated ones of a data set
 (`--credit_settings '{"scope": "source", "compat": true}'` does as published); tokens are those that were sampled, in
-their real contexts; nothing is cut to 1,024 tokens. A language model keeps the whole episode in one row (`--layout
-conversation`); `--mask_observations false` is the ablation without the mask.
+their real contexts; nothing is cut to 1,024 tokens. On the canvas a row is a whole episode (`--layout turn` where that
+is too long); `--mask_observations false` is the ablation without the mask.
 
-    python -m baselines.cwrpo --output_dir runs/cwrpo
+    python -m baselines.cwrpo --env_id agentgym_flow/Canvas-v0 --output_dir runs/cwrpo
+
+Elsewhere there are no designs: there R is the environment's own return, and a row is a turn.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def workflow_of(info: Mapping[str, Any] | None) -> Mapping[str, Any]:
 def correctness_of(workflow: Mapping[str, Any], score: Any) -> float:
     """Return the correctness c: what the workflow says of it, or else the environment's score.
 
-    A score is 0 until the design is finished. The published reward looks at the last result, finished or not: an
-    environment that wants to be read so tells its `correctness` at the end of an episode.
+    A score is 0 until the design is finished. The published reward looks at the last result, finished or not: Canvas
+    tells its `correctness` at the end of an episode, and so may others.
     """
     return float(workflow.get("correctness", score))
 

@@ -8,8 +8,9 @@ so a design that lacks something is worth less than 0 whatever it answers, and o
 the sum of the weights of the parts that are there: a checker, a formatter, enough operators, a structure (branches in
 parallel, a conditional or a loop). What counts as being there is the profile's business:
 
-- `executed`: what ran and influenced the answer, and only a finished design has its correctness counted. A check whose
-  verdict nobody used, or a branch that nobody read, is worth nothing.
+- `executed`: what ran and influenced the answer: its output flowed into it, or its verdict led there. That is where
+  data went, not a trial without it: a formatter that changes nothing counts, once. A check whose verdict nobody used,
+  or a branch that nobody read, is worth nothing. Only a finished design has its correctness counted.
 - `paper`: what the workflow says, at any depth; at least 5 operators.
 - `upstream`: as the released code reads the text of the workflow: at least 6 mentions of the twelve operators it
   advertises, and a structure is a pair of square brackets, `?` with `:`, or an x with a number after it. Loops are

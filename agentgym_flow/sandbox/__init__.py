@@ -10,7 +10,8 @@ sandbox.check("def double(x): return 2 * x", "assert double(4) == 8").passed  # 
 
 `run` executes a program, `call` one of its functions. `check` tests it, with the tests in another process, so that the
 verdict is out of the program's reach. Programs see the standard library of this Python, their own folder, and nothing
-else. Linux only; where the kernel's means are missing, nothing is run unless the caller opts in with `least`.
+else. Linux only; where the kernel's means are missing, nothing is run unless the caller opts in
+with `least`, or whoever starts the process with the environment variable `AGENTGYM_FLOW_SANDBOX=limited`.
 
 How a program ends is not a pure function of its text, because time and memory are limited: a caller that promises
 exact replay records verdicts.
@@ -54,7 +55,7 @@ def run(
     stdin: str = "",
     files: Mapping[str, str] | None = None,
     limits: Limits | None = None,
-    least: Level = "strong",
+    least: Level | None = None,
 ) -> Verdict:
     """Run `program` as a script and return how it ended; arguments and errors are those of `Sandbox.run`."""
     return default().run(program, stdin=stdin, files=files, limits=limits, least=least)
@@ -66,7 +67,7 @@ def check(
     entry_point: str | None = None,
     *,
     limits: Limits | None = None,
-    least: Level = "strong",
+    least: Level | None = None,
     sandbox: Sandbox | None = None,
 ) -> TestVerdict:
     """Return whether `program` passes `tests`, which run in a sandbox of their own.
@@ -98,7 +99,7 @@ def call(
     function: str,
     *arguments: Any,
     limits: Limits | None = None,
-    least: Level = "strong",
+    least: Level | None = None,
     sandbox: Sandbox | None = None,
 ) -> CallVerdict:
     """Return what `function` of `program` returns for `arguments`: plain data, as for `check`.

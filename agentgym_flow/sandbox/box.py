@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 
 from agentgym_flow.errors import BadSetting, SandboxUnavailable, UnknownOption
@@ -13,6 +14,9 @@ from agentgym_flow.sandbox.probing import WALLS, order, probe
 from agentgym_flow.sandbox.verdict import LEVELS, Level, Limits, Machine, Verdict
 
 PROGRAM = "program.py"
+
+LEAST = "AGENTGYM_FLOW_SANDBOX"
+"""The environment variable with the level below which nothing is run where a call names none; `strong` if unset."""
 
 
 class Sandbox:
@@ -44,7 +48,7 @@ class Sandbox:
         stdin: str = "",
         files: Mapping[str, str] | None = None,
         limits: Limits | None = None,
-        least: Level = "strong",
+        least: Level | None = None,
     ) -> Verdict:
         """Run `program` as a script of this Python, with the standard library only, and return how it ended.
 
@@ -54,6 +58,7 @@ class Sandbox:
             files: more files in its folder, by relative path; modules among them can be imported.
             limits: `Limits()` if `None`.
             least: the level below which nothing is run; `limited` opts in to machines without the kernel's walls.
+                None: that of the variable `LEAST`, which opts in for everything that this process runs.
 
         Raises:
             SandboxUnavailable: the machine does not reach `least`.
@@ -76,7 +81,7 @@ class Sandbox:
         arguments: list[str],
         stdin: str,
         limits: Limits,
-        least: Level,
+        least: Level | None,
         descriptors: Collection[int] = (),
     ) -> Job:
         """Start the interpreter with `arguments` on `programs`, and `descriptors` as 3, 4, ...; raises as `run`."""
@@ -96,17 +101,18 @@ class Sandbox:
         return self._found
 
     @staticmethod
-    def _require(machine: Machine, walls: Walls, limits: Limits, least: Level) -> None:
-        if least not in LEVELS:
-            raise UnknownOption.among(least, LEVELS)
+    def _require(machine: Machine, walls: Walls, limits: Limits, least: Level | None) -> None:
+        wanted = least or os.environ.get(LEAST) or "strong"
+        if wanted not in LEVELS:
+            raise UnknownOption.among(wanted, LEVELS, "" if least else f"The variable {LEAST} names it.")
         missing = "; ".join(f"{wall}: {why}" for wall, why in machine.missing.items())
         if machine.level == "none":
             raise SandboxUnavailable(f"This machine cannot run programs apart. {missing}.")
-        if LEVELS.index(machine.level) < LEVELS.index(least):
+        if LEVELS.index(machine.level) < LEVELS.index(wanted):
             raise SandboxUnavailable(
-                f"This machine's sandbox is {machine.level}; {least} was asked for. Missing: {missing}. Use a newer "
+                f"This machine's sandbox is {machine.level}; {wanted} was asked for. Missing: {missing}. Use a newer "
                 f"kernel, or a container that allows namespaces or Landlock; or, for programs you trust, "
-                f"least={machine.level!r}."
+                f"least={machine.level!r} or the environment variable {LEAST}={machine.level}."
             )
         if limits.processes > 1 and not walls.namespaces:
             why = machine.missing["namespaces"]

@@ -37,7 +37,7 @@ class _Report(NamedTuple):
 
 
 def check(
-    sandbox: Sandbox, program: str, tests: str, entry_point: str | None, limits: Limits, least: Level
+    sandbox: Sandbox, program: str, tests: str, entry_point: str | None, limits: Limits, least: Level | None
 ) -> TestVerdict:
     """Return whether `program` passes `tests`; see `agentgym_flow.sandbox.check`."""
     task = {"tests": tests, "entry_point": entry_point}
@@ -46,7 +46,7 @@ def check(
 
 
 def call(
-    sandbox: Sandbox, program: str, function: str, arguments: tuple[Any, ...], limits: Limits, least: Level
+    sandbox: Sandbox, program: str, function: str, arguments: tuple[Any, ...], limits: Limits, least: Level | None
 ) -> CallVerdict:
     """Return what `function` of `program` returns for `arguments`; see `agentgym_flow.sandbox.call`."""
     try:
@@ -58,7 +58,7 @@ def call(
 
 
 def _judged(
-    sandbox: Sandbox, program: str, task: dict[str, Any], more: dict[str, str], limits: Limits, least: Level
+    sandbox: Sandbox, program: str, task: dict[str, Any], more: dict[str, str], limits: Limits, least: Level | None
 ) -> _Report:
     room = Limits(**{**vars(limits), "disk_mb": limits.disk_mb + _HARNESS_ROOM_MB})
     ours, theirs = socket.socketpair()

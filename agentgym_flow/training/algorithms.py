@@ -1,12 +1,15 @@
 """Algorithms whose papers fix more than the credit: the trainer's settings with those constants as defaults.
 
-The others take theirs from the settings file alone, so that a comparison is one of estimators.
+The others take theirs from the settings file alone, so that a comparison is one of estimators. What a paper fixes goes
+before the packaged settings of an environment, which are no algorithm's, and after the file and the command line of
+whoever runs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agentgym_flow.training.config import AgentConfig
 
@@ -22,3 +25,19 @@ class CWRPOConfig(AgentConfig):
 
 CONFIGS: Mapping[str, type[AgentConfig]] = {"cwrpo": CWRPOConfig}
 """Algorithm name -> its settings, where they are its own."""
+
+_CWRPO: Mapping[str, Any] = {"epsilon_high": CWRPOConfig.epsilon_high, "beta": CWRPOConfig.beta}
+
+PAPERS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cwrpo": {
+        "": _CWRPO,
+        "agentgym_flow/Canvas-v0": {**_CWRPO, "reward": "structure", "layout": "conversation"},
+    }
+}
+"""Algorithm name -> environment, or "" for all others -> what its paper fixes beyond the credit."""
+
+
+def paper_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
+    """Return what the paper of an algorithm fixes in an environment; nothing for most."""
+    papers = PAPERS.get(algorithm, {})
+    return papers.get(env_id, papers.get("", {}))

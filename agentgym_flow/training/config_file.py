@@ -19,7 +19,7 @@ from trl import TrlParser
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
-from agentgym_flow.training.algorithms import CONFIGS
+from agentgym_flow.training.algorithms import CONFIGS, paper_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
@@ -48,19 +48,21 @@ class _Parser(TrlParser):  # type: ignore[misc]
 def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
     """Read the three configurations from `--config FILE` and the command line, which wins.
 
-    Without `--config` the file is that of the environment, see `PACKAGED`.
+    Without `--config` the file is that of the environment, see `PACKAGED`; what the algorithm's paper fixes there goes
+    before it, see `algorithms.PAPERS`.
 
     Args:
         arguments: the command line; None for that of the process.
         agent_type: the class of the trainer's settings, which may bring defaults of its own; that of the algorithm
-            which the command line names with `--credit` if None.
+            which the command line names with `--credit` if None. `AgentConfig` itself is no algorithm's, and leaves all
+            papers aside.
 
     Raises:
         BadSetting: a value cannot work, a key is unknown, or the file cannot be read.
         SystemExit: the command line asks for help.
     """
     try:
-        line, credit = _with_config(sys.argv[1:] if arguments is None else arguments)
+        line, credit = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
         parser = _Parser((RunConfig, WarmStartConfig, agent_type or CONFIGS.get(credit, AgentConfig)))
         run, warm_start, agent = parser.parse_args_and_config(line, fail_with_unknown_args=True)
     except (BadSetting, UnknownOption):
@@ -72,8 +74,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     return run, warm_start, agent
 
 
-def _with_config(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the command line with the settings file that is meant, and the algorithm it names, or ""."""
+def _with_config(arguments: Sequence[str], agent_type: type[AgentConfig] | None) -> tuple[list[str], str]:
+    """Return the command line with the settings that are meant, and the algorithm it names, or ""."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
@@ -82,10 +84,14 @@ def _with_config(arguments: Sequence[str]) -> tuple[list[str], str]:
         found, rest = finder.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise BadSetting(str(error)) from None
-    file = found.config or packaged_config(found.env_id or RunConfig.env_id)
+    env_id = found.env_id or RunConfig.env_id
+    file = found.config or packaged_config(env_id)
+    algorithm = found.credit if agent_type is None else "" if agent_type is AgentConfig else agent_type.credit
+    fixed = {} if found.config else paper_settings(algorithm, env_id)
+    paper = [f"--{name}={value}" for name, value in fixed.items()]
     env = [] if found.env_id is None else ["--env_id", found.env_id]
     credit = [f"--credit={found.credit}"] if found.credit else []
-    return [*(["--config", str(file)] if file else []), *env, *credit, *rest], found.credit
+    return [*(["--config", str(file)] if file else []), *paper, *env, *credit, *rest], found.credit
 
 
 ALWAYS_SHOWN = (

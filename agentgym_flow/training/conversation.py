@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from trl import get_training_chat_template
+
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import ConversationProfile, Message, Profile
@@ -17,12 +19,15 @@ from agentgym_flow.prompts import ConversationProfile, Message, Profile
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PROBE = "<think>probe</think><action>probe</action>"
-"""An answer with the parts that chat templates are known to rewrite."""
+PROBE = "<think>\nprobe\n</think>\n\n<action>probe</action>"
+"""An answer with the parts that chat templates are known to rewrite, in the form in which they write them."""
 
 
 class Conversation:
     """Continues a conversation token by token.
+
+    Where the tokenizer's chat template rewrites what was said before, as Qwen3's drops earlier reasoning, the one that
+    TRL trains such models with is used for what follows an answer.
 
     Args:
         tokenizer: without a chat template, texts follow each other with an empty line between them.
@@ -30,7 +35,8 @@ class Conversation:
         ends: the tokens that end a completion.
 
     Raises:
-        BadSetting: the profile has no `follow_up`, or the chat template rewrites what was said before.
+        BadSetting: the profile has no `follow_up`, or the chat template rewrites what was said before and TRL knows
+            none in its place.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, ends: Set[int]) -> None:
@@ -43,8 +49,7 @@ class Conversation:
         self._profile = profile
         self._ends = ends
         self._known: dict[str, tuple[int, ...]] = {}
-        if tokenizer.chat_template is not None:
-            self._check_template()
+        self._template = None if tokenizer.chat_template is None else self._lasting_template()
 
     def prompt(self, view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what was said so far and what is new, as tokens, for a turn that is not the episode's first.
@@ -71,30 +76,50 @@ class Conversation:
 
     def _after(self, text: str) -> str:
         """Return the text between an answer and the next: the end of the answer, the new message, who speaks next."""
-        if self._tokenizer.chat_template is None:
+        if self._template is None:
             return f"\n\n{text}\n\n"
-        opening, answer = _message("user", "probe"), _message("assistant", PROBE)
-        answered = self._render([opening], speak=True) + PROBE
-        return self._render([opening, answer, _message("user", text)], speak=True)[len(answered) :]
+        return self._written_after(text, self._template)
 
-    def _render(self, messages: list[Message], *, speak: bool) -> str:
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=speak)
+    def _written_after(self, text: str, template: str) -> str:
+        opening, answer = _message("user", "probe"), _message("assistant", PROBE)
+        answered = self._render([opening], template) + PROBE
+        return self._render([opening, answer, _message("user", text)], template)[len(answered) :]
+
+    def _render(self, messages: list[Message], template: str) -> str:
+        text = self._tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        )
         assert isinstance(text, str)  # not tokenised
         return text
 
-    def _check_template(self) -> None:
-        """Check that what the template writes for a longer conversation begins with what it wrote for a shorter one."""
+    def _lasting_template(self) -> str:
+        """Return the tokenizer's template if it leaves answers as they were, or else TRL's in its place."""
+        own: str = self._tokenizer.get_chat_template()
+        if self._keeps(own):
+            return own
+        try:
+            other: str | None = get_training_chat_template(self._tokenizer)
+        except ValueError:  # TRL has none for it
+            other = None
+        opening = [_message("user", "probe")]
+        if other and self._keeps(other) and self._render(opening, other) == self._render(opening, own):
+            return other
+        raise BadSetting(
+            "the tokenizer's chat template rewrites earlier messages when new ones come (many drop earlier reasoning): "
+            "give it a chat_template that keeps every answer as it was, or set layout to turn"
+        )
+
+    def _keeps(self, template: str) -> bool:
+        """Return whether what a template writes for a longer conversation begins with what it wrote for a shorter."""
         messages = [_message("user", "probe")]
-        said = self._render(messages, speak=True) + PROBE
+        said = self._render(messages, template) + PROBE
         for text in ("first", "second"):
             messages += [_message("assistant", PROBE), _message("user", text)]
-            rendered = self._render(messages, speak=True)
-            if rendered != said + self._after(text):
-                raise BadSetting(
-                    "the tokenizer's chat template rewrites earlier messages when new ones come (many drop earlier "
-                    "reasoning): give it a chat_template that keeps every answer as it was, or set layout to turn"
-                )
+            rendered = self._render(messages, template)
+            if rendered != said + self._written_after(text, template):
+                return False
             said = rendered + PROBE
+        return True
 
 
 _MAX_KNOWN = 1 << 15

@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox as room
+from agentgym_flow.envs.canvas.backends.programs import Executed, Execution, in_sandbox
+from agentgym_flow.envs.canvas.data.problem import CodeTests
+from agentgym_flow.envs.canvas.scoring.running import run_tests
 from agentgym_flow.errors import BadSetting, SandboxFailed, SandboxUnavailable, UnknownOption
 from agentgym_flow.sandbox import Limits, Machine, Sandbox
+from agentgym_flow.sandbox import box as box_module
 from agentgym_flow.sandbox.keeper.order import Walls
 from agentgym_flow.sandbox.verdict import LEVELS
 
@@ -250,6 +254,26 @@ def test_a_lower_level_than_asked_for_is_refused(box: Sandbox) -> None:
     weaker._found = (Machine("limited", ("limits",), {"landlock": "no such call"}), Walls(False, False, False, False))
     with pytest.raises(SandboxUnavailable, match=r"is limited; strong was asked for\. Missing: landlock: no such call"):
         weaker.run("1")
+
+
+def test_a_variable_opts_in_for_the_whole_process(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What environments and scorers run names no level of its own, so users of a weaker machine need one way in."""
+    weaker = Sandbox(without=["seccomp"])
+    assert weaker.probe().level == "limited"
+    with pytest.raises(SandboxUnavailable, match="AGENTGYM_FLOW_SANDBOX=limited"):
+        weaker.run("print(1)")
+    monkeypatch.setenv("AGENTGYM_FLOW_SANDBOX", "limited")
+    assert weaker.run("print(1)").stdout == "1\n"
+    assert room.check("def f(): return 1", "assert f() == 1", sandbox=weaker).level == "limited"
+    with pytest.raises(SandboxUnavailable, match="strong was asked for"):
+        weaker.run("print(1)", least="strong")
+    monkeypatch.setattr(box_module, "_default", weaker)
+    assert run_tests("def f(): return 1", CodeTests(checks=("assert f() == 1",)))
+    assert in_sandbox(Execution("print(1)")) == Executed("ok", "1\n")
+    monkeypatch.setenv("AGENTGYM_FLOW_SANDBOX", "limitid")
+    with pytest.raises(UnknownOption, match=r"Did you mean 'limited'.*AGENTGYM_FLOW_SANDBOX"):
+        weaker.run("print(1)")
+    weaker.close()
 
 
 def test_the_rooms_functions_use_one_sandbox(box: Sandbox) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
+from trl import chat_template_utils
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
@@ -25,6 +26,7 @@ from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.conversation import PROBE, Conversation
 from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
@@ -167,6 +169,21 @@ def test_a_template_that_rewrites_what_was_said_is_refused(talker: tuple[Any, An
     with pytest.raises(BadSetting, match="chat_template that keeps every answer"):
         speaker((model, tokenizer))
     speaker((model, tokenizer), layout="turn")
+
+
+def test_where_qwen3s_template_drops_reasoning_trls_is_used(talker: tuple[Any, Any]) -> None:
+    """The packaged settings of Qwen3 are conversations; the model's own template would change what was said."""
+    _, tokenizer = talker
+    tokenizer.chat_template = chat_template_utils.qwen3_chat_template
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
+    later = [*messages, {"role": "user", "content": "next"}]
+    own = tokenizer.apply_chat_template(later, tokenize=False, add_generation_prompt=True)
+    assert "probe" not in own.partition("<action>")[0]
+    after = Conversation(tokenizer, PROFILE, frozenset())._after("next")
+    speaks = after.partition("<|im_start|>assistant\n")[2]
+    assert after == f"<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n{speaks}"
+    opening = tokenizer.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
+    assert opening.endswith(f"<|im_start|>assistant\n{speaks}")
 
 
 def test_a_conversation_longer_than_the_context_names_what_to_change(

@@ -14,6 +14,7 @@ import yaml
 from scripted_canvas import ScriptedCanvas, Words
 from short_run import train
 from test_losses import assert_close, far_reference, gradients, token_logprobs, trainer_loss
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow import training
 from agentgym_flow.episode import Episode, Group, Turn
@@ -26,6 +27,7 @@ from agentgym_flow.training.algorithms import CWRPOConfig
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs, resolved
+from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.loss import scored
 from agentgym_flow.training.rows import rows
 from agentgym_flow.training.run import load_model
@@ -310,18 +312,37 @@ def test_an_environment_without_workflows_is_refused(make_trainer: MakeTrainer) 
         make_trainer(reward="structure", credit="cwrpo")
 
 
+# ---------------------------------------------------------------- adapters
+def test_the_seed_decides_the_first_weights_of_adapters() -> None:
+    """Whatever chance was used before, and without using any of it: the published code seeds when adapters are made."""
+
+    def adapters(noise: int, seed: int) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_positions=8, n_embd=8, n_layer=1, n_head=2))
+        torch.manual_seed(noise)
+        adapted = with_lora(model, rank=2, alpha=4, seed=seed)
+        after = torch.rand(3)
+        torch.manual_seed(noise)
+        assert torch.equal(after, torch.rand(3))
+        return {name: weight for name, weight in adapted.named_parameters() if "lora_A" in name}
+
+    first, again, other = adapters(1, 7), adapters(2, 7), adapters(1, 8)
+    assert len(first) > 1
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first)
+
+
 # ---------------------------------------------------------------- the recipe
 def test_the_baseline_and_the_command_have_the_constants_of_the_paper(tmp_path: Path) -> None:
     line = ["--output_dir", str(tmp_path), "--env_kwargs", "{}"]
     command, baseline = parse_configs([*line, "--credit", "cwrpo"])[2], parse_configs(line, CWRPO)[2]
     for config in (command, baseline):
-        assert (config.credit, config.beta, config.epsilon) == ("cwrpo", 0.005, 0.2)
+        assert (config.credit, config.beta, config.epsilon, config.epsilon_high) == ("cwrpo", 0.005, 0.2, 0.2)
     assert resolved(parse_configs([*line, "--credit=cwrpo"])) == resolved(parse_configs(line, CWRPO))
     assert CWRPO(output_dir=str(tmp_path)).epsilon_high == CWRPOConfig(output_dir=str(tmp_path)).epsilon_high == 0.2
-    assert command.epsilon_high == 0.28  # the file of the environment says so, for all algorithms alike
     assert settings_of("cwrpo") == settings_of("cwrpo") | baseline.credit_keywords
     others = parse_configs([*line, "--credit", "grpo"])[2]
-    assert (others.beta, type(others)) == (0.0, AgentConfig)
+    assert (others.beta, others.epsilon_high, type(others)) == (0.0, 0.28, AgentConfig)
     assert parse_configs([*line, "--credit=cwrpo", "--beta", "0"])[2].beta == 0.0
 
 

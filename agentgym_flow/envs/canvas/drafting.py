@@ -3,7 +3,8 @@
 Inline, an action is done when it is read. In two phases, the published way, an action that brings operators without
 instructions waits until each has got one, a turn for each: one operator takes two turns, a parallel of three takes
 four. Nothing waits that could not be done: the action is tried first. Whoever is asked for a prompt can leave by giving
-one, or by writing another action, which drops the one that waits.
+one, or by writing another action, which drops the one that waits. A prompt is a text without tags of ours, or what is
+in one pair of prompt tags with nothing around it. All else is read as actions are: with repairs, or not when `strict`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from agentgym_flow.envs.canvas.workflow.nodes import Node, Operator, cleaned, fo
 from agentgym_flow.seeding import stable_hash
 
 NO_PROMPT = f"A prompt has {SHORTEST_INSTRUCTION} to {LONGEST_INSTRUCTION} characters. Write the prompt for {{}}."
+UNCLEAR_PROMPT = (
+    "This is not a prompt alone: {}. "
+    "Write the prompt for {}, as it is or in one pair of <prompt> tags, and nothing else."
+)
 
-_PROMPT = re.compile(r"<prompt>|</prompt>", re.IGNORECASE)
-_THINKING_TAG = re.compile(rf"<(/?)(?:{'|'.join(THINKING)})>", re.IGNORECASE)
-_OTHER_TAG = re.compile(r"</?(?:action|operator|target|answer)>", re.IGNORECASE)
+_NAMES = ("prompt", "action", "operator", "target", "answer", *THINKING)
+_TAG = re.compile(rf"<(/?)({'|'.join(_NAMES)})>", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Turn(NamedTuple):
         draft: the draft now.
         action: what was read and done, or waits; None when nothing was.
         reason: why nothing was done, in a sentence for the policy; empty otherwise.
-        repairs: what was overlooked to read the action.
+        repairs: what was overlooked to read the action, or the prompt.
         edited: whether the workflow was edited, so that it is to be run.
         finished: whether it was handed in.
     """
@@ -90,7 +94,7 @@ class Drafting:
         language: what can be written.
         finish: when a workflow can be handed in.
         prompting: `"inline"` or `"two_phase"`.
-        strict: refuse actions that have to be repaired.
+        strict: refuse actions and prompts that have to be repaired.
 
     Raises:
         BadSetting: no workflow of the language can be handed in.
@@ -130,13 +134,16 @@ class Drafting:
 
     def _prompted(self, text: str, draft: Draft, waiting: Add | Modify) -> Turn:
         """Take `text` for the prompt that is asked for."""
-        prompt = prompt_in(text)
+        prompt, repairs = prompt_in(text)
         place, operator = next(_unprompted(_node(waiting)))
+        if repairs and self.strict:
+            kinds = ", ".join(repair.kind for repair in repairs)
+            return Turn(draft, reason=UNCLEAR_PROMPT.format(kinds, operator.name))
         if not SHORTEST_INSTRUCTION <= len(prompt) <= LONGEST_INSTRUCTION:
             return Turn(draft, reason=NO_PROMPT.format(operator.name))
         node = Workflow((_node(waiting),)).replace(place, replace(operator, instruction=prompt)).nodes[0]
         action = _with_node(waiting, node)
-        return self._done(action, Draft(draft.workflow), draft, (), None)
+        return self._done(action, Draft(draft.workflow), draft, repairs, None)
 
 
 def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
@@ -145,26 +152,70 @@ def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:
     return "<action>" in lowered or lowered.strip() == "finish"
 
 
-def prompt_in(text: str) -> str:
-    """Return the prompt in a text that is taken for one: what is in its first prompt tag, or all but thinking and tags.
+def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
+    """Return the prompt in a text that is taken for one, and what was overlooked to read it.
 
-    Linear in the text, which may be anything.
+    The prompt is what is in the first prompt tag, or all but thinking and tags of ours. Linear in the text, which may
+    be anything.
     """
-    tags = _PROMPT.finditer(text)
-    opening = next((tag for tag in tags if tag[0][1] != "/"), None)
-    if opening is not None:
-        closing = next((tag for tag in tags if tag[0][1] == "/"), None)
-        return cleaned(text[opening.end() : closing.start() if closing else len(text)])
-    kept, start, thinking = [], 0, False
-    for tag in _THINKING_TAG.finditer(text):
-        if tag[1]:
-            start, thinking = tag.end(), False
-        elif not thinking:
-            kept.append(text[start : tag.start()])
-            thinking = True
-    if not thinking:
-        kept.append(text[start:])
-    return cleaned(_OTHER_TAG.sub("", "".join(kept)))
+    found = _FoundPrompts(text)
+    around = "".join(found.around).strip()
+    if not found.prompts:
+        return cleaned(around), tuple(found.repairs.values())
+    if around:
+        found.note("text_around", around)
+    if len(found.prompts) > 1:
+        found.note("prompts_left")
+    return cleaned(found.prompts[0]), tuple(found.repairs.values())
+
+
+class _FoundPrompts:
+    """What one pass over the tags of a text finds; at any time at most one tag is open, of a prompt or of thinking.
+
+    Attributes:
+        prompts: what is in prompt tags.
+        around: what is neither in them nor thinking, in pieces.
+        repairs: what was overlooked, the first of each kind.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.prompts: list[str] = []
+        self.around: list[str] = []
+        self.repairs: dict[str, Repair] = {}
+        opened, start = "", 0
+        for tag in _TAG.finditer(text):
+            name, closing = tag[2].lower(), bool(tag[1])
+            if opened and not (closing and name == opened):
+                continue  # free text ends with its own tag alone
+            self._keep(opened, text[start : tag.start()])
+            opened, start = "" if opened else self._opened(name, closing=closing), tag.end()
+            if tag[2] != name:
+                self.note("tag_case", tag[2])
+        self._keep(opened, text[start:])
+        if opened == "prompt":
+            self.note("unclosed_tag", opened)
+
+    def note(self, kind: str, detail: str = "") -> None:
+        """Note the first repair of each kind."""
+        self.repairs.setdefault(kind, Repair.of(kind, detail))
+
+    def _keep(self, opened: str, part: str) -> None:
+        if opened not in THINKING:
+            (self.prompts if opened else self.around).append(part)
+
+    def _opened(self, name: str, *, closing: bool) -> str:
+        """Return which tag is open after this one, where none was."""
+        if name in THINKING:
+            if closing:  # its opening tag was written by the chat template: all before is thinking
+                self.prompts.clear()
+                self.around.clear()
+                self.repairs.clear()
+            self.note("thinking")
+            return "" if closing else name
+        if name == "prompt" and not closing:
+            return name
+        self.note("stray_tag", name)
+        return ""
 
 
 def _node(action: Add | Modify) -> Node:

@@ -110,7 +110,9 @@ class CanvasEnv(TextEnv):
 
     With `prompting="two_phase"` an action that brings operators without a prompt waits until each of them has got one,
     a turn for each. Then a text that is an action and nothing else takes the place of the waiting one; any other
-    text is the prompt.
+    text is the prompt: a text without tags, or what is in one pair of `<prompt>` tags. Thinking, other tags and text
+    around these are overlooked and told in `info["repairs"]`; with `strict=True` they are refused, and the action
+    goes on waiting.
 
     ## Observation Space
     `UnicodeText`. At first the task; after each action what came of it, the workflow with the id of every node, its
@@ -143,7 +145,7 @@ class CanvasEnv(TextEnv):
     | `source` (str) | the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one |
     | `kind` (str) | what makes a generated task hard, such as `trap`; of a published one `math`, `qa` or `code`. Empty until the episode has ended, because it would tell what to mind |
     | `workflow` (dict) | the workflow and its last run, see below |
-    | `repairs` (list of str) | what had to be overlooked to read the last action |
+    | `repairs` (list of str) | what had to be overlooked to read the last action or prompt |
     | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` where none is needed |
 
     `info["workflow"]` is plain data, fresh at every step, without the right answer:
@@ -159,18 +161,21 @@ class CanvasEnv(TextEnv):
     | `finished` (bool) | whether it was handed in |
     | `missing` (list of str) | what `finish` still asks for |
     | `usable` (list of str) | the operators that can be used; with `nesting` (bool) and `first_case` (str) the rules of the language |
+    | `prompting` (str) | the argument `prompting`, which says how to write prompts |
     | `ran` (list of str) | the operators that ran and did not fail, as often as they did |
-    | `influential` (list of str) | those among them without which the result could be another, once for each place; `influential_structures` (dict) the same for structures |
+    | `influential` (list of str) | those among them whose output flowed into the result, or whose verdict led to it; an operator that made the same twice, in other places or rounds, counts once. `influential_structures` (dict) has the structures of each kind whose branches, verdict or later rounds did |
     | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
     | `failed` (list) | `[place, operator, why]` for each call that failed |
     | `results` (int) | how many results there are: 0, 1, or those of branches that nothing has gathered |
     | `result` (str) | the result in one line, at most 300 characters |
     | `calls` (int) | calls of the last run; `total_calls` (int): those of the whole episode that were not taken from its cache |
     | `tokens` (int), `cost` (float) | of all runs so far, without what came from the cache; the simulator's tokens are an estimate |
+    | `correctness` (float) | at the end of an episode what the last result is worth, handed in or not; 0.0 before |
     | `asked` (str) | the operator whose prompt is asked for, in two phases; else empty |
 
     `state_key` is a digest of the workflow, instructions included, and of an action that waits for a prompt; with an
-    executor other than the simulator also of the result. After `finish` it is the outcome alone.
+    executor other than the simulator also of what every call of the last run came to, failures included, and of all
+    results that the episode keeps: a later edit can bring each of them back. After `finish` it is the outcome alone.
 
     ## Arguments
     | argument | default | meaning |
@@ -186,7 +191,7 @@ class CanvasEnv(TextEnv):
     | `operators` | `None` | the only operators that can be used; None for all of the language |
     | `finish` | `"lax"` | what `finish` asks for: `"lax"` (one operator) or `"published"` (five, a structure, a solver, a checker; Test where there are tests; Programmer or Test for code; Format where the result is long) |
     | `prompting` | `"inline"` | instructions come with the action, or are asked for in turns of their own: `"two_phase"` |
-    | `strict` | `False` | refuse actions that have to be repaired |
+    | `strict` | `False` | refuse actions and prompts that have to be repaired |
     | `hints` | `True` | feedback says what to do next; changes the words only, so it is no part of the task |
     | `max_steps` | `20` | the step budget |
     | `render_mode` | `None` | `"ansi"`: the task, the graph and the result |
@@ -361,7 +366,7 @@ class CanvasEnv(TextEnv):
 
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
-        """Return a digest of the workflow; with an executor that is not settled, also of what its run came to."""
+        """Return a digest of the workflow; with an executor that is not settled, also of its run and what is kept."""
         return self.session.state_key()
 
     def describe_state(self) -> str:
@@ -432,7 +437,7 @@ class CanvasEnv(TextEnv):
         return {
             "source": session.task.family,
             "kind": "" if self.playing else session.task.kind,  # during an episode it would tell what to mind
-            "workflow": session.told(),
+            "workflow": {**session.told(), "correctness": 0.0 if self.playing else session.correctness},
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,
         }

@@ -28,6 +28,7 @@ from agentgym_flow.envs.canvas.together import all_of
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
 from agentgym_flow.envs.canvas.workflow.statistics import every
+from agentgym_flow.seeding import stable_hash
 
 _By = tuple[StepId, ...]
 
@@ -58,6 +59,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._results: dict[tuple[Any, ...], OpResult] = {}
+        self._digests: dict[tuple[Any, ...], str] = {}  # of those that `digest` has seen
 
     def __len__(self) -> int:
         return len(self._results)
@@ -70,12 +72,22 @@ class Cache:
         """Return a cache that has what this one has; results never change, so both may have the same."""
         other = Cache()
         other._results = dict(self._results)
+        other._digests = dict(self._digests)
         return other
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits, equal for caches with equal values for equal calls, in whatever order they came."""
+        for identity, result in self._results.items():
+            if identity not in self._digests:
+                self._digests[identity] = stable_hash([identity, result.value and result.value.identity])
+        return stable_hash(sorted(self._digests.values()))
 
     def put(self, call: OpCall, result: OpResult) -> None:
         """Keep the result of a call, unless it is a failure: the next call may work."""
         if result.status == "ok":
             self._results[call.identity] = result
+            self._digests.pop(call.identity, None)
 
 
 class _Running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.calls import OpResult, Value
 
@@ -43,6 +43,12 @@ class Step:
     def ok(self) -> bool:
         """Whether the call worked."""
         return self.result.status == "ok"
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for steps that called the same and came to the same, whatever that cost and wherever it came from."""
+        value = self.result.value
+        return *self.id, self.operator, self.result.status, None if value is None else value.identity
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,11 @@ class Run:
 
     @cached_property
     def influential(self) -> tuple[Step, ...]:
-        """The steps without which the results could have been others.
+        """The steps whose output flowed into the results, or whose verdict led to them.
 
-        Those they were made by, whatever these read, and so on. A step that only ran is not among them: a plan that
-        nobody read, a solution that was made anew, a check whose verdict and notes were used by nothing.
+        Those they were made by, whatever these read, and so on; nothing is run again without them. A step that only ran
+        is not among them: a plan that nobody read, a solution that was made anew, a check whose verdict and notes were
+        used by nothing.
         """
         reads = {step.id: step.reads for step in self.steps}
         found: set[StepId] = set()

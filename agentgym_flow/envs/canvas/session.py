@@ -96,6 +96,11 @@ class Session:
         return asked(self.task.problem)
 
     @property
+    def correctness(self) -> float:
+        """What the last result is worth, handed in or not: the published rewards look at it when turns run out."""
+        return self.score if self.finished else self.worth(self.run)
+
+    @property
     def circumstances(self) -> Circumstances:
         """What finish rules look at."""
         return circumstances(self.task.problem, self.run)
@@ -139,12 +144,19 @@ class Session:
         return Feedback(self.drafting, self.hints).text(self.last, self.run, self.circumstances, left)
 
     def state_key(self) -> str:
-        """Return what the future depends on: the draft, and where runs are not settled what came of them."""
+        """Return what the future depends on: the draft, and where runs are not settled all that came of them.
+
+        Not the result alone: a deletion brings back what an earlier node made, an operator that is added again what it
+        made before, from the cache, and what failed is tried again.
+        """
         if self.finished:
             return f"end:{'success' if self.score == 1.0 else 'fail'}:{float(self.score).hex()}"
-        if self.settled or self.run is None:
+        if self.settled:
             return self.draft.identity
-        return stable_hash([self.draft.identity, result_of(self.run), len(self.run.results)])
+        steps = () if self.run is None else self.run.steps
+        cache = None if self.interpreter is None else self.interpreter.cache
+        kept = "" if cache is None else cache.digest
+        return stable_hash([self.draft.identity, [step.identity for step in steps], kept])
 
     def told(self) -> dict[str, Any]:
         """Return the workflow and its last run as plain data."""

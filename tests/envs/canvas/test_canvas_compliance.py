@@ -56,10 +56,10 @@ class TestCanvasByAnObject(CanvasCompliance):
     # Few, because their branches run in threads.
     variants: ClassVar[Any] = ({"operators": ["Custom", "Verify", "Revise", "Format"]},)
     golden: ClassVar[Any] = {
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "ae53ac1434d8015b",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "1769b78ed9e66940",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "17bc2f0d10b1090a",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/1": "46fb23db1a814f59",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "bf3e23e10b6cad83",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "c67ab473eb6c4e78",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "3ee43583288a3cf4",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/1": "f671a022a9991eba",
     }
 
     def test_expert_wins_every_sampled_task(self, variant: Any) -> None:

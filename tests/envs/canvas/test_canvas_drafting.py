@@ -166,29 +166,57 @@ def test_from_every_state_the_workflow_can_be_finished(texts: list[str], prompti
 
 # -------------------------------------------------------------------- prompts in texts
 @pytest.mark.parametrize(
-    ("text", "prompt"),
+    ("text", "prompt", "repairs"),
     [
-        ("  be exact \n", "be exact"),
-        ("<prompt>be exact</prompt>", "be exact"),
-        ("Here: <Prompt>be exact</PROMPT> thanks", "be exact"),
-        ("<action>set_prompt</action><prompt>be exact</prompt>", "be exact"),
-        ("<prompt>be exact", "be exact"),
-        ("</prompt>be exact<prompt>twice", "twice"),
-        ("<think>hm <think>hm</think>be exact", "be exact"),
-        ("so</think>be exact", "be exact"),
-        ("be exact<think>was that", "be exact"),
-        ("<operator>be exact</operator>", "be exact"),
-        ("<think>nothing else", ""),
-        ("a < b and [c]", "a < b and [c]"),
+        ("  be exact \n", "be exact", ""),
+        ("a < b and [c], in <b>bold</b>", "a < b and [c], in <b>bold</b>", ""),
+        ("\n<prompt> be exact</prompt> ", "be exact", ""),
+        ("<prompt>reason in <think> tags, <answer>then</answer></prompt>",
+         "reason in <think> tags, <answer>then</answer>", ""),
+        ("Here: <Prompt>be exact</PROMPT> thanks", "be exact", "tag_case text_around"),
+        ("<action>set_prompt</action><prompt>be exact</prompt>", "be exact", "stray_tag text_around"),
+        ("<prompt>be exact</prompt><prompt>be quick</prompt>", "be exact", "prompts_left"),
+        ("<prompt>be exact", "be exact", "unclosed_tag"),
+        ("</prompt>be exact<prompt>twice", "twice", "stray_tag unclosed_tag text_around"),
+        ("be exact</prompt>", "be exact", "stray_tag"),
+        ("<think>hm <think>hm</think>be exact", "be exact", "thinking"),
+        ("<think>perhaps <prompt>be quick</prompt>?</think><prompt>be exact</prompt>", "be exact", "thinking"),
+        ("so <prompt>be quick</prompt></think>be exact", "be exact", "thinking"),
+        ("be exact<think>was that", "be exact", "thinking"),
+        ("<operator>be exact</operator>", "be exact", "stray_tag"),
+        ("<think>hm</think><answer>solve it</answer> trailing", "solve it trailing", "thinking stray_tag"),
+        ("<think>nothing else", "", "thinking"),
     ],
-)
-def test_the_prompt_in_a_text(text: str, prompt: str) -> None:
-    assert prompt_in(text) == prompt
+)  # fmt: skip
+def test_the_prompt_in_a_text(text: str, prompt: str, repairs: str) -> None:
+    """What is overlooked is a repair, and a strict reading overlooks nothing: the action goes on waiting."""
+    found, overlooked = prompt_in(text)
+    assert (found, " ".join(repair.kind for repair in overlooked)) == (prompt, repairs)
+    one, two = turns(TWO_PHASE, ADD_CUSTOM, text)
+    if prompt:
+        assert two.draft.workflow.nodes == (op("Custom", prompt),)
+        assert two.repairs == overlooked
+    strict = Drafting(prompting="two_phase", strict=True).turn(text, one.draft)
+    if repairs:
+        assert strict.draft is one.draft
+        assert strict.reason.startswith(f"This is not a prompt alone: {repairs.replace(' ', ', ')}. Write")
+        assert "for Custom" in strict.reason
+    else:
+        assert strict == two
+
+
+def test_repairs_of_prompts_say_what_was_there() -> None:
+    _, repairs = prompt_in("Sure!\n<Prompt>be exact</prompt><answer>42</answer>")
+    assert repairs == (("tag_case", "Prompt"), ("stray_tag", "answer"), ("text_around", r"Sure!\n42"))
 
 
 @pytest.mark.parametrize(
-    "text", ["<prompt>" * 120_000, "</think>" * 120_000, "<think>" * 140_000, "<" * 10**6, "x" * 10**6]
-)
+    "text",
+    [
+        "<prompt>" * 120_000, "</think>" * 120_000, "<think>" * 140_000, "<" * 10**6, "x" * 10**6,
+        "<think></think>a" * 60_000, "<prompt></prompt>" * 60_000, "</prompt>abc" * 80_000,
+    ],
+)  # fmt: skip
 def test_a_prompt_of_a_million_characters_is_one_turn(text: str) -> None:
     one, two = turns(TWO_PHASE, ADD_CUSTOM, text)
     assert two.draft is one.draft

@@ -152,7 +152,9 @@ class CanvasMachine(RuleBasedStateMachine):
         if not now.info["action_valid"]:
             assert self.env.session.draft == session.draft
             assert self.env.session.run == session.run
-            for key in ("state_key", "score", "workflow", "admissible_actions", "action_templates", "task_key"):
+            told = {**now.info["workflow"], "correctness": 0.0}  # what it is worth is told when turns have run out
+            assert told == before.info["workflow"], f"the workflow changes with the refused {text!r:.80}"
+            for key in ("state_key", "score", "admissible_actions", "action_templates", "task_key"):
                 assert now.info[key] == before.info[key], f"{key} changes with the refused {text!r:.80}"
             assert now.observation.startswith("Refused: ")
 
