@@ -160,6 +160,7 @@ def base(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
+@pytest.mark.heavy
 def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, profile: Profile) -> None:
     before = AutoModelForCausalLM.from_pretrained(base)
     run = tmp_path / "run"

@@ -101,7 +101,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("phase", ["before", "learning", "after"])
+@pytest.mark.parametrize(
+    "phase", ["learning", *(pytest.param(name, marks=pytest.mark.heavy) for name in ("before", "after"))]
+)
 def test_a_resumed_run_ends_like_one_that_was_never_killed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_resumed_run_ends_like_one_that_was_never_killed(
     check_equal(tmp_path / "run", whole)
 
 
+@pytest.mark.heavy
 def test_adapters_are_resumed_with_their_reference(
     acting_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

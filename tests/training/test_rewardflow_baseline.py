@@ -110,6 +110,7 @@ def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finish
     assert (tmp_path / "again" / log).read_bytes() == (finished / log).read_bytes()
 
 
+@pytest.mark.heavy
 def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample_data: Path) -> None:
     assert run(tmp_path / "run", boxoban=sample_data / "boxoban") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
