@@ -175,6 +175,8 @@ def check(
     """Read data again, all of it, and compare its digest, where one is known; of a store, that of its content."""
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
+    if env is None and dataset is not None:
+        raise BadSetting("--dataset says how to read the problems of canvas: add --env canvas")
     remarks = None if env is None else _teller(env, dataset)
     found = registry.resolve(data)  # which compares what is registered, and of a store its statement
     if is_store(found.path):

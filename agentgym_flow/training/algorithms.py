@@ -1,8 +1,8 @@
 """Algorithms whose papers fix more than the credit: the trainer's settings with those constants as defaults.
 
-The others take theirs from the settings file alone, so that a comparison is one of estimators. What a paper fixes goes
-before the packaged settings of an environment, which are no algorithm's, and after the file and the command line of
-whoever runs it.
+The others take theirs from the settings file alone, so that a comparison is one of estimators. What a paper fixes wins
+over the packaged settings of an environment, which are no algorithm's, and gives way to the file and the command line
+of whoever runs it.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class _Parser(TrlParser):  # type: ignore[misc]
 def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[AgentConfig] | None = None) -> Configs:
     """Read the three configurations from `--config FILE` and the command line, which wins.
 
-    Without `--config` the file is that of the environment, see `PACKAGED`; what the algorithm's paper fixes there goes
-    before it, see `algorithms.PAPERS`.
+    Without `--config` the file is that of the environment, see `PACKAGED`; what the algorithm's paper fixes there wins
+    over it, see `algorithms.PAPERS`.
 
     Args:
         arguments: the command line; None for that of the process.
@@ -62,8 +62,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
         SystemExit: the command line asks for help.
     """
     try:
-        line, credit = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
-        parser = _Parser((RunConfig, WarmStartConfig, agent_type or CONFIGS.get(credit, AgentConfig)))
+        line, agent_type = _with_config(sys.argv[1:] if arguments is None else arguments, agent_type)
+        parser = _Parser((RunConfig, WarmStartConfig, agent_type))
         run, warm_start, agent = parser.parse_args_and_config(line, fail_with_unknown_args=True)
     except (BadSetting, UnknownOption):
         raise
@@ -74,8 +74,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
     return run, warm_start, agent
 
 
-def _with_config(arguments: Sequence[str], agent_type: type[AgentConfig] | None) -> tuple[list[str], str]:
-    """Return the command line with the settings that are meant, and the algorithm it names, or ""."""
+def _with_config(arguments: Sequence[str], agent_type: type[AgentConfig] | None) -> tuple[list[str], type[AgentConfig]]:
+    """Return the command line with the settings that are meant, and the class of the trainer's settings."""
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
@@ -86,12 +86,12 @@ def _with_config(arguments: Sequence[str], agent_type: type[AgentConfig] | None)
         raise BadSetting(str(error)) from None
     env_id = found.env_id or RunConfig.env_id
     file = found.config or packaged_config(env_id)
-    algorithm = found.credit if agent_type is None else "" if agent_type is AgentConfig else agent_type.credit
-    fixed = {} if found.config else paper_settings(algorithm, env_id)
+    kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
+    fixed = {} if found.config or kind is AgentConfig else paper_settings(kind.credit, env_id)
     paper = [f"--{name}={value}" for name, value in fixed.items()]
     env = [] if found.env_id is None else ["--env_id", found.env_id]
     credit = [f"--credit={found.credit}"] if found.credit else []
-    return [*(["--config", str(file)] if file else []), *paper, *env, *credit, *rest], found.credit
+    return [*(["--config", str(file)] if file else []), *paper, *env, *credit, *rest], kind
 
 
 ALWAYS_SHOWN = (

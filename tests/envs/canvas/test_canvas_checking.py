@@ -79,6 +79,7 @@ def test_a_name_that_says_no_set_is_helped_by_one(check: Check, tmp_path: Path) 
     code, said, _ = check(tmp_path / "mine.jsonl", "--env", "canvas", "--dataset", "gsm8k")
     assert code == 0
     assert "mine.jsonl: 3 problems of gsm8k, 3 of them different" in said
-    code, _, complaint = check(tmp_path / "mine.jsonl", "--env", "search", "--dataset", "gsm8k")
-    assert code == 2
-    assert "--dataset" in complaint
+    for env in (("--env", "search"), ()):
+        code, _, complaint = check(tmp_path / "mine.jsonl", *env, "--dataset", "gsm8k")
+        assert code == 2
+        assert "--dataset" in complaint
