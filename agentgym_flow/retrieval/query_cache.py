@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -167,12 +168,25 @@ def _is_empty(file: sqlite3.Connection) -> bool:
 
 
 def _make_tables(file: sqlite3.Connection) -> None:
-    file.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(file)
     file.execute("BEGIN IMMEDIATE")
     if _is_empty(file):  # no other process was faster
         for statement in _TABLES.split(";"):
             file.execute(statement)
     file.execute("COMMIT")
+
+
+def _write_ahead(file: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on: here SQLite does not wait for a file that another process holds, so this does."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _versions(file: sqlite3.Connection) -> tuple[int, int]:

@@ -140,6 +140,18 @@ def test_many_can_make_the_file_at_once(tmp_path) -> None:
     assert QueryCache(tmp_path / "cache").get("r", ["q"], 1) == [[]]
 
 
+def test_a_file_that_another_is_making_is_waited_for(tmp_path) -> None:
+    path = tmp_path / "cache"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    timer = threading.Timer(0.3, other.execute, ["COMMIT"])
+    timer.start()
+    cache = QueryCache(path)
+    timer.join()
+    cache.put("r", 1, [("q", ANSWER)])
+    assert cache.get("r", ["q"], 1) == [ANSWER]
+
+
 def test_what_is_no_cache_is_left_alone(tmp_path) -> None:
     text = tmp_path / "text"
     text.write_text("notes " * 500)
