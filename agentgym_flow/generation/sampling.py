@@ -6,23 +6,21 @@ a logits processor does the draw and leaves `generate` only one token to choose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, StoppingCriteria
 
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.generation.base import SEEDS
+from agentgym_flow.generation.base import NOT_A_NUMBER, SEEDS
 from agentgym_flow.seeding import Stream
 
 
 def check_numbers(logprobs: torch.Tensor) -> None:
     """Raise `TrainingFailed` unless all of these log-probabilities are finite."""
     if not bool(torch.isfinite(logprobs).all()):
-        raise TrainingFailed(
-            "the model's output is not a number: lower learning_rate and muon_learning_rate, or max_grad_norm, and go "
-            "back to an earlier checkpoint"
-        )
+        raise TrainingFailed(f"the model's output {NOT_A_NUMBER}")
 
 
 def first_draw(seed: int) -> float:
@@ -52,20 +50,24 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
     """Draws the next token of every row and masks all others.
 
     After generation `tokens` and `logprobs` hold what was drawn, row by row, up to and with the token that ended the
-    row. A row that has ended draws no more.
+    row. A row that has ended draws no more, see `Ended`.
 
     Args:
         draws: one per row, or None for the most likely token.
         temperature: the scores are divided by it.
-        ends: the tokens that end a completion.
+        is_over: whether an answer of such tokens is complete.
+
+    Attributes:
+        ended: whether each row has ended.
     """
 
-    def __init__(self, draws: Sequence[Draws | None], temperature: float, ends: frozenset[int]) -> None:
+    def __init__(self, draws: Sequence[Draws | None], temperature: float, is_over: Callable[[list[int]], bool]) -> None:
         self.tokens: list[list[int]] = [[] for _ in draws]
         self.logprobs: list[list[float]] = [[] for _ in draws]
+        self.ended = [False] * len(draws)
         self._draws = draws
         self._temperature = temperature
-        self._ends = ends
+        self._is_over = is_over
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores that are 0 at the drawn token and minus infinity elsewhere; shapes (rows, vocabulary).
@@ -75,7 +77,7 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         logprobs = torch.log_softmax(scores.float() / self._temperature, dim=-1)
         check_numbers(logprobs.amax(dim=-1))
         drawn = logprobs.argmax(dim=-1)
-        running = [row for row, tokens in enumerate(self.tokens) if not tokens or tokens[-1] not in self._ends]
+        running = [row for row, ended in enumerate(self.ended) if not ended]
         sampled = [row for row in running if self._draws[row] is not None]
         if sampled:
             uniforms = [draws.uniform() for row in sampled if (draws := self._draws[row]) is not None]
@@ -87,4 +89,16 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
             token = int(drawn[row])
             self.tokens[row].append(token)
             self.logprobs[row].append(float(logprobs[row, token]))
+            self.ended[row] = self._is_over(self.tokens[row])
         return torch.full_like(scores, -torch.inf).scatter_(1, drawn[:, None], 0.0)  # type: ignore[return-value]
+
+
+class Ended(StoppingCriteria):  # type: ignore[misc]
+    """Tells `generate` which rows of a sampler have ended, so that it ends with the last of them."""
+
+    def __init__(self, sampler: StreamSampler) -> None:
+        self._sampler = sampler
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> torch.BoolTensor:
+        """Return whether each row has ended; shape (rows,)."""
+        return torch.tensor(self._sampler.ended, device=input_ids.device)  # type: ignore[return-value]

@@ -11,25 +11,31 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from agentgym_flow.core import check_positive
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, Request, Sampling
 from agentgym_flow.generation.batching import Gathering
 from agentgym_flow.generation.padding import left_padded
-from agentgym_flow.generation.sampling import Draws, StreamSampler, check_numbers, first_draw
+from agentgym_flow.generation.sampling import Draws, Ended, StreamSampler, check_numbers, first_draw
+from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ROWS = 16
 """Rows of a forward pass on the CPU. Fewer would cost time in full batches, more in small ones."""
 
 MAX_ROWS = 1024
 """The most rows of a forward pass where their number is free."""
+
+MAX_WORDS = 4096
+"""The largest vocabulary of which the distribution after a prompt is kept."""
 
 Tokens = tuple[int, ...]
 
@@ -50,18 +56,33 @@ class _Next:
 class TransformersGenerator:
     """Answers with a model in this process.
 
-    Answers of one token are drawn from the whole vocabulary at the last position of the prompt, and equal prompts share
-    one forward pass for as long as the weights stay as they are. Longer ones are written by the model's `generate`.
+    Answers of one token from a vocabulary of at most `MAX_WORDS` are drawn at the last position of the prompt, and
+    equal prompts share one forward pass for as long as the weights stay unchanged. Others are written by the model's
+    `generate`.
 
     Args:
         model: the causal language model; it is put into evaluation mode for every call and back after it.
         pad: the token that fills up prompts.
         rows: every forward pass has exactly so many rows; 0 for any number. None: `ROWS` on the CPU, else 0.
         version: of the weights.
+        tokenizer: of the model, for requests with `stops`.
+        exact: see `Generator`; false where the computation is in bfloat16, whose rounding depends on the shapes of the
+            tensors, and these are others in sampling than in training.
     """
 
-    def __init__(self, model: PreTrainedModel, pad: int, *, rows: int | None = None, version: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        pad: int,
+        *,
+        rows: int | None = None,
+        version: int = 0,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        exact: bool = True,
+    ) -> None:
         self.model = model
+        self.exact = exact
+        self._tokenizer = tokenizer
         self.version = version
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
@@ -105,7 +126,10 @@ class TransformersGenerator:
         return [answers[number] for number in range(len(requests))]
 
     def _alike(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        return self._one_token(requests, sampling) if sampling.max_new_tokens == 1 else self._many(requests, sampling)
+        # Whole distributions are kept, which a large vocabulary leaves no memory for.
+        small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
+        one = sampling.max_new_tokens == 1 and small
+        return self._one_token(requests, sampling) if one else self._many(requests, sampling)
 
     def _batches(self, sequences: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[list[int]]:
         """Yield the numbers of the sequences that run together: all of one width, in passes of equal height."""
@@ -169,16 +193,24 @@ class TransformersGenerator:
     def _written(self, requests: Sequence[Request], sampling: Sampling, width: int) -> list[Completion]:
         ids, mask = left_padded([request.prompt_ids for request in requests], self._pad, width)
         draws = [None if sampling.greedy else Draws(request.seed) for request in requests]
-        sampler = StreamSampler(draws, sampling.temperature, sampling.ends)
+        sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
         self.model.generate(
             input_ids=ids.to(device),
             attention_mask=mask.to(device),
             generation_config=self._settings(sampling),
             logits_processor=[sampler],
+            stopping_criteria=[Ended(sampler)],
         )
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
+
+    def _is_over(self, sampling: Sampling, tokens: list[int]) -> bool:
+        if tokens[-1] in sampling.ends or not sampling.stops:
+            return tokens[-1] in sampling.ends
+        if self._tokenizer is None:
+            raise BadSetting("stops are texts, and this generator has no tokenizer to read tokens with: give it one")
+        return holds_stop(self._tokenizer, tokens, sampling.stops)
 
     def _settings(self, sampling: Sampling) -> Any:
         from transformers import GenerationConfig

@@ -1,8 +1,8 @@
 """The seam to TRL: the only module that touches members of TRL which are not documented for users.
 
 TRL gives no public way to train on rows of one's own making, so `RowTrainer` overrides the two members that TRL's own
-experimental trainers override too: the one that makes a batch and the one that computes the loss. Two more make a
-resumed run equal to one that never stopped: the one that saves a checkpoint and the one that orders the tasks. Their
+experimental trainers override too: the one that makes a batch and the one that computes the loss. A third, which saves
+a checkpoint, makes a resumed run equal to one that never stopped. Their
 signatures are checked when this module is imported, so that a TRL in which they have moved is refused by name, not by a
 strange failure. What they do is checked by `tests/training/test_trl_contract.py`, one test for each thing relied on.
 """
@@ -12,8 +12,9 @@ from __future__ import annotations
 import inspect
 import json
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -25,11 +26,11 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
-from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, progress_of, writing
+from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 from agentgym_flow.training.collate import positions
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
-from agentgym_flow.training.processes import take_state
+from agentgym_flow.training.processes import Together, take_state
 
 TESTED = ("1.16",)
 """The minor versions of TRL that the tests have run with."""
@@ -38,7 +39,6 @@ REQUIRED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
-    "_get_train_sampler": ("self", "dataset"),
 }
 """The members of `GRPOTrainer` that are overridden, with their parameters."""
 
@@ -98,7 +98,7 @@ def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
 
 
 def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Forward pre-hook: count positions from the first token that is no padding.
+    """Forward pre-hook: count positions from the first token that is not padding.
 
     TRL pads prompts on the left and passes no positions, so a model with learned positions would see a padded prompt
     shifted against the one it sampled from.
@@ -159,9 +159,15 @@ class _Begin(TrainerCallback):  # type: ignore[misc]
 
 
 class RowTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPO trainer for batches of our own making; a subclass provides `make_batch` and may extend `loss`."""
+    """TRL's GRPO trainer for batches of our own making; a subclass provides `make_batch` and may extend `loss`.
 
-    def __init__(self, args: AgentConfig, **kwargs: Any) -> None:
+    Args:
+        args: the settings.
+        together: the processes of the run; made here if None.
+        kwargs: the other arguments of TRL's trainer.
+    """
+
+    def __init__(self, args: AgentConfig, together: Together | None = None, **kwargs: Any) -> None:
         take_state(args)
         beta, args.beta = args.beta, 0.0  # TRL would load a reference model by its name; a subclass brings its own
         try:
@@ -173,12 +179,13 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
             if not hasattr(self, name):
                 raise _unsupported(f"GRPOTrainer.{name} is gone")
         self.model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)
+        self._together = together or Together(args.ddp_timeout)
         self._resumed: Path | None = None
         self.add_callback(_Begin(self))
 
     @abstractmethod
-    def make_batch(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Return the tensors of one generation batch for the data set rows `inputs`.
+    def make_batch(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of the next generation batch.
 
         The first dimension of every tensor counts rows; it is a multiple of `args.steps_per_generation`. Scalars are
         allowed.
@@ -202,16 +209,16 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         return loss  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        return self.make_batch(inputs)
+        return self.make_batch()
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.loss(model, inputs)
 
-    def record(self, **metrics: float) -> None:
-        """Add values to the metrics of the present mode; TRL logs their means. `__` in a name stands for `/`."""
+    def record(self, metrics: Mapping[str, float]) -> None:
+        """Add values to the metrics of the present mode; TRL logs their means."""
         mode = "train" if self.model.training else "eval"
         for name, value in metrics.items():
-            self._metrics[mode][name.replace("__", "/")].append(value)
+            self._metrics[mode][name].append(value)
 
     @contextmanager
     def frozen_model(self) -> Iterator[PreTrainedModel]:
@@ -254,29 +261,31 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.state.global_step >= self.state.max_steps:
             return
         output, name = Path(self.args.output_dir), STEP_FOLDER.format(self.state.global_step)
-        partial = output / PARTIAL / name
-        with writing(output / name, partial):
-            self._write_checkpoint(model, trial, partial)
-        self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
-            with writing(output / name, partial):
-                self.describe(partial)
-                keep_last(output, partial, self.args.save_total_limit)
-        self.accelerator.wait_for_everyone()
+        unfinished = output / PARTIAL / name
+        # To write, hash and flush a large model takes minutes: who is done waits for the others without a timeout.
+        self._together.share(partial(self._write_checkpoint, model, trial, output / name, unfinished))
+        self._together.alone(partial(self._complete, output / name, unfinished))
 
-    def _write_checkpoint(self, model: torch.nn.Module, trial: Any, folder: Path) -> None:
+    def _complete(self, folder: Path, unfinished: Path) -> None:
+        with writing(folder, unfinished):
+            self.describe(unfinished)
+            keep_last(folder.parent, unfinished, self.args.save_total_limit)
+
+    def _write_checkpoint(self, model: torch.nn.Module, trial: Any, folder: Path, unfinished: Path) -> None:
         output = self.args.output_dir
-        self.args.output_dir = str(folder.parent)  # where the Hugging Face trainer puts a folder of just this name
-        try:
-            super()._save_checkpoint(model, trial)
-        finally:
-            self.args.output_dir = output
+        self.args.output_dir = str(unfinished.parent)  # where the Hugging Face trainer puts a folder of just this name
         unlogged = {
             "metrics": dict(self._metrics["train"]),
             "loss": self._tr_loss.item(),
             "last_logged": self._globalstep_last_logged,
         }
-        (folder / UNLOGGED.format(self.accelerator.process_index)).write_text(json.dumps(unlogged), "utf-8")
+        with writing(folder, unfinished):
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.args.output_dir = output
+            path = unfinished / UNLOGGED.format(self.accelerator.process_index)
+            path.write_text(json.dumps(unlogged), "utf-8")
 
     def _restore_unlogged(self) -> None:
         if self._resumed is None:
@@ -286,11 +295,3 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         self._metrics["train"].update(unlogged["metrics"])
         self._tr_loss += unlogged["loss"]
         self._globalstep_last_logged = unlogged["last_logged"]
-
-    def _get_train_sampler(self, dataset: Any = None) -> Any:
-        # TRL's sampler draws one permutation per epoch from its own generator, and checkpoints do not hold it.
-        sampler = super()._get_train_sampler(dataset)
-        if self._resumed is not None:
-            for _ in range(int(progress_of(self._resumed).epoch)):
-                torch.randperm(sampler.num_samples, generator=sampler.generator)
-        return sampler

@@ -159,4 +159,4 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         """Validate when it is time."""
         due, before = (step * self._times // state.max_steps for step in (state.global_step, state.global_step - 1))
         if due > before:
-            self._trainer.record(valid_success=self._validate())
+            self._trainer.record({"valid_success": self._validate()})

@@ -44,8 +44,8 @@ UNLOGGED = "unlogged_{}.json"
 MADE_WITH = "made_with.json"
 """The file that says which run a checkpoint belongs to."""
 
-TASK_REPLAY = "task_replay.json"
-"""The file that says which tasks wait for a replay, where tasks are replayed."""
+SOURCE = "group_source.json"
+"""The file with the state of the source of groups: which tasks come next."""
 
 MANIFEST = "manifest.json"
 """The file that lists the other files of a checkpoint, with size and SHA-256."""

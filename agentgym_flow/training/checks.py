@@ -22,18 +22,17 @@ def check_device(args: AgentConfig) -> None:
     raise BadSetting(f"{name} asks for a GPU, and PyTorch {torch.__version__} finds none ({reason}), or {otherwise}")
 
 
-def check_batch(args: AgentConfig, num_tasks: int) -> None:
-    """Raise `BadSetting` when a batch has more groups than there are tasks to train on."""
-    groups = args.generation_batch_size // args.num_generations
-    if groups > num_tasks:
-        raise BadSetting(
-            f"a batch is {groups} groups, but there are only {num_tasks} training tasks: lower "
-            "per_device_train_batch_size or steps_per_generation, or raise num_generations"
-        )
+def check_source(args: AgentConfig) -> None:
+    """Raise `BadSetting` for settings of the trainer's own rollout where the groups come from somewhere else."""
+    for name, given in (("replay_share", args.replay_share), ("dynamic_sampling", args.dynamic_sampling)):
+        if given:
+            raise BadSetting(
+                f"{name} chooses what the trainer itself plays, and a source of groups is given: leave it out"
+            )
 
 
-def check_environment(args: AgentConfig, info: Collection[str], num_tasks: int) -> None:
-    """Raise `UnknownOption` or `BadSetting` when an environment with these `info` keys and tasks does not do."""
+def check_environment(args: AgentConfig, info: Collection[str]) -> None:
+    """Raise `UnknownOption` or `BadSetting` when an environment with these `info` keys does not do."""
     if args.stop_when is not None and args.stop_when not in info:
         raise UnknownOption.among(args.stop_when, sorted(info), "stop_when names a key of info.")
     if args.structure_score is not None and WORKFLOW not in info:
@@ -43,4 +42,3 @@ def check_environment(args: AgentConfig, info: Collection[str], num_tasks: int) 
     for key in args.info_keys:
         if key not in info:
             raise BadSetting(f"reward and credit read info[{key!r}], which this environment lacks: leave out compat")
-    check_batch(args, num_tasks)

@@ -11,7 +11,10 @@ from agentgym_flow.training.rows import MergedRow, Row
 
 Batch = dict[str, torch.Tensor]
 
-COMPLETION = ("completion_ids", "completion_mask", "tool_mask", "advantages", "old_per_token_logps")
+COMPLETION = (
+    *("completion_ids", "completion_mask", "tool_mask", "advantages", "old_per_token_logps"),
+    "sampling_per_token_logps",  # only where it differs from the old ones
+)
 """The tensors of ordinary rows with one column per completion token."""
 
 
@@ -90,12 +93,12 @@ def trimmed(batch: Batch) -> Batch:
     if "completion_mask" in batch:
         # Never a single column: TRL's metrics would take that for one value per sequence and count padding rows.
         longest = max(2, int(batch["completion_mask"].sum(1).max()))
-        cut |= {name: batch[name][:, :longest] for name in COMPLETION}
+        cut |= {name: batch[name][:, :longest] for name in COMPLETION if name in batch}
     return {**batch, **cut}
 
 
 def positions(mask: torch.Tensor) -> torch.Tensor:
-    """Return the position ids that count from the first token that is no padding; `mask` is (R, T)."""
+    """Return the position ids that count from the first token that is not padding; `mask` is (R, T)."""
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 

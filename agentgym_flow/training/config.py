@@ -18,10 +18,13 @@ from trl import GRPOConfig
 
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
+from agentgym_flow.openai_access import checked_url
 from agentgym_flow.rewards.comparison import Advantages
 from agentgym_flow.rewards.credit import COMPAT_READS, CREDIT, settings_of
 from agentgym_flow.rewards.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
+from agentgym_flow.training.batch_shape import processes, share_out
+from agentgym_flow.training.off_policy import Bounds
 from agentgym_flow.training.processes import state_kept
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, at_least, mapping
@@ -40,16 +43,36 @@ NOT_USED = (
     "resume_from_checkpoint",
     "reward_weights",
     "scale_rewards",
+    "shuffle_dataset",
     "sync_ref_model",
     "top_k",
     "top_p",
     "use_transformers_continuous_batching",
     "use_vllm",
+    "vllm_enable_sleep_mode",
+    "vllm_group_port",
+    "vllm_mode",
+    "vllm_model_impl",
+    "vllm_server_base_url",
+    "vllm_server_host",
+    "vllm_server_port",
+    "vllm_structured_outputs_regex",
+    "vllm_tensor_parallel_size",
 )
 """Settings of TRL for parts of it that are replaced here (its sampling and its rewards): refused."""
 
 NATIVE, STRUCTURE = REWARDS = ("native", "structure")
 """What training episodes are rewarded with: by the environment, or for the design of a workflow."""
+
+TRANSFORMERS, VLLM, SERVERS = "transformers", "vllm", ("http://", "https://")
+"""What `generator` may be; the addresses of servers begin like this."""
+
+VLLM_SETTINGS = {
+    "vllm_gpu_memory_utilization": (VLLM,),
+    "vllm_max_model_length": (VLLM,),
+    "vllm_server_timeout": SERVERS,
+}
+"""Settings of TRL that say something to vLLM, and how a `generator` begins that reads them."""
 
 REPORTERS = ("tensorboard", "trackio", "wandb")
 """The packages that `report_to` may name; those that others use are checked by Transformers alone."""
@@ -62,10 +85,12 @@ LOSS_TYPES = {"dapo": "turns", "cispo": "turns", "vespo": "turns", "bnpo": "rows
 class AgentConfig(GRPOConfig):  # type: ignore[misc]
     """TRL's settings with defaults for agents, and what agents need beside them.
 
-    Of TRL's names: `num_generations` is the size of a group; `per_device_train_batch_size` times `steps_per_generation`
-    is the number of episodes per batch and process; `steps_per_generation` is the number of minibatches; `max_steps`
-    counts optimizer steps, one per `gradient_accumulation_steps` minibatches; `max_completion_length` is the longest
-    answer of one turn.
+    A batch is `groups_per_batch` groups, on which `steps_per_batch` optimizer steps are taken, however many processes
+    share the work. Of TRL's names: `num_generations` is the size of a group; `per_device_train_batch_size` is the
+    number of episodes in one forward pass of one process; `max_steps` counts optimizer steps; `max_completion_length`
+    is the longest answer of one turn. Where `groups_per_batch` is not given, each process has
+    `per_device_train_batch_size` times `steps_per_generation` episodes in a batch; where `steps_per_batch` is not, an
+    optimizer step is taken every `gradient_accumulation_steps` passes.
 
     Also of TRL's names: `beta` weighs the KL divergence to a copy of the model as it is when training begins, estimated
     on sampled tokens at the temperature of sampling; `entropy_coef` weighs the entropy of the policy there. Both are
@@ -73,6 +98,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     template, such as `{"enable_thinking": false}`; they are written into the template, which is saved with the model.
 
     Attributes:
+        groups_per_batch: see above.
+        steps_per_batch: see above; all passes over the batch count (`num_iterations`).
         layout: `turn` for a row a turn, each with its own prompt; `conversation` for a row an episode, whose prompts
             grow by what was said (the profile needs a `follow_up` message).
         mask_observations: keep what the environment said out of the loss. False trains on it as if the policy had said
@@ -94,7 +121,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
             episodes. Evaluation never stops early.
         replay_share: the share of a batch's tasks that are played again because their last group ended differently, in
-            [0, 1); the rest are new. 0 plays the tasks of the data set one after the other.
+            [0, 1); the rest are new: every task once, in random order, before any comes again.
         dynamic_sampling: play further tasks in place of groups that ended alike, until the batch is full of groups that
             have something to compare or `max_sampling_rounds` are played. All episodes count, also those left out.
         max_sampling_rounds: how often at most is played for one batch, at least 2; only with `dynamic_sampling`.
@@ -103,8 +130,16 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             backward pass: a third more work for a fraction of the memory. None leaves it off; a run of
             `agentgym-flow train` then has it on, but for the model `tiny`.
         wants_gpu: bfloat16 or half precision was asked for, and not on a CPU.
-        generation_rows: every forward pass of sampling has exactly so many rows, so that no bit of an answer depends on
-            what else is asked; 0 for as many as there are. None: 16 on the CPU, 0 on a GPU.
+        generation_rows: the exact number of rows in each forward pass of sampling, so that no bit of an answer depends
+            on what else is asked; 0 for as many as there are. None: 16 on the CPU, 0 on a GPU.
+        generator: what runs the model in rollouts and evaluations: `transformers`; `vllm` for an engine in every
+            process; or the addresses of vLLM servers, with commas between them, which get all new weights. Of TRL's
+            names, an engine reads `vllm_gpu_memory_utilization`, its share of the memory, and `vllm_max_model_length`,
+            prompt and answer in tokens; with servers `vllm_server_timeout` is for how many seconds one may be silent.
+
+    Also of TRL's names: `vllm_importance_sampling_correction` corrects for turns that older weights or another program
+    have sampled, vLLM or not (see `agentgym_flow.training.off_policy`); `vllm_importance_sampling_mode`, `_clip_min`
+    and `_clip_max` say how. Nothing is corrected where the model in training has sampled all turns itself.
 
     `save_strategy="steps"` writes a checkpoint to resume from every `save_steps` optimizer steps, and keeps the last
     `save_total_limit`. `save_steps` must end with a batch.
@@ -112,7 +147,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
 
     learning_rate: float = 5e-4
     max_steps: int = 100
-    steps_per_generation: int | None = 4
+    steps_per_generation: int | None = None
     per_device_train_batch_size: int = 32
     max_completion_length: int | None = 1
     epsilon_high: float | None = 0.28
@@ -121,6 +156,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     disable_tqdm: bool | None = True
     dataloader_pin_memory: bool = False
     save_strategy: str = "no"
+    vllm_importance_sampling_mode: str = "token_truncate"
+    groups_per_batch: int = None  # type: ignore[assignment]  # each follows from other settings where it is not given
+    steps_per_batch: float = None  # type: ignore[assignment]
     layout: str = TURN
     mask_observations: bool = True
     reward: str = NATIVE
@@ -138,6 +176,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     max_sampling_rounds: int = 10
     num_envs: int = 256
     generation_rows: int | None = None
+    generator: str = TRANSFORMERS
 
     def __post_init__(self) -> None:
         checkpointing = self.gradient_checkpointing
@@ -158,7 +197,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if not self.mask_observations and self.layout != CONVERSATION:
             raise BadSetting("in layout turn observations are prompts: only layout conversation can train on them")
         self._check_reward()
+        self._check_generator()
         check_penalty(self.invalid_action_penalty)
+        _ = self.importance_bounds
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise BadSetting(f"beta must be a finite number, at least 0, got {self.beta!r}")
         if not 0 <= self.replay_share < 1:
@@ -172,7 +213,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         if self.merge_prompts and self.max_completion_length == 1 and self.layout == TURN:
             self._check_mergeable()
         self._check_processes()
+        share_out(self)
         self.bf16: bool | None
+        self.gradient_accumulation_steps: int
         self.use_cpu: bool
         self.ddp_backend: str | None
         if self.bf16 is None and not torch.cuda.is_available():
@@ -182,6 +225,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 super().__post_init__()
         except ValueError as error:
             raise BadSetting(str(error)) from error
+        self.groups_per_batch = self.generation_batch_size // self.num_generations
+        self.steps_per_batch = self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
         self.use_checkpointing(checkpointing)
         if self.mixed_precision == "bf16":  # as the launcher said, on a CPU too, where DeepSpeed must find it here
             self.bf16 = True
@@ -205,6 +250,15 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             return StructureScore(**mapping("reward_settings", self.reward_settings))
         except TypeError as error:
             raise BadSetting(f"reward_settings: {str(error).partition(') ')[2]}") from None
+
+    @property
+    def importance_bounds(self) -> Bounds:
+        """How the ratios of importance sampling are limited. Raises `UnknownOption` for a mode that there is not."""
+        return Bounds(
+            self.vllm_importance_sampling_mode,
+            self.vllm_importance_sampling_clip_min,
+            self.vllm_importance_sampling_clip_max,
+        )
 
     @property
     def info_keys(self) -> tuple[str, ...]:
@@ -249,6 +303,20 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 f"reward {self.reward} is a return, and credit_settings ask for outcome {self.outcome!r}: leave it out"
             )
 
+    def _check_generator(self) -> None:
+        if self.generator.startswith(SERVERS):
+            urls = [checked_url(url.strip()).rstrip("/") for url in self.generator.split(",")]
+            if len(set(urls)) < len(urls):
+                raise BadSetting(f"generator names a server twice: {self.generator}")
+            self.generator = ",".join(urls)
+        elif self.generator not in (TRANSFORMERS, VLLM):
+            known = (TRANSFORMERS, VLLM, "http://HOST:PORT")
+            raise UnknownOption.among(self.generator, known, "generator is what runs the model.")
+        for setting in fields(self):
+            readers = VLLM_SETTINGS.get(setting.name, ("",))
+            if not self.generator.startswith(readers) and getattr(self, setting.name) != setting.default:
+                raise BadSetting(f"{setting.name} says nothing to generator {self.generator!r}: leave it out")
+
     def _check_reporters(self) -> None:
         names = [self.report_to] if isinstance(self.report_to, str) else self.report_to or []
         for name in names:
@@ -267,11 +335,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 "dapo, or keep all rows"
             )
 
-    @property
-    def steps_per_batch(self) -> float:
-        """Optimizer steps taken on one batch of episodes."""
-        minibatches = self.steps_per_generation * self.num_iterations
-        return float(minibatches / self.gradient_accumulation_steps)
+    def ends_batch(self, step: int) -> bool:
+        """Return whether a batch is used up after so many optimizer steps."""
+        return bool(step * self.gradient_accumulation_steps % (self.steps_per_generation * self.num_iterations) == 0)
 
     def use_checkpointing(self, on: bool | None) -> None:
         """Set `activation_checkpointing`, under the name that Transformers had for it before 5.23 as well."""
@@ -280,7 +346,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     def _check_checkpoints(self) -> None:
         if self.save_strategy not in ("no", "steps"):
             raise BadSetting(f"save_strategy must be no or steps, got {self.save_strategy!r}")
-        if self.save_strategy == "steps" and (self.save_steps < 1 or self.save_steps % self.steps_per_batch):
+        if self.save_strategy == "steps" and (self.save_steps < 1 or not self.ends_batch(int(self.save_steps))):
             raise BadSetting(
                 f"save_steps={self.save_steps} would stop inside a batch, and half a batch is not kept: give a "
                 f"multiple of {self.steps_per_batch:g}, the optimizer steps of one batch"
@@ -297,7 +363,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 )
         elif not torch.accelerator.is_available():
             self.use_cpu = True
-        if not torch.accelerator.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if not torch.accelerator.is_available() and processes() > 1:
             self.ddp_backend = self.ddp_backend or "gloo"  # or Accelerate goes on with each process on its own
 
     def _check_mergeable(self) -> None:

@@ -141,7 +141,6 @@ ALWAYS_SHOWN = (
     "seed",
     "temperature",
     "num_generations",
-    "gradient_accumulation_steps",
     "num_iterations",
     "loss_type",
     "epsilon",
@@ -155,10 +154,20 @@ ALWAYS_SHOWN = (
 """Settings of TRL that a reader of a run wants to see even where they are TRL's own defaults."""
 
 
+DERIVED = (
+    "generation_batch_size",
+    "gradient_accumulation_steps",  # of steps_per_batch
+    "gradient_checkpointing",
+    "logging_dir",
+    "steps_per_generation",  # of groups_per_batch and the number of processes
+)
+"""Settings that follow from others, and are refused beside them: a run's own file does not have them."""
+
 MAY_CHANGE = (
     "ddp_backend",
     "deepspeed",
     "disable_tqdm",
+    "generator",
     "hub_token",
     "local_rank",
     "log_level",
@@ -173,6 +182,9 @@ MAY_CHANGE = (
     "save_total_limit",
     "threads",
     "use_cpu",
+    "vllm_gpu_memory_utilization",
+    "vllm_max_model_length",
+    "vllm_server_timeout",
 )
 """Settings that may differ when a run is resumed: they say where and how fast it runs."""
 
@@ -187,8 +199,7 @@ def resolved(configs: Configs) -> dict[str, Any]:
     standard = AgentConfig(output_dir=agent.output_dir).to_dict()
     shown = {*AgentConfig.__annotations__, *ALWAYS_SHOWN} - {"bf16"}
     chosen = {name: v for name, v in agent.to_dict().items() if name in shown or v != standard.get(name)}
-    # Derived from other settings, and refused beside them.
-    for name in ("generation_batch_size", "gradient_checkpointing", "logging_dir"):
+    for name in DERIVED:
         chosen.pop(name, None)
     chosen["credit_settings"] = settings_of(agent.credit) | agent.credit_keywords
     everything = asdict(run) | asdict(warm_start) | chosen

@@ -7,6 +7,7 @@ contexts, which grows with their square, is left out, and so are waiting and com
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import ConversationProfile, Profile, profile_for
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.checks import check_batch
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
 from agentgym_flow.training.rows import TURN
@@ -150,7 +150,6 @@ def estimate(configs: Configs) -> Estimate:
     with closing(run.make_env()) as env:  # what would end the run when it has hardly begun
         if warm.warm_start_levels:
             check_demonstrations(env, warm.warm_start_levels)
-        check_batch(agent, len(env.drawn_tasks))
     parameters = count_parameters(run, profile)
     answer = agent.max_completion_length or 1
     found = probe(run, profile, agent.layout, answer)
@@ -175,10 +174,17 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
         return {}
     turns = probe.turns if agent.layout == TURN else 1
     rows = max(1, round(agent.per_device_train_batch_size * turns))
-    playing = min(agent.num_envs, agent.per_device_train_batch_size * (agent.steps_per_generation or 1))
-    work = Work(rows, probe.longest, answer, playing)
+    evaluated = max(run.eval_episodes, run.validation_episodes if run.validations else 0)
+    at_once = max(agent.groups_per_batch * agent.num_generations, evaluated)
     return {
-        (processes, stage): memory(config, configs, work, bf16=True, processes=processes, stage=stage)
+        (processes, stage): memory(
+            config,
+            configs,
+            Work(rows, probe.longest, answer, playing=min(agent.num_envs, math.ceil(at_once / processes))),
+            bf16=True,
+            processes=processes,
+            stage=stage,
+        )
         for processes, stage in LAYOUTS
     }
 

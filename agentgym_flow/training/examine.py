@@ -23,11 +23,13 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter, read_log
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.generation import Generator
 from agentgym_flow.play_split import play_split
+from agentgym_flow.policies import AsyncPolicy, Policy
 from agentgym_flow.prompts import Profile
 from agentgym_flow.replay import Verdict, verify_log
-from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.generators import transformers_generator
+from agentgym_flow.training.policy import model_policy
 from agentgym_flow.training.processes import Together
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Examiner:
         profile: the prompt profile.
         folder: where the logs go.
         together: the processes that share the episodes; by default this one alone.
+        generator: what runs the model; it is given the model's weights before every evaluation. None: Transformers.
 
     Attributes:
         held_out: whether the tasks examined are not those of training.
@@ -115,6 +118,7 @@ class Examiner:
         profile: Profile,
         folder: Path,
         together: Together | None = None,
+        generator: Generator | None = None,
     ) -> None:
         if run.boxoban is not None and run.env_id != SOKOBAN:
             raise BadSetting(f"boxoban levels are for {SOKOBAN}, not for {run.env_id}: leave the setting out")
@@ -125,6 +129,7 @@ class Examiner:
         self._model, self._tokenizer, self._profile = model, tokenizer, profile
         self._folder = folder
         self._together = together or Together()
+        self._generator = generator
 
     def examine(self, moment: str) -> Examination | None:
         """Play the test tasks sampled and greedy, and Boxoban levels sampled; the logs' names begin with `moment`.
@@ -147,10 +152,9 @@ class Examiner:
         return self._together.alone(lambda: _success(played or []))
 
     def validate_alone(self, episodes: int) -> float:
-        """Return the same, played by this process alone."""
-        return _success(
-            self._share("validation", self._run.env_settings, episodes, slice(None), greedy=False, split="valid")
-        )
+        """Return the same, played by this process alone and with Transformers: the weights may change at any time."""
+        policy = self._policy("validation", None, greedy=False)
+        return _success(self._share(policy, self._run.env_settings, episodes, slice(None), split="valid"))
 
     def _num_tasks(self, kwargs: Mapping[str, Any], split: str) -> int:
         with closing(make_text_env(self._run.env_id, **kwargs, split=split)) as env:
@@ -170,15 +174,15 @@ class Examiner:
         ok = verify_log(log, self._data, lambda _, episode: episodes.append(episode), jobs=0).ok
         read = [episode for episode in episodes if episode is not None] if ok else []
         for episode, logged in zip(read, read_log(log) if ok else (), strict=True):
-            episode.meta.update(logged.meta or {})
+            logged.add_remarks(episode)
         return read
 
-    def _policy(self, name: str, *, greedy: bool) -> ModelPolicy:
-        return ModelPolicy(
+    def _policy(self, name: str, generator: Generator | None, *, greedy: bool) -> Policy | AsyncPolicy:
+        return model_policy(
             self._model,
             self._tokenizer,
             self._profile,
-            generator=TransformersGenerator(self._model, pad_token(self._tokenizer), rows=self._agent.generation_rows),
+            generator=generator or transformers_generator(self._agent, self._model, self._tokenizer),
             temperature=self._agent.temperature,
             greedy=greedy,
             max_new_tokens=self._agent.max_completion_length or 1,
@@ -213,7 +217,8 @@ class Examiner:
     ) -> list[Episode] | None:
         """Play the first `count` tasks of a split in all processes; return the episodes in the main one, in order."""
         rank, ranks = self._together.rank, self._together.count
-        share = partial(self._share, name, kwargs, count, slice(rank, None, ranks), greedy=greedy, split=split)
+        policy = self._policy(name, self._generator, greedy=greedy)
+        share = partial(self._share, policy, kwargs, count, slice(rank, None, ranks), split=split)
         shares = self._together.gather(share)
         if shares is None:
             return None
@@ -223,10 +228,10 @@ class Examiner:
         return [episode for episode in episodes if episode is not None]
 
     def _share(
-        self, name: str, kwargs: Mapping[str, Any], count: int, share: slice, *, greedy: bool, split: str
+        self, policy: Policy | AsyncPolicy, kwargs: Mapping[str, Any], count: int, share: slice, *, split: str
     ) -> list[Episode]:
         return play_split(
-            self._policy(name, greedy=greedy),
+            policy,
             self._run.env_id,
             split=split,
             num_episodes=min(count, self._num_tasks(kwargs, split)),

@@ -69,7 +69,7 @@ class StopAfterBatch(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Stop if a signal came to any process and the batch is used up."""
-        if state.global_step % args.steps_per_batch:
+        if not args.ends_batch(state.global_step):
             return
         accelerator = self._trainer.accelerator
         mine = torch.tensor([float(self.received == number) for number in ADVICE], device=accelerator.device)

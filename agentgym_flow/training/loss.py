@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, positions
+from agentgym_flow.training.collate import Batch, positions, trimmed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -118,25 +118,29 @@ def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float
     return logprobs.gather(-1, batch["completion_ids"][..., None])[..., 0]
 
 
-def scored(model: PreTrainedModel, batch: Batch, temperature: float, size: int) -> Batch:
-    """Return a batch made by `collate` with the log-probabilities of tokens that nobody has sampled.
-
-    These are the tokens whose old log-probability is not a number: observations that are trained on. The model is that
-    of sampling, and in evaluation mode as it is then.
+def batch_logprobs(model: PreTrainedModel, batch: Batch, temperature: float, size: int) -> torch.Tensor:
+    """Return the log-probabilities that `model` gives to the tokens of a whole batch, in evaluation mode.
 
     Args:
-        model: the causal language model as it was when the batch was played.
-        batch: the tensors.
+        model: the causal language model.
+        batch: the tensors of `collate` or `collate_merged`.
         temperature: that of sampling.
         size: rows per forward pass.
+
+    Returns:
+        (R, C) for the completions of ordinary rows, (R, A) for the alternatives of merged ones; 0 beyond their ends.
     """
-    old = batch["old_per_token_logps"].clone()
+    found = torch.zeros_like(batch["old_logprobs" if "tokens" in batch else "old_per_token_logps"])
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        for first in range(0, len(old), size):
-            part = {name: tensor[first : first + size] for name, tensor in batch.items()}
-            known = old[first : first + size]
-            old[first : first + size] = torch.where(known.isnan(), completion_logprobs(model, part, temperature), known)
+        for first in range(0, len(batch["prompt_ids"]), size):
+            part = trimmed({name: tensor[first : first + size] for name, tensor in batch.items() if tensor.dim()})
+            if "tokens" in part:
+                logprobs = next_logprobs(model, part, temperature).gather(1, part["tokens"])
+            else:
+                logprobs = completion_logprobs(model, part, temperature)
+            columns = min(logprobs.shape[1], found.shape[1])
+            found[first : first + size, :columns] = logprobs[:, :columns]
     model.train(was_training)
-    return {**batch, "old_per_token_logps": old}
+    return found

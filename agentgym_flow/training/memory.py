@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
-from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run_config import RunConfig
@@ -269,6 +269,7 @@ def memory(
     scored = work.rows * (work.answer if triton else work.prompt + work.answer - 1)
     tile = min(scored, TOKENS) * WORDS * compute
     kept = agent.max_completion_length != 1 or agent.layout != TURN  # an answer of one token is one forward pass
+    kept = kept and agent.generator == TRANSFORMERS  # vLLM has the memory that it is given
     return Memory(
         weights=weights / (processes if stage == 3 else 1),
         reference=reference / (processes if stage == 3 else 1),

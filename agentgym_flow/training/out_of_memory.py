@@ -14,8 +14,8 @@ PLAY = "play", "lower num_envs or max_completion_length"
 
 UPDATE = (
     "an update",
-    "lower per_device_train_batch_size, and raise steps_per_generation and gradient_accumulation_steps by as much, "
-    "which computes the same in smaller parts; or set activation_checkpointing or lora",
+    "lower per_device_train_batch_size, which with groups_per_batch and steps_per_batch computes the same in smaller "
+    "parts; or set activation_checkpointing or lora",
 )
 """The same for updates."""
 

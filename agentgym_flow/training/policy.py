@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, Generator, Request, Sampling
+from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import Move, View
+from agentgym_flow.policies.base import session
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.training.stops import length_of_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +48,7 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, .
     return tuple(tokenizer(text, add_special_tokens=special).input_ids)
 
 
-class Speaker:
+class PromptedPolicy:
     """Makes requests to a generator of what an episode shows, and moves of its answers.
 
     In the layout `conversation` the first prompt of an episode is the same, and every later one is all that was said
@@ -92,8 +93,8 @@ class Speaker:
         self.model = model
         self.tokenizer = tokenizer
         self.profile = profile
-        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends)
-        self.generator = generator or TransformersGenerator(model, pad_token(tokenizer))
+        self.sampling = Sampling(temperature, greedy, max_new_tokens, ends, tuple(getattr(profile, "stops", ())))
+        self.generator = generator or TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer)
         self.name = name
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
         self.seconds = 0.0
@@ -144,7 +145,7 @@ class Speaker:
 
     def move(self, view: View, request: Request, answer: Completion) -> Move:
         """Return the move that an answer is."""
-        length = length_of_answer(self.tokenizer, answer.token_ids, getattr(self.profile, "stops", ()))
+        length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
         action = self.profile.parse(text, view)  # equal prompts may stand for different actions
@@ -160,8 +161,8 @@ class Speaker:
         return text
 
 
-class ModelPolicy(Speaker):
-    """Answers all running episodes together, which a generator in this process wants; see `Speaker`."""
+class ModelPolicy(PromptedPolicy):
+    """Answers all running episodes together, which a generator in this process wants; see `PromptedPolicy`."""
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, with its tokens and log-probabilities; the time taken is added to `seconds`.
@@ -178,11 +179,21 @@ class ModelPolicy(Speaker):
         return [self.move(*one) for one in zip(views, requests, answers, strict=True)]
 
 
-class AsyncModelPolicy(Speaker):
-    """Answers every episode by itself, as soon as its own answer is there; see `Speaker`."""
+class AsyncModelPolicy(PromptedPolicy):
+    """Answers every episode by itself, as soon as its own answer is there; see `PromptedPolicy`.
+
+    A generator that holds what belongs to an event loop is entered with the policy, as `rollout` does.
+    """
 
     _asked = 0  # requests under way
     _since = 0.0
+
+    async def __aenter__(self) -> Self:
+        await session(self.generator).__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await session(self.generator).__aexit__(*raised)
 
     async def respond(self, view: View) -> Move:
         """Return the move for one view; the time in which anything was waited for is added to `seconds`.
@@ -200,6 +211,22 @@ class AsyncModelPolicy(Speaker):
             if not self._asked:
                 self.seconds += time.perf_counter() - self._since
         return self.move(view, request, answer)
+
+
+def model_policy(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    profile: Profile,
+    *,
+    generator: Generator,
+    **settings: Any,
+) -> ModelPolicy | AsyncModelPolicy:
+    """Return the policy that suits a generator: asked in rounds where many answers come quicker in one go, else not.
+
+    For the other arguments see `PromptedPolicy`. Raises what that raises.
+    """
+    kind = ModelPolicy if isinstance(generator, BatchGenerator) else AsyncModelPolicy
+    return kind(model, tokenizer, profile, generator=generator, **settings)
 
 
 def pad_token(tokenizer: PreTrainedTokenizerBase) -> int:

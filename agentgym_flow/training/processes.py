@@ -82,6 +82,10 @@ class Together:
         """Whether this is the main process."""
         return self.rank == MAIN
 
+    def part(self, count: int) -> slice:
+        """Return which of `count` things, shared out in order, are this process's."""
+        return slice(self.rank * count // self.count, (self.rank + 1) * count // self.count)
+
     def alone(self, work: Callable[[], T]) -> T:
         """Let the main process do `work` while the others wait; return its result, a picklable one, in all of them.
 

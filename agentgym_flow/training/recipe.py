@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from agentgym_flow.training.checkpoints import last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
 from agentgym_flow.training.examine import Examination, Examiner, problems
+from agentgym_flow.training.generators import make_generator
+from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.processes import Together, leave, lost_process_named
@@ -50,7 +52,7 @@ from agentgym_flow.training.run import (
     save_model,
 )
 from agentgym_flow.training.run_config import LAST_RUN
-from agentgym_flow.training.trainer import AgentTrainer, stop_on
+from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
 
@@ -84,10 +86,21 @@ class Recipe:
                 dropout=run.lora_dropout,
                 targets=run.lora_targets,
             )
-        self.examiner = Examiner(run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together)
+        self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
+        self.examiner = Examiner(
+            run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
+        )
         if not self.examiner.held_out:
             console.print("These tasks have no splits: evaluation plays tasks of training.", style="yellow")
-        self.trainer = AgentTrainer(self.model, agent, self.tokenizer, self.profile, run.make_env, together=together)
+        self.trainer = AgentTrainer(
+            self.model,
+            agent,
+            self.tokenizer,
+            self.profile,
+            run.make_env,
+            together=together,
+            generator=self.generator,
+        )
         self.cloned: WarmStart | None = None
         self.examinations: dict[str, Examination] = {}
         self._checkpoint, damaged = together.alone(partial(last_intact, folder.path))
@@ -116,7 +129,9 @@ class Recipe:
             done = None
         if done is not None:
             return done
-        with self.console.status("Cloning demonstrations"):
+        # As updates and play compute; gradients in half precision would need to be scaled.
+        half = self.trainer.accelerator.autocast() if self.agent.mixed_precision == "bf16" else nullcontext()
+        with self.console.status("Cloning demonstrations"), half:
             done = warm_start(
                 self.model,
                 self.tokenizer,
@@ -136,7 +151,7 @@ class Recipe:
 
     def examine(self, moment: str) -> None:
         """Play the held-out test tasks, sampled and greedy; `moment` is `before` or `after`."""
-        with self.console.status(f"Evaluating {moment} training"), self.trainer.frozen_model():
+        with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
             found = self.examiner.examine(moment)
         if found is None:  # the main process has it
             return
@@ -182,8 +197,15 @@ class Recipe:
         _show(self.folder, results, self.console)
         return results
 
+    @contextmanager
+    def _model_to_play(self) -> Iterator[None]:
+        """Let the generator answer with the model as it is now."""
+        with self.trainer.frozen_model() as model:
+            self.generator.update(model, self.trainer.state.global_step)
+            yield
+
     def _validate(self) -> float:
-        with self.trainer.frozen_model():
+        with self._model_to_play():
             return self.examiner.validate(self.run.validation_episodes)
 
     def _remove_stale_logs(self) -> None:
@@ -224,7 +246,13 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
         with folder.guard(), lost_process_named():
             settings = together.alone(partial(write_config, folder.config, configs))
             console.print(", ".join(f"{name}={value}" for name, value in settings.items()), style="dim", markup=False)
-            yield Recipe(configs, folder, console, together)
+            recipe = Recipe(configs, folder, console, together)
+            try:
+                yield recipe
+            finally:
+                recipe.generator.close()
+                with suppress(OSError):  # not there, or another process is still in it
+                    folder.weights.rmdir()
 
 
 def _open_folder(configs: Configs) -> RunFolder:

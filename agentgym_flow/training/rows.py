@@ -39,7 +39,7 @@ class Row:
         prompt: the tokens given.
         completion: the tokens sampled, in a conversation with those of the later observations among them.
         logprobs: their log-probabilities under the sampling policy; 0 for those that are not trained on, and not a
-            number for observations that are, because nobody has sampled them.
+            number for observations that are, because no policy has sampled them.
         advantages: one per token of the completion; 0 for those that are not trained on.
         weight: how much the row counts in every sum and mean; 0 only in padding.
         sampled: one per token of the completion: 1 if it is trained on, because the policy sampled it, 0 if it was
@@ -94,10 +94,12 @@ def rows(
     layout: str = TURN,
     weights: Sequence[Sequence[float]] | None = None,
     mask_observations: bool = True,
+    policy: str | None = None,
 ) -> list[Row]:
     """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
 
-    An episode without turns has no row.
+    An episode without turns has no row. Where several policies share episodes, each has its own rows, and every sampled
+    token is trained on in those of exactly one policy.
 
     Args:
         batch: the groups; every turn has `prompt_ids`, `completion_ids` and `logprobs`.
@@ -107,12 +109,14 @@ def rows(
         weights: group by group, one weight per episode for all its rows; 1 when not given.
         mask_observations: in conversations, leave out what the environment said after the first prompt. False trains on
             it too, with the advantage of the turn that it came of.
+        policy: only the turns of this one of several policies. To its conversation, what the others said is part of the
+            observations. None: all turns, whoever took them.
 
     Raises:
         UnknownOption: there is no such layout.
-        BadSetting: a turn has no tokens, the shapes of `advantages` or `weights` are not those of the batch, the
-            prompts of an episode do not continue each other as the layout `conversation` needs it, or observations are
-            to be trained on in another layout.
+        BadSetting: a turn of the policy has no tokens, the shapes of `advantages` or `weights` are not those of the
+            batch, the prompts of an episode do not continue each other as the layout `conversation` needs it, or
+            observations are to be trained on in another layout, or where they would hold what other policies said.
     """
     if layout not in LAYOUTS:
         raise UnknownOption.among(layout, LAYOUTS)
@@ -125,7 +129,13 @@ def rows(
         _same_length("episodes", group.episodes, group_advantages, group_weights)
         for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
             _same_length("turns", episode.turns, of_turns)
-            of_episode = [_row(episode, turn, a, weight) for turn, a in zip(episode.turns, of_turns, strict=True)]
+            own = [(turn, a) for turn, a in zip(episode.turns, of_turns, strict=True) if turn.is_by(policy)]
+            if not mask_observations and len(own) != len(episode.turns):
+                raise BadSetting(
+                    f"observations of task {episode.task} hold what policies other than {policy!r} said: leave "
+                    "mask_observations on where several policies share episodes"
+                )
+            of_episode = [_row(episode, turn, a, weight) for turn, a in own]
             made += (
                 of_episode
                 if layout == TURN or not of_episode

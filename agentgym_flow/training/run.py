@@ -70,6 +70,7 @@ class RunFolder:
         self.evaluations = path / "evaluations"
         self.checkpoint = path / "checkpoint"
         self.warm_start = path / "warm_start"
+        self.weights = path / "weights"  # on their way to a generator
         self.summarise(RUNNING)
 
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:

@@ -192,7 +192,8 @@ def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
     return dict(value)
 
 
-def at_least(name: str, value: int | None, least: int) -> None:
-    """Raise `BadSetting` naming the setting unless `value` is a whole number of at least `least`."""
+def at_least(name: str, value: int | None, least: int) -> int:
+    """Return `value`; raise `BadSetting` naming the setting unless it is a whole number of at least `least`."""
     if not isinstance(value, int) or value < least:
         raise BadSetting(f"{name} must be a whole number, at least {least}, got {value!r}")
+    return value

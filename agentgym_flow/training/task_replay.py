@@ -49,6 +49,7 @@ class TaskReplay:
         self._outcome = outcome
         self._order: list[int] = []  # what is left of this pass, the next task last
         self._passes = 0
+        self._shuffled: tuple[int, list[int]] = -1, []  # the pass that was asked for last
         self._tasks = tasks if isinstance(tasks, Sequence) else range(check_positive("tasks", tasks))
         check_positive("the number of tasks", len(self._tasks))
         self._waiting: dict[int, None] = {}  # an ordered set: the task that was played the longest ago comes first
@@ -56,6 +57,14 @@ class TaskReplay:
     def __len__(self) -> int:
         """Return how many tasks wait for a replay."""
         return len(self._waiting)
+
+    def at(self, position: int, count: int) -> list[int]:
+        """Return `count` tasks from a position of the endless sequence of new tasks, which `draw` gives one by one."""
+        found: list[int] = []
+        while len(found) < count:
+            number, first = divmod(position + len(found), len(self._tasks))
+            found += self._pass(number)[::-1][first : first + count - len(found)]
+        return found
 
     def draw(self, count: int) -> list[int]:
         """Return the next `count` tasks, new ones first."""
@@ -71,10 +80,17 @@ class TaskReplay:
 
     def _next_new(self) -> int:
         if not self._order:
-            self._order = list(self._tasks)
-            Stream("task order", self._seed, self._passes).shuffle(self._order)
+            self._order = list(self._pass(self._passes))
             self._passes += 1
         return self._order.pop()
+
+    def _pass(self, number: int) -> list[int]:
+        """Return all tasks in the order of one pass, the first one last; the list belongs to this object."""
+        if self._shuffled[0] != number:  # to shuffle a large split for every batch would take longer than some batches
+            order = list(self._tasks)
+            Stream("task order", self._seed, number).shuffle(order)
+            self._shuffled = number, order
+        return self._shuffled[1]
 
     def observe(self, groups: Iterable[Group]) -> None:
         """Take in what came of a batch: tasks that ended differently will be replayed, the others will not."""

@@ -1,8 +1,8 @@
 """The trainer: TRL's loop, optimiser handling and loss around our rollouts, credit and rows.
 
 An algorithm is a credit function: from a batch of groups of episodes to one advantage per turn; some weigh episodes as
-well. Everything else is the same for all of them: collect a batch with the present policy, reward the designs in it
-where the settings say so, ask for credit, make rows, take `steps_per_generation` minibatch steps.
+well. Everything else is the same for all of them: take the groups of a batch from their source, ask for credit, make
+rows, take `steps_per_generation` minibatch steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,38 +21,39 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.episode import Episode, Group, Recorder, Turn
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.generation import Generator
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile, is_valid_turn
 from agentgym_flow.rewards.comparison import Weights
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.penalty import penalise_invalid
-from agentgym_flow.rewards.structure import with_structure_rewards
-from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
+from agentgym_flow.rollout import ERROR, EnvPool
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer
 from agentgym_flow.training.chat_template import write_settings
 from agentgym_flow.training.checkpoints import (
     MADE_WITH,
-    TASK_REPLAY,
+    SOURCE,
     check_intact,
     check_made_with,
     model_outline,
     progress_of,
     write_json,
 )
-from agentgym_flow.training.checks import check_device, check_environment
+from agentgym_flow.training.checks import check_device, check_environment, check_source
 from agentgym_flow.training.collate import Batch, collate, collate_merged, trimmed
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
-from agentgym_flow.training.dynamic_sampling import Collected, collect
-from agentgym_flow.training.loss import completion_logprobs, merged_loss, next_logprobs, scored
+from agentgym_flow.training.generators import transformers_generator
+from agentgym_flow.training.group_source import GroupSource, OwnRollout
+from agentgym_flow.training.loss import batch_logprobs, completion_logprobs, merged_loss, next_logprobs
+from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
-from agentgym_flow.training.outcomes import Played, ended_alike, outcome_metrics, without_lost
-from agentgym_flow.training.policy import ModelPolicy, check_answers, check_vocabulary, pad_token
+from agentgym_flow.training.outcomes import Played, outcome_metrics, without_lost
+from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
 from agentgym_flow.training.rows import TURN, merge, rows, teaches
@@ -68,11 +69,6 @@ FAILED_BATCH = "failed_batch.pt"
 
 PLAYED = "played.json"
 """The file in a checkpoint that says how much has been played."""
-
-
-def stop_on(key: str | None) -> Callable[[View], bool] | None:
-    """Return a function that ends an episode when `info[key]` is true; None for None."""
-    return None if key is None else lambda view: bool(view.info[key])
 
 
 def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
@@ -92,8 +88,7 @@ def _optimizer(model: PreTrainedModel, args: AgentConfig) -> MuonAdamW | None:
 class AgentTrainer(RowTrainer):
     """Trains a causal language model on an environment.
 
-    The `inputs` of a batch are rows of a data set of task numbers, each repeated `num_generations` times: the members
-    of a group. Every process plays its share; credit is computed on all episodes of all processes, so a group may be
+    Credit is computed on all episodes of all processes, of which each then trains on its share, so a group may be
     split.
 
     Args:
@@ -104,13 +99,15 @@ class AgentTrainer(RowTrainer):
         make_env: makes a training environment.
         callbacks: of the Hugging Face trainer.
         together: the processes of the run, which wait for each other's episodes; made here if None.
+        source: where the groups to train on come from; None: they are played here when they are needed.
+        generator: what runs the model in rollouts; Transformers, in this process, if None.
 
     Raises:
-        UnknownOption: there is no such credit function, or `stop_when` is no key of the environment's `info`.
+        UnknownOption: there is no such credit function, or the environment's `info` has no key `stop_when`.
         BadSetting: the credit function does not have a given setting, the environment has no workflow to reward, the
             tokenizer cannot express the answers, has tokens that the model does not, or has no chat template that reads
-            `chat_template_kwargs`, prompts do not fit into the model's context, a batch holds more groups than there
-            are tasks, or a precision of GPUs was asked for where there is none.
+            `chat_template_kwargs`, prompts do not fit into the model's context, or a precision of GPUs was asked for
+            where there is none.
     """
 
     def __init__(
@@ -122,8 +119,12 @@ class AgentTrainer(RowTrainer):
         make_env: Callable[[], TextEnv],
         callbacks: Sequence[TrainerCallback] = (),
         together: Together | None = None,
+        source: GroupSource | None = None,
+        generator: Generator | None = None,
     ) -> None:
         check_device(args)
+        if source is not None:
+            check_source(args)
         env = make_env()
         recorder = Recorder(env)
         recorder.reset(seed=0)
@@ -133,12 +134,10 @@ class AgentTrainer(RowTrainer):
         assert recorder.episode is not None  # reset above
         start = View(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
         check_answers(tokenizer, profile, start, args.max_completion_length or 1)
-        check_environment(args, (*info, *env.optional_info), len(env.drawn_tasks))
+        check_environment(args, (*info, *env.optional_info))
         self.credit = args.credit_function
-        self.structure = args.structure_score
-        self.envs = EnvPool(make_env, keep=args.info_keys)
-        self.generator = TransformersGenerator(model, pad_token(tokenizer), rows=args.generation_rows)
-        self.policy = ModelPolicy(
+        self.generator = generator or transformers_generator(args, model, tokenizer)
+        self.policy = model_policy(
             model,
             tokenizer,
             profile,
@@ -152,24 +151,23 @@ class AgentTrainer(RowTrainer):
         self.reference = Reference(model, bf16=args.mixed_precision == "bf16") if args.beta else None
         self.groups: list[Group] = []
         self.played = Played()
-        self.replay: TaskReplay | None = None
-        if args.replay_share or args.dynamic_sampling:
-            self.replay = TaskReplay(env.drawn_tasks, args.replay_share, args.seed, args.outcome)
         self._clock = UpdateClock(self.record)
-        self._playing = 0.0  # seconds, in this batch
-        self._replayed = 0  # groups, in this batch
-        tasks = Dataset.from_dict({"prompt": [""] * len(env.drawn_tasks), "task": list(env.drawn_tasks)})
+        tasks = TaskReplay(env.drawn_tasks, args.replay_share, args.seed, args.outcome)
+        # TRL counts passes over a data set; what its rows hold is not looked at.
+        rows_of_trl = Dataset.from_dict({"prompt": [""] * max(len(env.drawn_tasks), args.groups_per_batch)})
         self._environment = {"env_id": env.env_id, "env_kwargs": dict(env.settings), "data": dict(env.data)}
         env.close()
         super().__init__(
             model=model,
             args=args,
+            together=together,
             processing_class=tokenizer,
-            train_dataset=tasks,
+            train_dataset=rows_of_trl,
             callbacks=list(callbacks),
             optimizers=(_optimizer(model, args), None),
         )
-        self._together = together or Together(args.ddp_timeout)
+        envs = EnvPool(make_env, keep=args.info_keys)
+        self.source = source or OwnRollout(self.policy, envs, tasks, args, self._together, self.frozen_model)
         self.remove_callback(PrinterCallback)  # our callbacks show and keep the metrics
         self.add_callback(self._clock)
 
@@ -201,24 +199,22 @@ class AgentTrainer(RowTrainer):
         checkpoint = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         if checkpoint is not None:
             progress_of(checkpoint)
-            if self.accelerator.is_main_process:
-                check_intact(checkpoint)
+            self._together.alone(partial(check_intact, checkpoint))
             check_made_with(checkpoint, self._made_with())
             self.played = Played(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
-            if self.replay is not None:
-                self.replay.load_state_dict(json.loads((checkpoint / TASK_REPLAY).read_text("utf-8")))
+            self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
+        self.generator.version = -1  # the weights may be others than those that it was last given
         try:
             with out_of_memory(UPDATE):
                 return super().train(checkpoint, **kwargs)
         finally:
-            self.envs.close()
+            self.source.close()
 
     def describe(self, folder: Path) -> None:
         """Write into a new checkpoint which run it belongs to, how much was played, and which tasks come next."""
         write_json(folder / MADE_WITH, self._made_with())
         write_json(folder / PLAYED, asdict(self.played))
-        if self.replay is not None:
-            write_json(folder / TASK_REPLAY, self.replay.state_dict())
+        write_json(folder / SOURCE, self.source.state_dict())
 
     def _made_with(self) -> dict[str, Any]:
         words = self.policy.tokenizer.get_vocab()
@@ -247,50 +243,40 @@ class AgentTrainer(RowTrainer):
         super().log({**logs, **asdict(self.played)}, start_time)
 
     # ---------------------------------------------------------------- a batch
-    def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
-        """Play one episode per input, give credit to all turns and return the rows as tensors.
+    def make_batch(self) -> Batch:
+        """Take the groups of the next batch, give credit to all turns and return the rows as tensors.
 
         `self.groups` then holds the groups to train on, of all processes, without lost episodes.
 
         Raises `TrainingFailed` when all episodes were lost.
         """
         started = time.perf_counter()
-        generating, self._playing, self._replayed = self.policy.seconds, 0.0, 0
-        collected = self._collect(inputs)
-        generating = self.policy.seconds - generating
-        playing_done = time.perf_counter()
-        self.groups = without_lost(collected.batch) or without_lost(collected.played)[: len(collected.batch)]
+        taken = self.source.take(self.played.batches, self.state.global_step)
+        scoring = time.perf_counter()
+        self.groups = without_lost(taken.groups) or without_lost(taken.played)[: len(taken.groups)]
         if not self.groups:
-            error = collected.played[0].episodes[0].meta[ERROR]
+            error = taken.played[0].episodes[0].meta[ERROR]
             raise TrainingFailed(
-                f"the environment raised in all {self.num_generations * len(collected.played)} episodes of a batch: "
-                f"{error['class']}: {error['message']}. See env_id and env_kwargs"
+                f"environment or policy raised in all {sum(map(len, taken.played))} episodes of a batch: "
+                f"{error['class']}: {error['message']}. See env_id, env_kwargs and generator"
             )
-        self.played.count(collected.played)
+        self.played.count(taken.played)
         is_valid = partial(is_valid_turn, self.policy.profile)
         penalty = self.args.invalid_action_penalty
         advantages = penalise_invalid(self.groups, self.credit(self.groups), penalty, is_valid)
         weights = self._weights()
         episodes = [episode for group in self.groups for episode in group]
-        share = self._share(len(episodes))
+        share = self._together.part(len(episodes))
         batch, counts = self._rows(
             episodes[share], [a for group in advantages for a in group][share], [w for g in weights for w in g][share]
         )
+        batch, mismatch = self._corrected(batch, [turn for episode in episodes for turn in episode.turns])
         done = time.perf_counter()
         self._clock.making += done - started
-        self.record(
-            time__env=self._playing - generating,
-            time__generate=generating,
-            time__score=done - playing_done,
-            **counts,
-            **self._choice_metrics(collected),
-            **outcome_metrics(
-                collected.played,
-                outcome=self.args.outcome,
-                invalid_action_penalty=penalty,
-                is_valid=is_valid,
-            ),
+        figures = outcome_metrics(
+            taken.played, outcome=self.args.outcome, invalid_action_penalty=penalty, is_valid=is_valid
         )
+        self.record({"time/score": done - scoring, **counts, **taken.metrics, **figures, **mismatch})
         return batch
 
     def _weights(self) -> Weights:
@@ -299,61 +285,6 @@ class AgentTrainer(RowTrainer):
         if weigh is None:
             return [[1.0] * len(group) for group in self.groups]
         return weigh(self.groups, observations=not self.args.mask_observations)
-
-    def _share(self, count: int) -> slice:
-        """Return which of `count` episodes of all processes are this one's."""
-        index, processes = self.accelerator.process_index, self.accelerator.num_processes
-        return slice(index * count // processes, (index + 1) * count // processes)
-
-    def _collect(self, inputs: list[dict[str, Any]]) -> Collected:
-        """Play the groups of a batch, in several rounds where the settings ask for variance."""
-        collected = collect(
-            partial(self._play, inputs),
-            len(inputs) * self.accelerator.num_processes // self.num_generations,
-            alike=partial(ended_alike, outcome=self.args.outcome),
-            max_rounds=self.args.max_sampling_rounds if self.args.dynamic_sampling else 1,
-        )
-        if self.replay is not None:
-            self.replay.observe(collected.played)
-        return collected
-
-    def _play(self, inputs: list[dict[str, Any]], number: int, groups: int) -> list[Group]:
-        """Play one round of groups, each process its share of the episodes; return the groups of all processes."""
-        size = self.num_generations
-        share = self._share(groups * size)
-        if self.replay is None:
-            tasks = [int(row["task"]) for row in inputs]
-        else:
-            tasks = [task for task in self.replay.draw(groups) for _ in range(size)][share]
-            self._replayed += self.replay.replayed
-        # One seed for the whole round: equal noise within a group, and a resumed run goes on with the same episodes.
-        # Another one for the next round, in which a small split may come to the same task again.
-        later = (number,) if number else ()
-        seed = Stream("training batch", self.args.seed, self.state.global_step, *later).word()
-        starts = [Start(seed, task, place % size) for place, task in enumerate(tasks, share.start)]
-        started = time.perf_counter()
-        with self.frozen_model() as model:
-            self.generator.update(model, self.state.global_step)
-            stop = stop_on(self.args.stop_when)
-            play = partial(rollout, self.policy, self.envs, starts, num_envs=self.args.num_envs, stop=stop)
-            everyone = [episode for share in self._together.share(play) for episode in share]
-        self._playing += time.perf_counter() - started
-        played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
-        if self.structure is None:
-            return played
-        return [with_structure_rewards(group, self.structure) for group in played]
-
-    def _choice_metrics(self, collected: Collected) -> dict[str, float]:
-        """Return how the tasks of a batch and its groups were chosen, where the settings choose."""
-        metrics: dict[str, float] = {}
-        if self.args.dynamic_sampling:
-            metrics["sampling_rounds"] = collected.rounds
-            metrics["groups_played"] = len(collected.played)
-            metrics["groups_kept"] = collected.kept
-        if self.args.replay_share and self.replay is not None:
-            metrics["replayed_groups"] = self._replayed / len(collected.played)
-            metrics["tasks_to_replay"] = len(self.replay)
-        return metrics
 
     def _rows(
         self, episodes: list[Episode], advantages: list[list[float]], weights: list[float]
@@ -376,14 +307,41 @@ class AgentTrainer(RowTrainer):
             kept = [row for row in plain if keep_all or teaches(row)]
             counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
-            if not self.args.mask_observations:
-                with self.frozen_model() as model, out_of_memory(UPDATE):
-                    batch = scored(model, batch, self.args.temperature, self.args.per_device_train_batch_size)
         # All turns count, also those of rows left out.
         counts["items"] = float(sum(row.trained_tokens * row.weight for row in plain))
         counts = dict(zip(counts, self._over_processes(torch.tensor([*counts.values()])), strict=True))
         items = torch.tensor(counts.pop("items"), device=self.accelerator.device)
         return {**batch, "num_items_in_batch": items}, counts
+
+    def _corrected(self, batch: Batch, turns: Sequence[Turn]) -> tuple[Batch, dict[str, float]]:
+        """Return a batch with what other weights or another program have sampled corrected for, and figures of that.
+
+        `turns` are those of all processes, so all processes decide alike. Where the model in training has sampled all
+        turns, nothing is corrected, and only observations that are trained on get log-probabilities: no policy has
+        sampled them, so they have none yet.
+        """
+        behind = staleness(turns, self.state.global_step)
+        off_policy = not self.source.exact or any(behind)
+        correcting = off_policy and self.args.vllm_importance_sampling_correction
+        figures: dict[str, float] = {}
+        if off_policy:
+            figures = {"staleness": sum(behind) / max(1, len(behind)), "staleness_max": max(behind, default=0)}
+        if not correcting and self.args.mask_observations:
+            return batch, figures
+        with self.frozen_model() as model, out_of_memory(UPDATE):
+            rows_at_a_time = len(batch["prompt_ids"]) // self.args.steps_per_generation  # as in an update
+            found = batch_logprobs(model, batch, self.args.temperature, rows_at_a_time)
+        if not self.args.mask_observations:
+            old = batch["old_per_token_logps"]
+            batch = {**batch, "old_per_token_logps": torch.where(old.isnan(), found, old)}
+        if not correcting:
+            return batch, figures
+        corrected_batch, mismatch = corrected(batch, found, self.args.importance_bounds)
+        largest = self.accelerator.gather(torch.tensor([mismatch.largest], device=self.accelerator.device)).max()
+        everywhere = Mismatch(*self._over_processes(torch.tensor(astuple(mismatch))))
+        figures |= replace(everywhere, largest=float(largest)).metrics()
+        # VESPO weighs a row by its ratio to the policy that sampled it, and needs the log-probabilities of that one.
+        return batch if self.args.loss_type == "vespo" else corrected_batch, figures
 
     def _filling(self, count: int) -> dict[str, Any]:
         # Minibatches are equally large, in all processes alike.
@@ -419,7 +377,7 @@ class AgentTrainer(RowTrainer):
         filled = batch["weights" if "weights" in batch else "tool_mask"].any(dim=1, keepdim=True)  # no padding row
         counts = [float(sum((mask * filled).sum() for mask in masks)), float(sum(mask.numel() for mask in masks))]
         tokens, positions = self._over_processes(torch.tensor(counts))
-        self.record(padding=1 - tokens / positions)
+        self.record({"padding": 1 - tokens / positions})
 
     def _over_processes(self, values: torch.Tensor) -> list[float]:
         """Return the sums of `values` over all processes."""
@@ -452,11 +410,11 @@ class AgentTrainer(RowTrainer):
         entropy, kl, turns, low, high, total = self._over_processes(torch.stack(logged))
         if turns:
             total = total or 1.0  # no advantage, nothing clipped
-            self.record(entropy=entropy / turns)
-            self.record(clip_fraction=(low + high) / total, clip_fraction__low=low / total)
-            self.record(clip_fraction__high=high / total)
+            self.record({"entropy": entropy / turns})
+            self.record({"clip_fraction": (low + high) / total, "clip_fraction/low": low / total})
+            self.record({"clip_fraction/high": high / total})
             if self.reference is not None:
-                self.record(kl=kl / turns)
+                self.record({"kl": kl / turns})
         # The batch's turns, shared out to the processes and to the optimizer steps it is split into (TRL's "dapo").
         share = self.current_gradient_accumulation_steps / args.steps_per_generation / self.accelerator.num_processes
         turns_per_step = batch["num_items_in_batch"].clamp(min=1.0) * share

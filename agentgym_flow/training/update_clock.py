@@ -22,7 +22,7 @@ class UpdateClock(TrainerCallback):  # type: ignore[misc]
         making: the seconds that batches took to make so far; whoever makes them adds to it.
     """
 
-    def __init__(self, record: Callable[..., None]) -> None:
+    def __init__(self, record: Callable[[dict[str, float]], None]) -> None:
         self._record = record
         self.making = 0.0
 
@@ -33,4 +33,4 @@ class UpdateClock(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Record the step, as its share of a batch."""
         step = time.perf_counter() - self.making - self._began
-        self._record(time__update=step * args.steps_per_batch)
+        self._record({"time/update": step * args.steps_per_batch})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +88,15 @@ def launcher(root: Path) -> Callable[[str], list[str]]:
         return [*command, "--main_process_port", "0"]
 
     return launch
+
+
+@pytest.fixture(scope="session")
+def import_benchmark(root: Path) -> Iterator[Callable[[str], Any]]:
+    """Imports a script of `benchmarks/` by its name; scripts in that folder import each other by their bare names."""
+    folder = str(root / "benchmarks")
+    sys.path.insert(0, folder)
+    yield importlib.import_module
+    sys.path.remove(folder)
 
 
 @pytest.fixture(scope="session")
@@ -206,10 +216,10 @@ def profile() -> Profile:
 
 
 @pytest.fixture
-def make_trainer(tmp_path: Path, tiny: tuple[Any, Any]) -> Callable[..., AgentTrainer]:
-    """Makes a trainer on 4 levels x 4 attempts, 2 minibatches; keywords change settings."""
+def make_trainer(tmp_path: Path, tiny: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentTrainer]:
+    """Makes a trainer on 4 levels x 4 attempts, 2 minibatches; keywords change settings, or name the `tasks`."""
 
-    def make(**settings: Any) -> AgentTrainer:
+    def make(tasks: Sequence[int] | None = None, **settings: Any) -> AgentTrainer:
         model, tokenizer = settings.pop("model", tiny)
         chosen = {
             "output_dir": str(tmp_path / "trainer"),
@@ -223,6 +233,9 @@ def make_trainer(tmp_path: Path, tiny: tuple[Any, Any]) -> Callable[..., AgentTr
             "seed": 0,
             **settings,
         }
-        return AgentTrainer(model, AgentConfig(**chosen), tokenizer, PROFILE, _make_env)
+        trainer = AgentTrainer(model, AgentConfig(**chosen), tokenizer, PROFILE, _make_env)
+        if tasks is not None:
+            monkeypatch.setattr(trainer.source.tasks, "at", lambda position, count: list(tasks))
+        return trainer
 
     return make

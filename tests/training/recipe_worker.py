@@ -16,7 +16,7 @@ from typing import Any
 from accelerate import PartialState
 
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training import examine, recipe, trainer
+from agentgym_flow.training import examine, group_source, recipe
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -24,7 +24,7 @@ from agentgym_flow.training.trainer import AgentTrainer
 def main() -> int:
     told: list[dict[str, Any]] = json.loads(sys.argv[1])
     clone, make_batch, play = recipe.warm_start, AgentTrainer.make_batch, examine.play_split
-    collect = trainer.rollout  # type: ignore[attr-defined]
+    collect = group_source.rollout  # type: ignore[attr-defined]
 
     def happen(step: str) -> None:
         rank = PartialState().process_index
@@ -43,9 +43,9 @@ def main() -> int:
         happen("clone")
         return clone(*args, **kwargs)
 
-    def batch(self: AgentTrainer, inputs: Any) -> Any:
+    def batch(self: AgentTrainer) -> Any:
         happen("learn")
-        return make_batch(self, inputs)
+        return make_batch(self)
 
     def play_split(*args: Any, **kwargs: Any) -> Any:
         happen("evaluate")
@@ -55,7 +55,7 @@ def main() -> int:
         happen("play")
         return collect(*args, **kwargs)
 
-    trainer.rollout = rollout  # type: ignore[attr-defined]
+    group_source.rollout = rollout  # type: ignore[attr-defined]
     examine.play_split = play_split  # type: ignore[attr-defined]
     recipe.warm_start = warm_start  # type: ignore[attr-defined]
     AgentTrainer.make_batch = batch  # type: ignore[method-assign]

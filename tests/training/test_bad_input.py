@@ -191,7 +191,7 @@ def test_a_run_ends_where_the_environment_always_raises(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(SokobanEnv, "_apply", never)
     line = refusal(train(tmp_path / "run", warm_start_levels=0))
-    assert "raised in all 16 episodes of a batch: RuntimeError: the disk is full. See env_id and env_kwargs" in line
+    assert "raised in all 16 episodes of a batch: RuntimeError: the disk is full. See env_id, env_kwargs" in line
 
 
 # ---------------------------------------------------------------- another TRL
@@ -203,6 +203,7 @@ MOVED = {
 }
 
 
+@pytest.mark.heavy  # in default, `test_trl_contract` moves each member in this process
 def test_a_trl_whose_members_moved_is_refused_by_the_command(root: Path, tmp_path: Path) -> None:
     words = [f"--{name}={value}" for name, value in {**SMALL, "output_dir": tmp_path / "run"}.items()]
     program = f"""

@@ -83,6 +83,7 @@ def test_a_baseline_trains_with_its_own_estimator(finished: dict[str, Path]) -> 
     assert all(a != b for a, b in itertools.combinations(curves, 2))
 
 
+@pytest.mark.heavy
 def test_a_baseline_and_the_command_are_one_recipe(finished: dict[str, Path], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "gigpo", "--env", "sokoban", *arguments(tmp_path / "run")])
     assert result.exit_code == 0, result.output
@@ -124,6 +125,7 @@ def test_what_cannot_be_trained_is_one_line(
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.heavy
 def test_ctrl_c_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -71,7 +71,7 @@ def test_without_a_terminal_lines_tell_the_time_to_go(monkeypatch: pytest.Monkey
 def test_validation_is_spread_evenly_and_ends_with_the_run() -> None:
     recorded: list[tuple[int, float]] = []
     now = 0
-    trainer: Any = SimpleNamespace(record=lambda valid_success: recorded.append((now, valid_success)))
+    trainer: Any = SimpleNamespace(record=lambda values: recorded.append((now, values["valid_success"])))
     callback = Validation(trainer, lambda: 0.25, times=4)
     for now in range(1, 11):
         callback.on_step_end(ARGS, at(now, total=10), None)

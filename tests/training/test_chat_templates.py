@@ -18,6 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompts import Message, Situation, TextProfile, profile_for
 from agentgym_flow.rollout import Start, rollout
@@ -26,7 +27,6 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.policy import ModelPolicy, prompt_text, prompt_tokens
 from agentgym_flow.training.rows import rows
-from agentgym_flow.training.stops import length_of_answer
 from agentgym_flow.training.trainer import AgentTrainer
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

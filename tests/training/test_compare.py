@@ -265,6 +265,7 @@ def test_runs_made_with_other_settings_are_refused(
     assert "another --output" in said
 
 
+@pytest.mark.heavy
 def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks._NUM_TASKS, "train", 10_000)  # as in the processes
     config = settings_file(tmp_path, eval_episodes=6)

@@ -278,7 +278,7 @@ def test_before_the_first_update_every_ratio_is_one(
         model, agent(tmp_path, steps_per_generation=1, per_device_train_batch_size=16), tokenizer, PROFILE, short_env
     )
     trainer.current_gradient_accumulation_steps = 1
-    batch = trainer.make_batch([{"prompt": "", "task": task} for task in (0, 1, 2, 3) for _ in range(4)])
+    batch = trainer.make_batch()
     episodes = [episode for group in trainer.groups for episode in group]
     tokens = sum(len(turn.completion_ids) for turn in turns_of(episodes))
     assert batch["num_items_in_batch"] == tokens == batch["tool_mask"].sum()

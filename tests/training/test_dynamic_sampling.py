@@ -14,15 +14,13 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.rollout import ERROR, EnvPool
-from agentgym_flow.training import trainer as trainer_module
+from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect
 from agentgym_flow.training.outcomes import Played, ended_alike, is_lost, outcome_metrics, without_lost
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
-INPUTS: list[dict[str, Any]] = [{"prompt": "", "task": 0}] * 16
-"""Where tasks are chosen, only how many are asked for matters."""
 
 
 def episode(success: bool, *, reward: float = 0.0, lost: bool = False, task: int = 0, attempt: int = 0) -> Episode:
@@ -111,7 +109,7 @@ def test_everything_counts_in_the_figures_of_a_batch() -> None:
     played = Played()
     played.count(groups)
     played.count(groups[:1])
-    assert played == Played(episodes=8, env_steps=8, lost_episodes=1)
+    assert played == Played(batches=2, episodes=8, env_steps=8, lost_episodes=1)
 
 
 # ---------------------------------------------------------------- the trainer
@@ -119,14 +117,14 @@ def test_everything_counts_in_the_figures_of_a_batch() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
     """All episodes that trainers play from now on, whatever becomes of them."""
     episodes: list[Episode] = []
-    rollout = trainer_module.rollout
+    rollout = group_source.rollout
 
     def counting(*args: Any, **kwargs: Any) -> list[Episode]:
         played = rollout(*args, **kwargs)
         episodes.extend(played)
         return played
 
-    monkeypatch.setattr(trainer_module, "rollout", counting)
+    monkeypatch.setattr(group_source, "rollout", counting)
     return episodes
 
 
@@ -137,7 +135,7 @@ def test_a_batch_is_full_of_groups_with_variance(
     trainer = make_trainer(
         model=warm, merge_prompts=merge, dynamic_sampling=True, max_sampling_rounds=50, credit="grpo"
     )
-    batch = trainer.make_batch(INPUTS)
+    batch = trainer.make_batch()
     assert len(trainer.groups) == 4
     assert not any(map(ended_alike, trainer.groups))
     assert len(counted) > 16
@@ -155,7 +153,7 @@ def test_a_batch_is_full_of_groups_with_variance(
     assert metrics["success"] == pytest.approx(sum(e.success for e in counted) / len(counted))
     assert metrics["zero_variance_groups"] == pytest.approx(1 - 4 * 4 / len(counted))
     assert metrics["turns"] == turns
-    assert trainer.played == Played(len(counted), sum(len(e.turns) for e in counted), 0)
+    assert trainer.played == Played(1, len(counted), sum(len(e.turns) for e in counted), 0)
 
 
 def test_what_was_played_is_counted_with_and_without_it(
@@ -178,7 +176,7 @@ def test_a_small_split_gives_no_episode_twice_in_a_batch(
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.num_tasks", 4)
     # An untrained model hardly ever succeeds, so every round plays the same tasks again.
     trainer = make_trainer(dynamic_sampling=True, max_sampling_rounds=3, invalid_action_penalty=1.0)
-    trainer.make_batch(INPUTS)
+    trainer.make_batch()
     assert len(counted) > 16
     assert len({e.task for e in counted}) == 4
     assert len({(e.task, e.seed, e.attempt) for e in counted}) == len(counted)
@@ -192,7 +190,7 @@ def test_variance_is_that_of_what_the_credit_function_compares(
     # Episodes that stop in a deadlock have different returns where none succeeds.
     returns = {"credit": "gigpo", "credit_settings": {"outcome": "return"}, "stop_when": "deadlock"}
     trainer = make_trainer(model=warm, dynamic_sampling=True, max_sampling_rounds=20, **returns)
-    trainer.make_batch(INPUTS)
+    trainer.make_batch()
     assert not any(ended_alike(g, "return") for g in trainer.groups)
     assert any(ended_alike(g) for g in trainer.groups)
     alike = [ended_alike(Group(counted[i : i + 4]), "return") for i in range(0, len(counted), 4)]
@@ -203,11 +201,10 @@ def test_it_goes_together_with_task_replay(
     make_trainer: Trainers, warm: tuple[Any, Any], counted: list[Episode]
 ) -> None:
     trainer = make_trainer(model=warm, dynamic_sampling=True, max_sampling_rounds=4, replay_share=0.5)
-    assert trainer.replay is not None
-    trainer.make_batch(INPUTS)
+    trainer.make_batch()
     first = {g.episodes[0].task for g in trainer.groups if not ended_alike(g)}
-    assert len(trainer.replay) == len(first) >= 2
-    trainer.make_batch(INPUTS)
+    assert len(trainer.source.tasks) == len(first) >= 2
+    trainer.make_batch()
     assert trainer._metrics["train"]["replayed_groups"][1] > 0
     assert first & {e.task for e in counted[-16:]} or first & {g.episodes[0].task for g in trainer.groups}
 
@@ -237,19 +234,15 @@ def breaking(make_env: Callable[[], TextEnv], breaks: Callable[[int], bool], at:
     return EnvPool(make)
 
 
-def lost_inputs() -> list[dict[str, Any]]:
-    return [{"prompt": "", "task": task} for task in (5, 2, 9, 7) for _ in range(4)]
-
-
 @pytest.mark.parametrize("credit", ["grpo", "rloo", "gigpo", "rewardflow", "graphgpo"])
 def test_lost_episodes_neither_train_nor_are_compared_with(
     make_trainer: Trainers, warm: tuple[Any, Any], make_env: Callable[[], TextEnv], credit: str
 ) -> None:
-    trainer = make_trainer(model=warm, credit=credit, merge_prompts=False)
+    trainer = make_trainer(model=warm, credit=credit, merge_prompts=False, tasks=(5, 2, 9, 7))
     # Of task 9 all episodes but the last are lost, of task 2 all, of task 5 the second.
     lost = {1, 4, 5, 6, 7, 8, 9, 10}
-    trainer.envs = breaking(make_env, lost.__contains__)
-    batch = trainer.make_batch(lost_inputs())
+    trainer.source.envs = breaking(make_env, lost.__contains__)
+    batch = trainer.make_batch()
     assert [(g.episodes[0].task, [e.attempt for e in g]) for g in trainer.groups] == [
         (5, [0, 2, 3]),
         (9, [3]),
@@ -271,7 +264,7 @@ def test_a_run_goes_on_without_lost_episodes_and_says_how_many(
     make_trainer: Trainers, warm: tuple[Any, Any], make_env: Callable[[], TextEnv]
 ) -> None:
     trainer = make_trainer(model=warm, max_steps=4)
-    trainer.envs = breaking(make_env, lambda number: number % 8 == 0, at=0)
+    trainer.source.envs = breaking(make_env, lambda number: number % 8 == 0, at=0)
     trainer.train()
     logs = [log for log in trainer.state.log_history if "success" in log]
     assert [log["lost_episodes"] for log in logs] == [2, 4]
@@ -282,7 +275,7 @@ def test_a_batch_that_is_lost_whole_ends_the_run(
     make_trainer: Trainers, warm: tuple[Any, Any], make_env: Callable[[], TextEnv]
 ) -> None:
     trainer = make_trainer(model=warm)
-    trainer.envs = breaking(make_env, lambda number: True, at=0)
+    trainer.source.envs = breaking(make_env, lambda number: True, at=0)
     with pytest.raises(
         TrainingFailed, match=r"raised in all 16 episodes .* RuntimeError: the disk is full.*env_kwargs"
     ):

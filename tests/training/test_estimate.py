@@ -125,8 +125,6 @@ def test_the_command_shows_the_cost_and_runs_nothing(tmp_path: Path, monkeypatch
 def test_what_ends_a_run_at_its_start_is_told_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "probe", lambda *_: pytest.fail("nothing should be played"))
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.num_tasks", 3)
-    with pytest.raises(BadSetting, match="a batch is 4 groups, but there are only 3 training tasks"):
-        estimate(settings(tmp_path))
     with pytest.raises(BadSetting, match="warm_start_levels is 5, but split 'train' has only 3 tasks"):
         estimate(settings(tmp_path, "--warm_start_levels", "5"))
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.has_expert", False)

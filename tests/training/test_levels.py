@@ -71,6 +71,7 @@ def keys(levels: Path, split: str) -> set[str]:
     return found
 
 
+@pytest.mark.heavy
 def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path, tmp_path: Path) -> None:
     screen = io.StringIO()
     line = arguments(tmp_path / "run", levels=f"boxoban:{collection}")
@@ -92,6 +93,7 @@ def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path,
     assert verify_log(log, {"collection": collection}).ok
 
 
+@pytest.mark.heavy
 def test_the_command_says_when_no_levels_are_held_out(tmp_path: Path) -> None:
     settings = json.dumps({"level": "######\n#@ $.#\n######", "max_steps": 10})
     result = CliRunner().invoke(

@@ -18,7 +18,8 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.generation import SEEDS, Request, Sampling
+from agentgym_flow.generation import SEEDS, Completion, Request, Sampling
+from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile, TextProfile
@@ -265,7 +266,7 @@ def test_episodes_without_rounds_are_those_of_rounds_to_the_bit(policy: ModelPol
     assert alone.seconds > 0
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_answers_do_not_depend_on_what_else_is_asked(data: st.DataObject, tiny: tuple[Any, Any]) -> None:
     """To the last bit of the log-probabilities; with any number of rows they do depend on it."""
@@ -282,6 +283,30 @@ def test_answers_do_not_depend_on_what_else_is_asked(data: st.DataObject, tiny: 
     ]
     assert together == apart
     assert all(len(a.token_ids) <= r.sampling.max_new_tokens for a, r in zip(together, requests, strict=True))
+
+
+def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
+    """With the tokens and log-probabilities of an answer that is cut there afterwards, for less work."""
+    model, tokenizer = tiny
+    passes: list[int] = []
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+
+    def answers(sampling: Sampling) -> list[Completion]:
+        passes.clear()
+        requests = [Request((number + 3, 4, 5), sampling, number << 40) for number in range(20)]
+        return TransformersGenerator(model, 0, tokenizer=tokenizer).generate_batch(requests)
+
+    whole = answers(Sampling(max_new_tokens=40))
+    assert len(passes) == 80  # two chunks of 16 rows
+    words = sorted({tokenizer.decode([answer.token_ids[n]]) for answer in whole for n in (2, 5)})
+    stops = tuple(word for word in words if word)
+    cut = answers(Sampling(max_new_tokens=40, stops=stops))
+    lengths = [length_of_answer(tokenizer, answer.token_ids, stops) for answer in whole]
+    assert [a.token_ids for a in cut] == [a.token_ids[:n] for a, n in zip(whole, lengths, strict=True)]
+    assert [a.logprobs for a in cut] == [a.logprobs[:n] for a, n in zip(whole, lengths, strict=True)]
+    assert len(passes) == max(lengths[:16]) + max(lengths[16:]) < 80
+    with pytest.raises(BadSetting, match="no tokenizer"):
+        TransformersGenerator(model, 0).generate_batch([Request((3,), Sampling(max_new_tokens=2, stops=("x",)), 0)])
 
 
 def test_free_rows_run_all_prompts_together(tiny: tuple[Any, Any]) -> None:

@@ -15,7 +15,7 @@ from agentgym_flow.prompts import Profile
 from agentgym_flow.training import loss as loss_module
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.lora import with_lora
-from agentgym_flow.training.loss import completion_logprobs, scored
+from agentgym_flow.training.loss import batch_logprobs, completion_logprobs
 from agentgym_flow.training.reference import WEIGHTS
 from agentgym_flow.training.rows import Row
 from agentgym_flow.training.run import load_model, save_model
@@ -150,10 +150,9 @@ def test_whole_logits_never_exist_at_once(
     trainer = make_trainer(model=warm, temperature=0.7, beta=0.1, merge_prompts=False, max_completion_length=5)
     trainer.current_gradient_accumulation_steps = 1
     model, vocabulary = trainer.model, len(trainer.processing_class)
-    unknown = {**batch, "old_per_token_logps": torch.full_like(batch["old_per_token_logps"], torch.nan)}
     work: dict[str, Callable[[], torch.Tensor]] = {
         "loss": lambda: trainer.loss(model, {**batch, "num_items_in_batch": torch.tensor(7.0)}),
-        "scored": lambda: scored(model, unknown, 0.7, 2)["old_per_token_logps"] * batch["completion_mask"],
+        "scored": lambda: batch_logprobs(model, batch, 0.7, 2) * batch["completion_mask"],
         "cloning": lambda: imitation_loss(model, batch),
     }
     for name, compute in work.items():

@@ -77,9 +77,11 @@ def run(
         (7, {"logging_steps": 3}),  # within a batch, with values measured and not yet logged in the checkpoint
         (11, {"muon_learning_rate": None, "merge_prompts": False, "num_iterations": 2}),
         (7, {"gradient_accumulation_steps": 2, "logging_steps": 1, "save_steps": 3}),
-        (7, {"replay_share": 0.5}),
-        (7, {"dynamic_sampling": True, "max_sampling_rounds": 3, "logging_steps": 1}),
-        (11, {"dynamic_sampling": True, "replay_share": 0.25}),
+        pytest.param(7, {"replay_share": 0.5}, marks=pytest.mark.heavy),
+        pytest.param(
+            7, {"dynamic_sampling": True, "max_sampling_rounds": 3, "logging_steps": 1}, marks=pytest.mark.heavy
+        ),
+        (11, {"dynamic_sampling": True, "replay_share": 0.25}),  # both of these
     ],
 )
 def test_a_resumed_run_equals_one_that_never_stopped(

@@ -140,10 +140,10 @@ def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample
 def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_batch = AgentTrainer.make_batch
 
-    def interrupted(self: AgentTrainer, inputs: Any) -> Any:
+    def interrupted(self: AgentTrainer) -> Any:
         if self.state.global_step:
             raise KeyboardInterrupt
-        return make_batch(self, inputs)
+        return make_batch(self)
 
     monkeypatch.setattr(AgentTrainer, "make_batch", interrupted)
     assert run(tmp_path / "run", **SHORT) == 130
@@ -158,11 +158,11 @@ def test_sigterm_finishes_the_batch_and_a_second_one_stops_at_once(
 ) -> None:
     make_batch = AgentTrainer.make_batch
 
-    def terminated(self: AgentTrainer, inputs: Any) -> Any:
+    def terminated(self: AgentTrainer) -> Any:
         for _ in range(signals if self.state.global_step else 0):
             assert callable(signal.getsignal(signal.SIGTERM)), "this would end the tests"
             signal.raise_signal(signal.SIGTERM)
-        return make_batch(self, inputs)
+        return make_batch(self)
 
     monkeypatch.setattr(AgentTrainer, "make_batch", terminated)
     assert run(tmp_path / "run", **SHORT) == 143

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -84,6 +83,15 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened() -> None:
             each.observe([group(task, True, task % 3 == 1) for task in tasks])
 
 
+def test_new_tasks_follow_from_their_position_alone() -> None:
+    drawn = TaskReplay(7, 0.0, seed=3)
+    sequence = [task for _ in range(10) for task in drawn.draw(3)]
+    other = TaskReplay(7, 0.0, seed=3)
+    for position in (25, 0, 6, 13):
+        assert other.at(position, 5) == sequence[position : position + 5]
+    assert sorted(sequence[7:14]) == list(range(7))
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_shares_out_of_range_are_refused(share: float) -> None:
     with pytest.raises(BadSetting, match="replay_share"):
@@ -94,17 +102,15 @@ def test_shares_out_of_range_are_refused(share: float) -> None:
 
 def test_the_trainer_plays_what_the_replay_chooses(make_trainer: Callable[..., AgentTrainer]) -> None:
     trainer = make_trainer(replay_share=0.5)
-    assert trainer.replay is not None
     chooser = TaskReplay(10_000, 0.5, seed=0)
-    inputs: list[dict[str, Any]] = [{"prompt": "", "task": 0}] * 16
     for _ in range(2):
-        trainer.make_batch(inputs)
+        trainer.make_batch()
         expected = chooser.draw(4)
         assert [g.episodes[0].task for g in trainer.groups] == expected
         assert all(len(g) == 4 for g in trainer.groups)
         chooser.observe(trainer.groups)
         # What the first batch taught is put in, so that the second one has something to replay.
-        for each in (trainer.replay, chooser):
+        for each in (trainer.source.tasks, chooser):
             each.observe([group(expected[0], True, False)])
     metrics = trainer._metrics["train"]
     assert metrics["replayed_groups"][0] == 0
@@ -124,6 +130,6 @@ def test_environments_are_made_once_and_closed_after_training(
         return env
 
     trainer = make_trainer(num_envs=5, max_steps=4)  # two batches
-    trainer.envs = EnvPool(make_env)
+    trainer.source.envs = EnvPool(make_env)
     trainer.train()
     assert counts == {"made": 5, "closed": 5}

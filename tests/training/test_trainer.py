@@ -19,7 +19,6 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
-INPUTS = [{"prompt": "", "task": task} for task in (5, 2, 9, 5) for _ in range(4)]
 
 
 def turns_of(trainer: AgentTrainer) -> list[Any]:
@@ -27,10 +26,10 @@ def turns_of(trainer: AgentTrainer) -> list[Any]:
 
 
 def test_groups_are_the_repeated_tasks_with_numbered_attempts(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
-    trainer = make_trainer(model=warm)
-    trainer.make_batch(INPUTS)
+    trainer = make_trainer(model=warm, tasks=(5, 2, 9, 5))
+    trainer.make_batch()
     assert [[(e.task, e.attempt) for e in group] for group in trainer.groups] == [
-        [(task, attempt) for attempt in range(4)] for task in (5, 2, 9, 5)
+        [(task, attempt) for attempt in range(first, first + 4)] for task, first in ((5, 0), (2, 0), (9, 0), (5, 4))
     ]
     assert any(episode.success for group in trainer.groups for episode in group)
     assert len({episode.seed for group in trainer.groups for episode in group}) == 1
@@ -38,7 +37,7 @@ def test_groups_are_the_repeated_tasks_with_numbered_attempts(make_trainer: Trai
 
 def test_advantages_arrive_at_the_tokens_they_belong_to(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
     trainer = make_trainer(model=warm, merge_prompts=False, credit="gigpo", credit_settings={"gamma": 0.5})
-    batch = trainer.make_batch(INPUTS)
+    batch = trainer.make_batch()
     flat = [a for group in CREDIT["gigpo"](trainer.groups, gamma=0.5) for episode in group for a in episode]
     turns = turns_of(trainer)
     assert len(set(flat)) > 2
@@ -54,7 +53,7 @@ def test_advantages_arrive_at_the_tokens_they_belong_to(make_trainer: Trainers, 
 
 
 def test_merged_batches_hold_the_same_sums(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
-    plain, merged = (make_trainer(model=warm, merge_prompts=m).make_batch(INPUTS) for m in (False, True))
+    plain, merged = (make_trainer(model=warm, merge_prompts=m).make_batch() for m in (False, True))
     assert merged["prompt_ids"].shape[0] < plain["prompt_ids"].shape[0]
     positive = plain["advantages"].clamp(min=0).sum()
     torch.testing.assert_close(merged["positive"].sum(), positive)
@@ -68,7 +67,7 @@ def test_answers_that_may_be_longer_never_merge(make_trainer: Trainers, warm: tu
         model.transformer.wte.weight[tokenizer.eos_token_id] *= 1000
         model.transformer.ln_f.bias += model.transformer.wte.weight[tokenizer.eos_token_id]
     trainer = make_trainer(model=warm, max_completion_length=3, loss_type="bnpo")  # a loss that merged rows cannot have
-    batch = trainer.make_batch(INPUTS)
+    batch = trainer.make_batch()
     assert batch["completion_ids"].shape[1] == 1
     assert "tokens" not in batch
 
@@ -77,8 +76,8 @@ def test_answers_that_may_be_longer_never_merge(make_trainer: Trainers, warm: tu
 def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
     make_trainer: Trainers, warm: tuple[Any, Any], merge: bool
 ) -> None:
-    everything = make_trainer(model=warm, merge_prompts=merge).make_batch(INPUTS)
-    kept = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=True).make_batch(INPUTS)
+    everything = make_trainer(model=warm, merge_prompts=merge).make_batch()
+    kept = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=True).make_batch()
     assert kept["prompt_ids"].shape[0] < everything["prompt_ids"].shape[0]
     assert kept["num_items_in_batch"] == everything["num_items_in_batch"]
     name = "positive" if merge else "advantages"
@@ -88,7 +87,7 @@ def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
 @pytest.mark.parametrize("merge", [False, True])
 def test_invalid_actions_cost_what_the_setting_says(make_trainer: Trainers, merge: bool) -> None:
     plain, costly = (make_trainer(merge_prompts=merge, invalid_action_penalty=penalty) for penalty in (0.0, 0.25))
-    free, paid = plain.make_batch(INPUTS), costly.make_batch(INPUTS)
+    free, paid = plain.make_batch(), costly.make_batch()
     invalid = [float(not turn.action_valid) for turn in turns_of(plain)]
     assert 0 < sum(invalid) < len(invalid)
     if merge:
@@ -132,8 +131,8 @@ def test_metrics_of_a_batch_add_up(make_trainer: Trainers, warm: tuple[Any, Any]
 
 def test_episodes_can_stop_on_a_flag_of_info(make_trainer: Trainers, warm: tuple[Any, Any]) -> None:
     full, stopped = make_trainer(model=warm), make_trainer(model=warm, stop_when="deadlock")
-    full.make_batch(INPUTS)
-    stopped.make_batch(INPUTS)
+    full.make_batch()
+    stopped.make_batch()
     assert len(turns_of(stopped)) < len(turns_of(full))
     for long, short in zip(full.groups, stopped.groups, strict=True):
         assert [e.success for e in long] == [e.success for e in short]
@@ -149,7 +148,7 @@ def test_before_the_first_update_every_ratio_is_one(
     # batch is the sum of its advantages.
     trainer = make_trainer(model=warm, temperature=0.7, steps_per_generation=1, **settings)
     trainer.current_gradient_accumulation_steps = 1
-    batch = trainer.make_batch(INPUTS)
+    batch = trainer.make_batch()
     tokens = sum(len(turn.completion_ids) for turn in turns_of(trainer))
     if "tokens" in batch:
         total = batch["positive"].sum() + batch["negative"].sum()
@@ -179,9 +178,9 @@ def test_a_batch_is_played_once_and_trained_on_in_minibatches(
     seeds: list[int] = []
     losses: list[int] = []
 
-    def batches(inputs: list[dict[str, Any]]) -> Any:
-        played.append([row["task"] for row in inputs])
-        batch = make_batch(inputs)
+    def batches() -> Any:
+        batch = make_batch()
+        played.append([episode.task for group in trainer.groups for episode in group])
         seeds.append(trainer.groups[0].episodes[0].seed)
         losses.append(0)
         return batch
@@ -249,7 +248,6 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
                 "eval_strategy": "steps",
             }.items()
         ),
-        ({"per_device_train_batch_size": 40_000}, BadSetting, "a batch is 20000 groups"),
         ({"optim": "sgd"}, BadSetting, "leave out optim='sgd'"),
         ({"credit_settings": "{gamma"}, BadSetting, "JSON"),
         ({"num_envs": 0}, BadSetting, "num_envs"),
@@ -294,7 +292,7 @@ def test_moved_members_of_trl_are_named() -> None:
     with pytest.raises(UnsupportedTRL, match="_generate_and_score_completions is gone"):
         check_trl(Moved)
     batches, checkpoints = {"_generate_and_score_completions", "_compute_loss"}, {"_save_checkpoint"}
-    assert set(REQUIRED) == {*batches, *checkpoints, "_get_train_sampler"}
+    assert set(REQUIRED) == {*batches, *checkpoints}
 
 
 def test_without_trl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

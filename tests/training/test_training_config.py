@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.training import batch_shape
+from agentgym_flow.training.batch_shape import share_out
+from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs, resolved, write_config
 
 BASE = """
@@ -66,6 +70,59 @@ def test_without_a_file_the_settings_are_those_of_the_quickstart(tmp_path: Path)
     assert run.eval_episodes == 500
     assert agent.generation_batch_size % agent.num_generations == 0
     assert not agent.bf16
+
+
+def test_a_batch_is_the_same_however_many_processes_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shared(processes: int, **settings: Any) -> tuple[int | None, int, float]:
+        agent = AgentConfig(output_dir="unused", num_generations=8)
+        vars(agent).update({"steps_per_generation": None, **settings})
+        with monkeypatch.context() as patched:
+            patched.setattr(batch_shape, "processes", lambda: processes)
+            share_out(agent)
+        return agent.steps_per_generation, agent.gradient_accumulation_steps, agent.steps_per_batch
+
+    batch: dict[str, Any] = {"groups_per_batch": 16, "steps_per_batch": 4, "per_device_train_batch_size": 2}
+    assert shared(1, **batch) == (64, 16, 4)
+    assert shared(8, **batch) == (8, 2, 4)
+    assert shared(1, **batch | {"per_device_train_batch_size": 4}) == (32, 8, 4)
+    assert shared(1, **batch, num_iterations=2) == (64, 32, 4)
+    for settings, message in (
+        (batch | {"groups_per_batch": 15, "per_device_train_batch_size": 16}, "cannot be shared out to 1 processes"),
+        (batch | {"steps_per_batch": 5}, "must divide the 64 passes"),
+        (batch | {"steps_per_batch": 0}, "must divide"),
+        (batch | {"gradient_accumulation_steps": 8}, "every 16 passes, and gradient_accumulation_steps says 8"),
+    ):
+        with pytest.raises(BadSetting, match=message):
+            shared(1, **settings)
+
+
+def test_the_file_of_a_run_serves_any_number_of_processes(tmp_path: Path, file: Path) -> None:
+    written = tmp_path / "config.yaml"
+    settings = ["--config", str(file), "--steps_per_generation", "2", "--gradient_accumulation_steps", "2"]
+    write_config(written, parse_configs(settings))
+    for more in (["--per_device_train_batch_size", "4"], ["--groups_per_batch", "8"], ["--steps_per_batch", "2"]):
+        _, _, agent = parse_configs(["--config", str(written), "--output_dir", str(tmp_path / "run"), *more])
+        batch = agent.generation_batch_size, agent.steps_per_batch
+        assert batch == {"--groups_per_batch": (32, 1), "--steps_per_batch": (16, 2)}.get(more[0], (16, 1))
+
+
+def test_several_batches_may_make_one_step(tmp_path: Path) -> None:
+    agent = AgentConfig(output_dir="unused", steps_per_generation=1, gradient_accumulation_steps=3, num_generations=8)
+    again = AgentConfig(
+        output_dir="unused", steps_per_generation=1, steps_per_batch=agent.steps_per_batch, num_generations=8
+    )
+    assert again.gradient_accumulation_steps == 3
+    assert all(agent.ends_batch(step) for step in range(5))
+
+
+def test_a_batch_is_said_in_one_way() -> None:
+    given: dict[str, Any] = {"output_dir": "unused", "num_generations": 8, "per_device_train_batch_size": 4}
+    ours = AgentConfig(**given, groups_per_batch=16, steps_per_batch=4)
+    trls = AgentConfig(**given, steps_per_generation=32, gradient_accumulation_steps=8)
+    assert ours.to_dict() == trls.to_dict()
+    assert ours.generation_batch_size == 128
+    with pytest.raises(BadSetting, match="makes 32 passes, and steps_per_generation says 8"):
+        AgentConfig(**given, groups_per_batch=16, steps_per_generation=8)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from agentgym_flow.training.rows import MergedRow, Row
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
-INPUTS: list[dict[str, Any]] = [{"prompt": "", "task": task} for task in (5, 2, 9, 7) for _ in range(4)]
 
 
 def last(trainer: AgentTrainer, name: str) -> float:
@@ -90,7 +89,7 @@ def test_time_is_split_into_what_it_was_spent_on(
 def test_clipping_is_told_apart_by_its_side(make_trainer: Trainers, warm: tuple[Any, Any], merge: bool) -> None:
     trainer = make_trainer(model=warm, merge_prompts=merge, steps_per_generation=1, per_device_train_batch_size=16)
     trainer.current_gradient_accumulation_steps = 1
-    batch = trainer.make_batch(INPUTS)
+    batch = trainer.make_batch()
     if merge:
         names, old = ("clip_fraction/low", "clip_fraction/high"), "old_logprobs"
         sums = -batch["negative"].sum(), batch["positive"].sum()
@@ -125,7 +124,7 @@ def test_rows_left_out_are_counted(make_trainer: Trainers, warm: tuple[Any, Any]
     counts = []
     for drop in (False, True):
         trainer = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=drop)
-        trainer.make_batch(INPUTS)
+        trainer.make_batch()
         counts.append((last(trainer, "rows"), last(trainer, "dropped_rows")))
     (everything, none), (kept, dropped) = counts
     assert none == 0 < dropped
@@ -140,7 +139,7 @@ def test_entropy_falls_where_the_policy_is_sure(make_trainer: Trainers, tiny: tu
                 tiny[0].transformer.wte.weight[3:7] *= 30
         trainer = make_trainer(model=tiny)
         trainer.current_gradient_accumulation_steps = 1
-        trainer.loss(trainer.model, trainer.make_batch(INPUTS))
+        trainer.loss(trainer.model, trainer.make_batch())
         entropies.append(last(trainer, "entropy"))
     assert entropies[0] == pytest.approx(math.log(len(tiny[1])), rel=0.05)  # hardly trained: nearly uniform
     assert entropies[1] < 0.8 * entropies[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
@@ -16,6 +17,7 @@ from agentgym_flow.prompts import Profile
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.recipe import opened
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
@@ -74,6 +76,20 @@ def test_activations_are_computed_again_for_all_models_but_the_tiny_one(publishe
     for name in ("activation_checkpointing", "gradient_checkpointing"):
         assert chosen("--model", str(published), f"--{name}", "false") == [False, False]
         assert chosen(f"--{name}", "true") == [True, True]
+
+
+def test_cloning_computes_in_what_training_computes_in(tmp_path: Path) -> None:
+    settings = ["--bf16=true", "--use_cpu=true", "--warm_start_levels=1", "--warm_start_updates=1"]
+    settings += ["--warm_start_validations=1", "--warm_start_validation_episodes=1", f"--output_dir={tmp_path / 'run'}"]
+    found = set()
+    with opened(parse_configs(settings), Console(quiet=True)) as recipe:
+
+        def look(model: torch.nn.Module, _: Any) -> None:
+            found.add((model.training, torch.is_autocast_enabled("cpu")))
+
+        recipe.model.register_forward_pre_hook(look)
+        recipe.clone()
+    assert found == {(True, True), (False, True)}  # updates and validation
 
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")

@@ -1,0 +1,285 @@
+"""vLLM in this process as a generator: continuous batching, a shared cache of prefixes, weights replaced in place.
+
+The engine takes a step whenever every episode waits for an answer. What it computes together therefore depends on the
+episodes, not on the clock: with environments that make no requests of their own, a run on a CPU repeats to the bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
+from agentgym_flow.generation.base import Completion, Request, Sampling, checked_completion
+from agentgym_flow.generation.vllm_version import require_vllm
+from agentgym_flow.generation.weights import (
+    adapter_rank,
+    check_finite,
+    checkpoint_weights,
+    has_adapter,
+    save_outline,
+    save_weights,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The largest ranks of adapters that vLLM can be set up for."""
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process, so that weights are handed over and not copied
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the trainer wants the cores as well
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+"""What vLLM reads from the environment, where nothing else is set there."""
+
+
+class VLLMEngine:
+    """Answers with an engine of vLLM in this process, which has weights of its own.
+
+    It has none before the first `update`. Greedy answers have log-probabilities at temperature 1.
+
+    Args:
+        model: the causal language model; with adapters of peft, these alone are given to the engine again and again.
+        tokenizer: of the model.
+        folder: where the model is described and adapters are put for the engine; it is removed in the end.
+        dtype: in what the engine keeps weights and computes.
+        memory_share: the share of a GPU's memory that the engine may take. On a CPU that of all memory, unless
+            `VLLM_CPU_KVCACHE_SPACE` (GB) is set.
+        max_model_len: the longest prompt with its answer, in tokens; None: the model's context.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        UnsupportedVLLM: it is of a version that is not supported, or cannot run on this machine.
+        BadSetting: vLLM cannot run this model, or not with these settings.
+    """
+
+    exact = False
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        folder: Path,
+        *,
+        dtype: str = "float32",
+        memory_share: float = 0.3,
+        max_model_len: int | None = None,
+    ) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        require_vllm()
+        self.version = -1
+        self._folder = folder.resolve()
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._device = model.device.type
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, asyncio.Future[Completion]] = {}
+        self._stepping: asyncio.Task[None] | None = None
+        self._adapter: Any = None
+        self._has_base = False
+        outline = self._folder / "model"
+        save_outline(model, outline)
+        tokenizer.save_pretrained(outline)
+        self._engine = self._make_engine(model, outline, dtype, memory_share, max_model_len)
+        self._context = int(self._engine.model_config.max_model_len)
+
+    def _make_engine(
+        self, model: PreTrainedModel, outline: Path, dtype: str, memory_share: float, max_model_len: int | None
+    ) -> Any:
+        from vllm import EngineArgs, LLMEngine
+
+        lora: dict[str, Any] = {}
+        if has_adapter(model):
+            wanted = adapter_rank(model)
+            rank = next((rank for rank in RANKS if rank >= wanted), None)
+            if rank is None:
+                raise BadSetting(f"lora_rank {wanted} is more than vLLM has room for: at most {RANKS[-1]}")
+            lora = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1, "max_cpu_loras": 1}
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        try:
+            with _random_state_kept():
+                return LLMEngine.from_engine_args(
+                    EngineArgs(
+                        model=str(outline),
+                        load_format="dummy",  # the weights come by `update`
+                        generation_config="vllm",  # none of the model's own sampling settings
+                        dtype=dtype,
+                        max_model_len=max_model_len,
+                        gpu_memory_utilization=memory_share,
+                        enable_prefix_caching=True,
+                        logprobs_mode="processed_logprobs",  # of the tempered distribution
+                        enforce_eager=self._device == "cpu",
+                        # Of several processes each takes the GPU that the launcher gave it, as in TRL.
+                        distributed_executor_backend=None if alone else "external_launcher",
+                        disable_log_stats=True,
+                        seed=0,
+                        **lora,
+                    )
+                )
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            raise BadSetting(
+                f"vLLM cannot run this model or not with these settings (vllm_gpu_memory_utilization "
+                f"{memory_share}, vllm_max_model_length {max_model_len}): {_reason(error)}"
+            ) from error
+
+    # ---------------------------------------------------------------- answers
+    async def generate(self, request: Request) -> Completion:
+        """Answer one request, together with all that are under way; see `Generator`.
+
+        Raises `BadSetting` when prompt and answer do not fit into the engine's context.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        name = self._add(request)
+        self._waiting[name] = future
+        if self._stepping is None or self._stepping.done():
+            self._stepping = loop.create_task(self._step_on())
+        try:
+            return await future
+        finally:
+            if self._waiting.pop(name, None) is not None:  # nobody waits for it any more
+                self._engine.abort_request([name])
+
+    def _add(self, request: Request) -> str:
+        if self.version < 0:
+            raise UpdateFailed("vLLM was asked before it got any weights: call update first")
+        prompt, sampling = request.prompt_ids, request.sampling
+        if len(prompt) + sampling.max_new_tokens > self._context:
+            raise BadSetting(
+                f"a prompt of {len(prompt)} tokens and a completion of {sampling.max_new_tokens} do not fit into the "
+                f"{self._context} tokens that vLLM has room for: raise vllm_max_model_length, or lower "
+                "max_completion_length"
+            )
+        name = str(next(self._numbers))
+        self._engine.add_request(
+            name,
+            {"prompt_token_ids": list(prompt)},
+            _parameters(sampling, request.seed),
+            lora_request=self._adapter,
+        )
+        return name
+
+    async def _step_on(self) -> None:
+        """Let the engine take steps for as long as anybody waits."""
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # whoever can ask by now, does
+                self._step()
+        except Exception as error:
+            if not isinstance(error, AgentGymFlowError):
+                error = TrainingFailed(
+                    f"vLLM's engine failed ({type(error).__name__}: {_reason(error)}): see what it printed, and go on "
+                    "with --resume=true"
+                )
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(error)
+
+    def _step(self) -> None:
+        with torch.autocast(self._device, enabled=False):  # that is the trainer's
+            outputs = self._engine.step()
+        for output in outputs:
+            future = self._waiting.pop(output.request_id, None) if output.finished else None
+            if future is not None and not future.done():
+                future.set_result(self._completion(output.outputs[0]))
+
+    def _completion(self, output: Any) -> Completion:
+        tokens = tuple(int(token) for token in output.token_ids)
+        logprobs = tuple(float(of[token].logprob) for token, of in zip(tokens, output.logprobs, strict=True))
+        return checked_completion(Completion(tokens, logprobs, self.version))
+
+    # ---------------------------------------------------------------- weights
+    def update(self, model: PreTrainedModel, version: int) -> None:
+        """Replace the engine's weights by those of `model`; see `Generator`."""
+        if version == self.version:
+            return
+        check_finite(model)
+        try:
+            with torch.no_grad(), torch.autocast(self._device, enabled=False):
+                self._take_over(model, version)
+        except AgentGymFlowError:
+            raise
+        except Exception as error:
+            raise UpdateFailed(
+                f"vLLM did not take the weights of version {version} over ({type(error).__name__}: {_reason(error)})"
+            ) from error
+        self.version = version
+
+    def _take_over(self, model: PreTrainedModel, version: int) -> None:
+        if self._engine.has_unfinished_requests():
+            raise UpdateFailed(f"the weights of version {version} came while vLLM was answering requests")
+        if not (has_adapter(model) and self._has_base):
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": checkpoint_weights(model)})
+            self._has_base = True
+        if has_adapter(model):
+            self._swap_adapter(model)
+        if not self._engine.reset_prefix_cache():
+            raise UpdateFailed(f"vLLM still holds what it computed before version {version}")
+
+    def _swap_adapter(self, model: PreTrainedModel) -> None:
+        from vllm.lora.request import LoRARequest
+
+        number = next(self._numbers)
+        folder, old = self._folder / f"adapter-{number}", self._adapter
+        save_weights(model, folder, self._dtype)
+        if old is not None:
+            self._engine.remove_lora(old.lora_int_id)
+        self._adapter = LoRARequest(folder.name, number, str(folder))
+        self._engine.add_lora(self._adapter)
+        if old is not None:
+            shutil.rmtree(old.lora_path, ignore_errors=True)
+
+    def close(self) -> None:
+        """End the engine and remove its folder."""
+        self._engine.engine_core.shutdown()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _parameters(sampling: Sampling, seed: int) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0.0 if sampling.greedy else sampling.temperature,
+        seed=None if sampling.greedy else seed,
+        max_tokens=sampling.max_new_tokens,
+        stop_token_ids=sorted(sampling.ends),
+        ignore_eos=True,  # `ends` are all there are
+        logprobs=0,  # that of the sampled token
+        stop=list(sampling.stops),
+        include_stop_str_in_output=True,
+        detokenize=bool(sampling.stops),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _reason(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no reason given"
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Leave the global random states as they are: vLLM seeds them, and the trainer draws from them."""
+    import random
+
+    import numpy as np
+
+    ours, theirs = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(ours)
+            np.random.set_state(theirs)  # noqa: NPY002

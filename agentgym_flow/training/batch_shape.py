@@ -1,0 +1,59 @@
+"""How a batch is shared out: to processes, to forward passes and to optimizer steps."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.training.run_config import at_least
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.config import AgentConfig
+
+
+def processes() -> int:
+    """Return how many processes the launcher has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def share_out(args: AgentConfig) -> None:
+    """Set `steps_per_generation` and `gradient_accumulation_steps` from `groups_per_batch` and `steps_per_batch`.
+
+    The first is how many passes each process makes over its share of a batch, the second how many of these make an
+    optimizer step. Raises `BadSetting` when the numbers do not divide, or say two things.
+    """
+    if args.groups_per_batch is None:
+        args.steps_per_generation = args.steps_per_generation or 4
+    else:
+        episodes = at_least("groups_per_batch", args.groups_per_batch, 1) * args.num_generations
+        count = processes()
+        passes, left = divmod(episodes, count * args.per_device_train_batch_size)
+        if left:
+            raise BadSetting(
+                f"a batch of {episodes} episodes cannot be shared out to {count} processes with "
+                f"{args.per_device_train_batch_size} in a pass: change groups_per_batch, num_generations or "
+                "per_device_train_batch_size"
+            )
+        if args.steps_per_generation not in (None, passes):
+            raise BadSetting(
+                f"groups_per_batch={args.groups_per_batch} makes {passes} passes, and steps_per_generation says "
+                f"{args.steps_per_generation}: leave one of them out"
+            )
+        args.steps_per_generation = passes
+    if args.steps_per_batch is None:
+        return
+    passes = args.steps_per_generation * args.num_iterations
+    accumulated = round(passes / args.steps_per_batch) if args.steps_per_batch > 0 else 0
+    if not accumulated or not math.isclose(accumulated * args.steps_per_batch, passes):
+        raise BadSetting(
+            f"steps_per_batch={args.steps_per_batch:g} must divide the {passes} passes of a process over a batch: "
+            "change it, groups_per_batch or per_device_train_batch_size"
+        )
+    if args.gradient_accumulation_steps not in (1, accumulated):
+        raise BadSetting(
+            f"steps_per_batch={args.steps_per_batch:g} takes a step every {accumulated} passes, and "
+            f"gradient_accumulation_steps says {args.gradient_accumulation_steps}: leave one of them out"
+        )
+    args.gradient_accumulation_steps = accumulated

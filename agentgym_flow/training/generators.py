@@ -1,0 +1,72 @@
+"""Which generator a run's settings ask for: `generator` is transformers, vllm, or the addresses of vLLM servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from agentgym_flow.generation import Generator
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.training.config import SERVERS, VLLM, AgentConfig
+from agentgym_flow.training.policy import pad_token
+from agentgym_flow.training.processes import Together
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def transformers_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> TransformersGenerator:
+    """Return the default: Transformers, in this process."""
+    exact = args.mixed_precision == "no" and model.dtype == torch.float32
+    return TransformersGenerator(
+        model, pad_token(tokenizer), exact=exact, rows=args.generation_rows, tokenizer=tokenizer
+    )
+
+
+def make_generator(
+    args: AgentConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, together: Together
+) -> Generator:
+    """Return the generator that the settings ask for; all processes must call this.
+
+    Args:
+        args: the settings.
+        model: the model as it is now.
+        tokenizer: of the model.
+        folder: a folder of the run, where weights are put for a generator that reads them there.
+        together: the processes of the run.
+
+    Raises:
+        MissingExtra: vLLM is not installed.
+        UnsupportedVLLM: it is of a version that is not supported, or cannot run on this machine.
+        BadSetting: vLLM cannot run the model, or a server is not what training needs.
+        ServerDown: a server cannot be reached.
+    """
+    half = "bfloat16" if args.mixed_precision == "bf16" else "float32"
+    if args.generator == VLLM:
+        from agentgym_flow.generation.vllm_engine import VLLMEngine
+
+        return VLLMEngine(
+            model,
+            tokenizer,
+            folder / f"process-{together.rank}",
+            dtype=half,
+            memory_share=args.vllm_gpu_memory_utilization,
+            max_model_len=args.vllm_max_model_length,
+        )
+    if args.generator.startswith(SERVERS):
+        from agentgym_flow.generation.vllm_server import VLLMServers
+
+        return VLLMServers(
+            model,
+            args.generator.split(","),
+            folder,
+            dtype=half,
+            silence=args.vllm_server_timeout,
+            on_main_process=together.alone,
+            rank=together.rank,
+        )
+    return transformers_generator(args, model, tokenizer)
