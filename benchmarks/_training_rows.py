@@ -25,12 +25,12 @@ from agentgym_flow.rollout import Start, rollout, rollout_groups
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
-from agentgym_flow.training.trainer import stop_on
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

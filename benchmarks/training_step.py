@@ -29,6 +29,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,6 +43,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from agentgym_flow.episode import Episode
+from agentgym_flow.training import group_source
 from agentgym_flow.training import trainer as trainer_module
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.config import AgentConfig
@@ -79,7 +81,7 @@ class FromTensors(AgentTrainer):
 
     tensors: Batch
 
-    def make_batch(self, inputs: list[dict[str, Any]]) -> Batch:
+    def make_batch(self) -> Batch:
         """Return the tensors given."""
         torch.manual_seed(0)
         return self.tensors
@@ -187,10 +189,8 @@ class Comparison:
             trainer, clock = make(), StepClock()
             trainer.add_callback(clock)
             trainer.remove_callback(PrinterCallback)
-            changes: dict[str, Any] = (
-                {"rollout": self.played} if trim else {"rollout": self.played, "trimmed": as_it_is}
-            )
-            with mock.patch.multiple(trainer_module, **changes):
+            trimming = nullcontext() if trim else mock.patch.object(trainer_module, "trimmed", as_it_is)
+            with mock.patch.object(group_source, "rollout", self.played), trimming:
                 trainer.train()
             self.arrived[name] = [parameter.detach() for parameter in trainer.model.parameters()]
             return clock.seconds

@@ -30,10 +30,10 @@ from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.examine import Examined, problems
+from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.rows import Row
 from agentgym_flow.training.run import SUMMARY, load_model, quiet
-from agentgym_flow.training.trainer import stop_on
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, WARM_START, Cell, Plan, Setting

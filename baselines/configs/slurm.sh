@@ -4,10 +4,9 @@
 #
 #   sbatch baselines/configs/slurm.sh gigpo alfworld_1.5b
 #   sbatch --nodes=2 --export=ALL,ACCELERATE=baselines/configs/accelerate/two_nodes_zero3.yaml \
-#       baselines/configs/slurm.sh gigpo alfworld_7b
+#       baselines/configs/slurm.sh gigpo alfworld_7b --steps_per_batch 8 --max_steps 1200
 #
-# The first two words are the algorithm and the recipe; what follows are settings. On N GPUs, steps_per_generation and
-# gradient_accumulation_steps of the recipe are divided by N (docs/recipes.md).
+# The first two words are the algorithm and the recipe; what follows are settings.
 #SBATCH --job-name=agentgym_flow
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

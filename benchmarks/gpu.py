@@ -1,0 +1,402 @@
+"""One call of at most ten minutes on one GPU: a model clones, then learns with GRPO and RewardFlow, in bf16.
+
+    python benchmarks/gpu.py [--deadline 540] [--output runs/gpu] [--envs sokoban,alfworld] [--generators vllm]
+    python benchmarks/gpu.py --small --batches 1          # a tiny model on a CPU: shows that the script works
+
+The model has Qwen3's architecture (85 million parameters; 0.1 million with --small), random weights and a byte-level
+tokenizer that is trained first. In each environment it is cloned from the expert once. From there GRPO learns with
+rollouts by Transformers, and RewardFlow with every generator that is installed. A run is the package's own recipe and
+differs from `agentgym-flow train` in one thing: learning stops after the batch in which its share of the time is over,
+so that the call ends by itself with what it has measured. The first table has success on the same test tasks before and
+after, with 95 % intervals; the second says what the time went to. A run that fails is a line of the first table.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from _byte_level import byte_level_tokenizer, write_model
+from _timing import arguments, print_header, print_row
+from rich.console import Console
+from transformers import TrainerCallback
+
+from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.examine import Examination, Examined
+from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.results import Results
+from agentgym_flow.training.run import quiet, save_model
+from agentgym_flow.training.warm_start import clone, demonstrations
+
+TRANSFORMERS, VLLM = "transformers", "vllm"
+
+Settings = dict[str, Any]
+
+SHAPE: Settings = {"width": 768, "layers": 12, "heads": 12, "context": 2048, "theta": 10_000.0}
+SMALL_SHAPE: Settings = {"width": 64, "layers": 2, "heads": 4, "context": 1536, "theta": 100.0}
+"""Of the model."""
+
+ENVS: dict[str, Settings] = {
+    "sokoban": {
+        "env_id": "agentgym_flow/Sokoban-v0",
+        "env_kwargs": {"size": 8, "boxes": 2, "max_steps": 30},
+        "max_completion_length": 12,
+    },
+    "alfworld": {
+        "env_id": "agentgym_flow/ALFWorld-v0",
+        "env_kwargs": {"max_steps": 20},
+        "max_completion_length": 48,
+    },
+}
+SMALL_ENVS: dict[str, Settings] = {
+    "sokoban": {**ENVS["sokoban"], "env_kwargs": {"size": 5, "max_steps": 5}},
+    "alfworld": {**ENVS["alfworld"], "env_kwargs": {"max_steps": 2}},
+}
+"""What is learnt."""
+
+COMMON: Settings = {
+    "profile": "text",
+    "merge_prompts": False,
+    "lr_scheduler_type": "constant_with_warmup",
+    "validations": 0,
+    "invalid_action_penalty": 0.1,
+    "save_strategy": "no",
+    "max_steps": 100_000,  # the clock ends it
+}
+LARGE: Settings = {
+    "eval_episodes": 200,
+    "warm_start_levels": 1000,
+    "warm_start_noise": 0.2,
+    "warm_start_updates": 1000,
+    "warm_start_batch": 64,
+    "warm_start_learning_rate": 6e-4,
+    "warm_start_muon_learning_rate": 0.01,
+    "num_generations": 8,
+    "groups_per_batch": 16,
+    "steps_per_batch": 4,
+    "per_device_train_batch_size": 8,
+    "num_envs": 200,
+    "warmup_steps": 4,
+    "learning_rate": 3e-5,
+    "muon_learning_rate": 5e-4,
+}
+SMALL: Settings = {
+    **LARGE,
+    "eval_episodes": 8,
+    "warm_start_levels": 20,
+    "warm_start_updates": 10,
+    "warm_start_batch": 8,
+    "warm_start_learning_rate": 6e-3,
+    "num_generations": 4,
+    "groups_per_batch": 4,
+    "steps_per_batch": 2,
+    "per_device_train_batch_size": 4,
+    "activation_checkpointing": False,
+    "threads": 1,
+}
+CLONING = 0.25
+"""The share of an environment's time that cloning may take."""
+
+RESERVE = 3.0
+"""Seconds for the batch under way and for the report, beside 1.3 times those of the first evaluation."""
+
+LAST = 5.0
+"""Seconds before the deadline at which whatever goes on is cut short, so that the tables are printed in time."""
+
+PARTS = ("env", "generate", "score", "update")
+HOW, WHAT = ("sampled", "greedy"), ("before", "after", "gain in points")
+
+
+class TimeOver(KeyboardInterrupt):
+    """The deadline has come; to a recipe it is an interruption."""
+
+
+class Gpu:
+    """What the GPU does while a run learns: sampled by a thread, where nvidia-ml-py is installed to ask with."""
+
+    def __init__(self) -> None:
+        self.there = torch.cuda.is_available()
+        self.can_ask = self.there and find_spec("pynvml") is not None
+        self.busy: list[float] = []
+        self.memory: list[int] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Sample twice a second."""
+        self.busy, self.memory = [], []
+        if self.there:
+            torch.cuda.reset_peak_memory_stats()
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
+        if self.can_ask:
+            watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if self.can_ask:
+                watcher.join()
+
+    def _watch(self, done: threading.Event) -> None:
+        while not done.wait(0.5):
+            self.busy.append(torch.cuda.utilization())
+            self.memory.append(torch.cuda.device_memory_used())
+
+    def figures(self) -> tuple[str, str]:
+        """Return utilisation and memory in words."""
+        if not self.there:
+            return "no GPU", "no GPU"
+        peak = f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB by PyTorch"
+        if not self.busy:
+            return ("no sample" if self.can_ask else "install nvidia-ml-py"), peak
+        return f"{sum(self.busy) / len(self.busy):.0f} %", f"{peak}, {max(self.memory) / 1e9:.1f} GB in all"
+
+
+@dataclass
+class Meter(TrainerCallback):  # type: ignore[misc]
+    """Counts tokens and seconds batch by batch, and stops learning after the batch in which the time is over.
+
+    The recipe must log once a batch.
+
+    Args:
+        recipe: what learns.
+        stop_at: the time, as `time.monotonic` has it.
+        most: batches after which it stops in any case.
+    """
+
+    recipe: Recipe
+    stop_at: float
+    most: float
+    batches: int = 0
+    episodes: int = 0
+    read: int = 0
+    said: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        """Add up one batch."""
+        if not logs or "time/update" not in logs:
+            return
+        self.batches += 1
+        for name in self.seconds:
+            self.seconds[name] += logs[f"time/{name}"]
+        for episode in (episode for group in self.recipe.trainer.groups for episode in group):
+            self.episodes += 1
+            self.read += sum(len(turn.prompt_ids or ()) for turn in episode.turns)
+            self.said += sum(len(turn.completion_ids or ()) for turn in episode.turns)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the clock."""
+        over = time.monotonic() >= self.stop_at or state.global_step >= self.most * args.steps_per_batch
+        if over and state.global_step % args.steps_per_batch == 0:
+            control.should_training_stop = True
+
+    def rates(self) -> tuple[str, str]:
+        """Return tokens per second of rollouts, read and said, and of updates, in words."""
+        generate, update = (max(self.seconds[name], 1e-9) for name in ("generate", "update"))
+        rollout = f"{(self.read + self.said) / generate:,.0f} ({self.said / generate:,.0f} sampled)"
+        return rollout, f"{(self.read + self.said) / update:,.0f}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of learning."""
+
+    env: str
+    algorithm: str
+    generator: str
+
+    @property
+    def name(self) -> str:
+        """For the folder and the tables."""
+        return f"{self.env}-{self.algorithm}-{self.generator}"
+
+
+@dataclass(frozen=True)
+class Cloned:
+    """What all runs in an environment begin with: the folder of a model, its evaluation, and how long that took."""
+
+    model: Path
+    before: Examination
+    evaluating: float
+
+
+@dataclass
+class Call:
+    """All that one call shares.
+
+    Args:
+        output: where the runs go.
+        small: whether everything is tiny.
+        generators: those to try RewardFlow with.
+        batches: at most so many in each run.
+    """
+
+    output: Path
+    small: bool
+    generators: Sequence[str]
+    batches: float
+    gpu: Gpu = field(default_factory=Gpu)
+    outcomes: list[tuple[object, ...]] = field(default_factory=list)
+    costs: list[tuple[object, ...]] = field(default_factory=list)
+
+    def settings(self, env: str) -> Settings:
+        """Return the settings of all runs in an environment."""
+        of_env, sizes = (SMALL_ENVS, SMALL) if self.small else (ENVS, LARGE)
+        return {**COMMON, **sizes, **of_env[env], "logging_steps": sizes["steps_per_batch"]}
+
+    def configs(self, env: str, algorithm: str, name: str, **others: Any) -> Configs:
+        """Return them as the command line would, with others."""
+        chosen = {**self.settings(env), "credit": algorithm, "output_dir": str(self.output / name), **others}
+        file = self.output / f"{name}.yaml"
+        file.write_text(json.dumps(chosen), "utf-8")  # JSON is YAML
+        return parse_configs([f"--config={file}", f"--credit={algorithm}"])
+
+    def play(self, env: str, until: float) -> None:
+        """Do everything in one environment until a time of `time.monotonic`."""
+        settings, folder = self.settings(env), self.output / f"{env}-model"
+        tokenizer = byte_level_tokenizer(settings["env_id"], settings["env_kwargs"], episodes=30, vocabulary=1024)
+        size = write_model(folder, tokenizer, **(SMALL_SHAPE if self.small else SHAPE))
+        print(f"{env}: {size:,} parameters, {len(tokenizer)} tokens", flush=True)
+        cloning = time.monotonic() + CLONING * (until - time.monotonic())
+        console = Console(quiet=True)
+        with opened(self.configs(env, "grpo", f"{env}-cloned", model=str(folder)), console) as recipe:
+            cloned = self._clone(recipe, cloning)
+        jobs = [Job(env, "grpo", TRANSFORMERS), *(Job(env, "rewardflow", generator) for generator in self.generators)]
+        for number, job in enumerate(jobs):
+            now = time.monotonic()
+            self._attempt(job, cloned, now + (until - now) / (len(jobs) - number))
+            gc.collect()  # a trainer holds itself
+            torch.cuda.empty_cache()
+
+    def _clone(self, recipe: Recipe, until: float) -> Cloned:
+        """Clone with as many updates as there is time for, and evaluate."""
+        few = replace(recipe.warm, warm_start_updates=2, warm_start_validations=1)
+        rows = demonstrations(
+            recipe.run.make_env,
+            recipe.tokenizer,
+            recipe.profile,
+            tasks=few.warm_start_levels,
+            noise=few.warm_start_noise,
+            max_new_tokens=recipe.agent.max_completion_length or 1,
+        )
+        pad = recipe.tokenizer.pad_token_id
+        with recipe.trainer.accelerator.autocast():
+            spare = copy.deepcopy(recipe.model)
+            for _ in range(2):  # the first warms up
+                started = time.monotonic()
+                clone(spare, rows, few, pad=pad)
+                each = (time.monotonic() - started) / few.warm_start_updates
+            del spare
+            fit = max(1, int((until - time.monotonic()) / each))
+            updates = min(recipe.warm.warm_start_updates, fit)
+            losses, _ = clone(recipe.model, rows, replace(few, warm_start_updates=updates), pad=pad)
+        print(f"cloned {len(rows):,} turns in {updates} updates of {each:.2f} s: loss {losses[-1]:.3f}", flush=True)
+        started = time.monotonic()
+        recipe.examine("before")
+        evaluating = time.monotonic() - started
+        save_model(recipe.folder.warm_start, recipe.model, recipe.tokenizer)
+        recipe.folder.summarise("finished")
+        return Cloned(recipe.folder.warm_start, recipe.examinations["before"], evaluating)
+
+    def _attempt(self, job: Job, cloned: Cloned, until: float) -> None:
+        """Do one run until a time, and keep its figures; one that fails leaves a line that says why."""
+        stop_at = until - 1.3 * cloned.evaluating - RESERVE
+        if time.monotonic() >= stop_at:
+            self.outcomes.append((job.name, "no time left"))
+            return
+        generator = {} if job.generator == TRANSFORMERS else {"generator": job.generator}
+        try:
+            configs = self.configs(
+                job.env, job.algorithm, job.name, model=str(cloned.model), warm_start_levels=0, **generator
+            )
+            with opened(configs, Console(quiet=True)) as recipe:
+                recipe.examinations["before"] = cloned.before
+                meter = Meter(recipe, stop_at, self.batches)
+                recipe.trainer.add_callback(meter)
+                with self.gpu.watched():
+                    recipe.learn()
+                recipe.examine("after")
+                results = recipe.finish()
+        except (AgentGymFlowError, OSError, RuntimeError) as error:
+            self.outcomes.append((job.name, f"{type(error).__name__}: {error}"))
+            return
+        self._keep(job, meter, results)
+
+    def _keep(self, job: Job, meter: Meter, results: Results) -> None:
+        cells: list[object] = [job.name, meter.batches, f"{meter.episodes:,}"]
+        for how in ("sampled", "greedy"):
+            for examination in (results.before, results.after):
+                found: Examined = getattr(examination, how)
+                low, high = found.evaluation.success_interval
+                cells.append(f"{found.success:.1%} [{low:.1%}, {high:.1%}]")
+            gain = results.improvement(greedy=how == "greedy")
+            cells.append(f"{100 * gain.mean:+.1f} [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]")
+        self.outcomes.append(tuple(cells))
+        seconds = (f"{meter.seconds[part]:.0f}" for part in PARTS)
+        self.costs.append((job.name, *meter.rates(), *seconds, *self.gpu.figures()))
+
+    def show(self) -> None:
+        """Print the tables."""
+        print_header("run", "batches", "episodes", *(f"{how}, {what}" for how in HOW for what in WHAT))
+        for outcome in self.outcomes:
+            print_row(*outcome)
+        print()
+        parts = (f"{part}, s" for part in PARTS)
+        print_header("run", "rollout, tokens/s", "update, tokens/s", *parts, "GPU busy", "memory")
+        for cost in self.costs:
+            print_row(*cost)
+
+
+def _time_over(*_: object) -> NoReturn:
+    raise TimeOver
+
+
+def main() -> None:
+    """Share out the time and print what was measured."""
+    started = time.monotonic()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--deadline", type=float, default=540.0, help="seconds for the whole call (default 540)")
+    parser.add_argument("--output", type=Path, default=Path("runs/gpu"))
+    parser.add_argument("--envs", default=",".join(ENVS))
+    parser.add_argument("--generators", help="for RewardFlow, with commas (default: those that are installed)")
+    parser.add_argument("--small", action="store_true", help="a tiny model and tiny tasks")
+    parser.add_argument("--batches", type=int, default=math.inf, help="at most so many in each run (default: no limit)")
+    chosen = parser.parse_args()
+    quiet()
+    installed = [TRANSFORMERS, *([VLLM] if find_spec(VLLM) else [])]
+    generators = chosen.generators.split(",") if chosen.generators else installed
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    call = Call(chosen.output, chosen.small, generators, chosen.batches)
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name() if call.gpu.there else 'no GPU'}", flush=True)
+    end = started + chosen.deadline
+    envs = chosen.envs.split(",")
+    signal.signal(signal.SIGALRM, _time_over)
+    signal.setitimer(signal.ITIMER_REAL, max(1.0, chosen.deadline - LAST))
+    try:
+        for number, env in enumerate(envs):
+            now = time.monotonic()
+            call.play(env, now + (end - LAST - now) / (len(envs) - number))
+    except TimeOver:
+        call.outcomes.append(("the rest", "cut short by the deadline"))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(f"\n{time.monotonic() - started:.0f} seconds\n")
+    call.show()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What a request costs the official OpenAI client, asked as its guide says and as this package asks it.
+
+    python benchmarks/openai_client.py [--repetitions 7] [--requests 320] [--concurrency 32]
+
+A server on the loopback interface, in a process of its own, answers every request after 50 ms. The ways of asking take
+turns, each with a client of its own, `--concurrency` requests at a time:
+
+- `chat.completions.create`: the arguments are looked through, and the answer becomes a model;
+- `chat.completions.with_streaming_response.create`: the answer stays bytes, and may be left when it grows too long;
+- `OpenAIPolicy`: its `respond`, with the prompt of a Sokoban board made and the answer parsed;
+- Canvas's backend: its request without the operator around it.
+
+Figures are milliseconds of CPU time per request of the whole client process: the median of the repetitions. Opening
+the connections is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import openai
+from _slow_server import slow_server
+from _timing import arguments, in_turns, print_header, print_row
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.canvas.backends.server import Patience, Server
+from agentgym_flow.policies import View
+from agentgym_flow.policies.openai_chat import OpenAIPolicy
+from agentgym_flow.rollout import EnvPool, Start
+from agentgym_flow.slots import Slot
+
+LATENCY = 0.05
+Ask = Callable[[], Awaitable[object]]
+
+
+def sokoban_view() -> View:
+    """Return what a policy sees at the start of an episode."""
+    slot = Slot(EnvPool(lambda: make_text_env("agentgym_flow/Sokoban-v0")))
+    slot.begin(iter([(0, Start(0))]))
+    return slot.view
+
+
+@asynccontextmanager
+async def created(url: str, request: Mapping[str, Any], *, stream: bool) -> AsyncIterator[Ask]:
+    """Ask by `create`, as the client's guide says."""
+    async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
+        completions = client.chat.completions
+
+        async def streamed() -> object:
+            async with completions.with_streaming_response.create(**request) as answer:
+                return json.loads(b"".join([part async for part in answer.iter_bytes()]))
+
+        yield streamed if stream else partial(completions.create, **request)
+
+
+@asynccontextmanager
+async def by_policy(url: str, view: View) -> AsyncIterator[Ask]:
+    """Ask as a policy does."""
+    async with OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0") as policy:
+        yield partial(policy.respond, view)
+
+
+@asynccontextmanager
+async def by_canvas(url: str, request: Mapping[str, Any]) -> AsyncIterator[Ask]:
+    """Ask as the operators of Canvas do."""
+    server = Server(url, asyncio.get_running_loop())
+    yield partial(server._complete, request, "none", Patience(60.0, 0, 0.5, 1000), 60.0)
+    for client in server._clients.values():
+        await client.close()
+
+
+def measure(options: argparse.Namespace, url: str) -> None:
+    """Print the table."""
+    view = sokoban_view()
+    messages = OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0").profile.messages(view)
+    request: dict[str, Any] = {"model": "benchmark", "messages": messages, "temperature": 0.0, "max_tokens": 512}
+    ways = {
+        "`chat.completions.create`": partial(created, url, request, stream=False),
+        "the same as a stream": partial(created, url, request, stream=True),
+        "`OpenAIPolicy`": partial(by_policy, url, view),
+        "Canvas's backend": partial(by_canvas, url, request),
+    }
+
+    async def spent(way: Callable[[], Any], count: int) -> float:
+        async with way() as ask:
+            room = asyncio.Semaphore(options.concurrency)
+
+            async def one() -> None:
+                async with room:
+                    await ask()
+
+            async def all_of(number: int) -> None:
+                await asyncio.gather(*[one() for _ in range(number)])
+
+            await all_of(options.concurrency)
+            start = time.process_time()
+            await all_of(count)
+            return time.process_time() - start
+
+    figures = in_turns(
+        {name: lambda way=way: asyncio.run(spent(way, options.requests)) for name, way in ways.items()},
+        options.repetitions,
+    )
+    usual = figures["`chat.completions.create`"]
+    print_header("asked by", "CPU ms per request", "to `create`")
+    for name, total in figures.items():
+        print_row(name, f"{total / options.requests * 1e3:.2f}", f"{total / usual:.2f}x")
+
+
+def main() -> None:
+    """Start the server, measure, and print."""
+    parser = arguments(__doc__ or "", repetitions=7)
+    parser.add_argument("--requests", type=int, default=320, help="requests of a repetition (default 320)")
+    parser.add_argument("--concurrency", type=int, default=32, help="requests at once (default 32)")
+    options = parser.parse_args()
+    message = {"role": "assistant", "content": "<action>up</action>"}
+    body = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
+    with slow_server(LATENCY, body) as url:
+        measure(options, url)
+
+
+if __name__ == "__main__":
+    main()
