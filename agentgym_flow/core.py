@@ -286,8 +286,11 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
 
     def _requested_info(self, key: str) -> Any:
-        """Return the value of a key of `optional_info`, fresh on every call."""
-        raise NotImplementedError(f"{type(self).__name__} declares optional_info and no _requested_info")
+        """Return the value of a key of `optional_info`, fresh on every call.
+
+        An environment that declares such keys overrides this.
+        """
+        raise UnknownOption(f"{type(self).__name__} declares {key!r} in optional_info and no _requested_info for it")
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         """Return the task that the checked `options` and the seed say, and the 64 bits its noise comes from.

@@ -9,19 +9,21 @@ model would be given there, and the answer that asks for the action the policy t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.episode import Episode
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Episode, Recorder, Turn
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.files import LineWriter, check_new
-from agentgym_flow.play_split import Plan, data_files, play_split
-from agentgym_flow.policies import AsyncPolicy, Move, Policy, View
-from agentgym_flow.policies.base import Around, ask, checked
+from agentgym_flow.files import LineWriter
+from agentgym_flow.play_split import Plan, data_files, journalled, maker, play_split
+from agentgym_flow.policies import AsyncPolicy, Policy, View
 from agentgym_flow.prompts import Message, Profile, profile_for
+from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
 """What `collect` can write."""
@@ -41,60 +43,33 @@ def answer(profile: Profile, action: str, view: View) -> str:
     return completion
 
 
-class Listener:
-    """Writes down what a language model would have been told, and have answered, in the place of a policy.
+def rows_of(episode: Episode, env: TextEnv, profile: Profile) -> Iterator[Row]:
+    """Yield a row per turn: what a language model would have been told, and have answered.
 
     Args:
+        episode: what was played.
+        env: takes its steps again, to see what a policy could see; nothing outside is asked.
         profile: writes the prompts. A policy's own completion is kept where the profile reads the same action from it.
+
+    Raises `BadSetting` when the profile cannot ask for one of the actions.
     """
-
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-        self._rows: dict[int, list[Row]] = {}
-
-    def to(self, policy: Policy | AsyncPolicy) -> Policy | AsyncPolicy:
-        """Return `policy`, listened to. It raises `BadSetting` when the profile cannot ask for one of its moves."""
-        return _AsyncHeard(policy, self) if isinstance(policy, AsyncPolicy) else _Heard(policy, self)
-
-    def hear(self, view: View, move: Move) -> None:
-        """Write down one answer."""
-        said: Message = {"role": "assistant", "content": self._completion(move, view)}
-        row: Row = {"prompt": self._profile.messages(view), "completion": [said]}
-        self._rows.setdefault(id(view.episode), []).append(row)
-
-    def _completion(self, move: Move, view: View) -> str:
-        if move.completion is not None and self._profile.parse(move.completion, view) == move.action:
-            return move.completion
-        return answer(self._profile, move.action, view)
-
-    def take(self, episode: Episode) -> list[Row]:
-        """Return the rows of an episode that is over, once: one per turn."""
-        return self._rows.pop(id(episode))[: len(episode.turns)]  # the turn in which the environment raised is none
+    tape = [episode.tape, *(turn.tape for turn in episode.turns)]
+    if any(entry is not None for entry in tape):
+        env.use_tape(tape)
+    recorder = Recorder(env)
+    again = recorder.reset(seed=episode.seed, task=episode.task, attempt=episode.attempt)
+    rng = Stream("policy", episode.seed, episode.attempt, episode.task)
+    for turn in episode.turns:
+        view = View(env, recorder.observation, recorder.info, again, rng)
+        said: Message = {"role": "assistant", "content": _completion(turn, profile, view)}
+        yield {"prompt": profile.messages(view), "completion": [said]}
+        recorder.step(turn.action, completion=turn.completion, policy=turn.policy)
 
 
-class _Heard:
-    def __init__(self, policy: Policy, listener: Listener) -> None:
-        self.name = policy.name
-        self._policy, self._listener = policy, listener
-
-    def act(self, views: Sequence[View]) -> list[Move]:
-        """Return the moves of the policy."""
-        moves = ask(self._policy, views)
-        for view, move in zip(views, moves, strict=True):
-            self._listener.hear(view, move)
-        return moves
-
-
-class _AsyncHeard(Around):
-    def __init__(self, policy: AsyncPolicy, listener: Listener) -> None:
-        super().__init__(policy)
-        self._listener = listener
-
-    async def respond(self, view: View) -> Move:
-        """Return the move of the policy."""
-        move = checked(self.policy, await self.policy.respond(view))
-        self._listener.hear(view, move)
-        return move
+def _completion(turn: Turn, profile: Profile, view: View) -> str:
+    if turn.completion is not None and profile.parse(turn.completion, view) == turn.action:
+        return turn.completion
+    return answer(profile, turn.action, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +108,14 @@ def collect(
     env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 64,
     replace: bool = False,
+    resume: bool = False,
     on_plan: Callable[[Plan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> Collected:
     """Let `policy` play tasks of a split and write what it did to `out`, in order of seeds.
 
     The file comes whole or not at all; after Ctrl-C, or when the policy or a reset raises, it holds the episodes that
-    had finished.
+    had finished, and a journal beside it has these and the answers in unfinished ones.
 
     Args:
         policy: who acts.
@@ -154,7 +130,8 @@ def collect(
         seed: of task 0.
         env_kwargs: other arguments of the environment.
         num_envs: the largest number of episodes under way; changes nothing but time.
-        replace: `out` may be there already, and is replaced.
+        replace: `out` may be there already, and is replaced; so is the journal of a collection that was stopped.
+        resume: go on with the collection that was stopped, if one was, as `evaluate` does.
         on_plan: called once, before the first episode, with what will be played.
         on_episode: called with every finished episode at once.
 
@@ -175,16 +152,17 @@ def collect(
         "on_plan": on_plan,
         "on_episode": on_episode,
     }
-    check_new(out, replace=replace, inputs=data_files(env_kwargs))
     if form not in FORMATS:
         raise UnknownOption.among(form, FORMATS)
-    if form == "log":
-        with LogWriter(out, keep_finished=True, replace=replace) as log:
-            return Collected.of(play_split(policy, env_id, write=log.write, **how))
-    listener = Listener(profile_for(env_id, profile))
-    with LineWriter(out, keep_finished=True, replace=replace) as lines:
+    prompts = profile_for(env_id, profile) if form == "sft" else None
+    with journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs)) as (journal, replacing):
+        if prompts is None:
+            with LogWriter(out, keep_finished=True, replace=replacing) as log:
+                return Collected.of(play_split(policy, env_id, write=log.write, journal=journal, **how))
+        make_env = maker(env_id, {**(env_kwargs or {}), "split": split})
+        with closing(make_env()) as env, LineWriter(out, keep_finished=True, replace=replacing) as lines:
 
-        def write(episode: Episode) -> None:
-            lines.write_lines(json.dumps(row) for row in listener.take(episode))
+            def write(episode: Episode) -> None:
+                lines.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
 
-        return Collected.of(play_split(listener.to(policy), env_id, write=write, **how))
+            return Collected.of(play_split(policy, env_id, write=write, journal=journal, **how))

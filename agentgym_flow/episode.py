@@ -110,6 +110,10 @@ class Turn:
     next_compat_key: str | None = None
     info: Mapping[str, Any] | None = None
 
+    def is_by(self, policy: str | None) -> bool:
+        """Return whether `policy` took this turn; None stands for all policies."""
+        return policy is None or self.policy == policy
+
 
 @dataclass(slots=True)
 class Episode:
@@ -186,6 +190,14 @@ class Episode:
         """SHA-256 (hex) of what the episode started from; equal for all members of a group."""
         settings = [self.env_id, self.kwargs, self.data, self.task_key, self.seed, self.max_steps]
         return first_link(settings, self.observation, self.state_key).hex()
+
+    def turns_by(self, policy: str | None) -> list[Turn]:
+        """Return the turns that `policy` took, in order; all turns for None."""
+        return [turn for turn in self.turns if turn.is_by(policy)]
+
+    def counts_for(self, policy: str | None) -> bool:
+        """Return whether the outcome says something about `policy`: not if only others took the turns."""
+        return not self.turns or any(turn.is_by(policy) for turn in self.turns)
 
     def digests(self) -> list[str]:
         """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).

@@ -23,6 +23,9 @@ from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 from agentgym_flow.files import LineWriter
 
+POLICIES = "policies"
+"""The key of `meta` that names the policy of every turn, where several share the episode."""
+
 MAX_DEPTH = 64
 """The deepest nesting of lists and objects that is read."""
 
@@ -124,6 +127,8 @@ class LoggedEpisode:
         chain = episode.digests()
         tape = [episode.tape, *(turn.tape for turn in episode.turns)]
         spoken = any(turn.completion is not None for turn in episode.turns)
+        policies = [turn.policy for turn in episode.turns]
+        named = any(policy is not None for policy in policies)
         return cls(
             schema=SCHEMA,
             env_id=episode.env_id,
@@ -147,8 +152,19 @@ class LoggedEpisode:
             completions=[turn.action if turn.completion is None else turn.completion for turn in episode.turns]
             if spoken
             else None,
-            meta=episode.meta or None,
+            meta={**episode.meta, POLICIES: policies} if named else episode.meta or None,
         )
+
+    def add_remarks(self, episode: Episode) -> None:
+        """Write on the same episode, stepped again, what only the log knows: completions, policies and `meta`."""
+        remarks = dict(self.meta or {})
+        policies = remarks.pop(POLICIES, None)
+        for turn, completion in zip(episode.turns, self.completions or (), strict=False):
+            turn.completion = completion
+        if isinstance(policies, list):  # not checked when it was read: anybody may write it
+            for turn, policy in zip(episode.turns, policies, strict=False):
+                turn.policy = policy if isinstance(policy, str) else None
+        episode.meta.update(remarks)
 
     def line(self) -> str:
         """Return the line of JSON, without the newline; ASCII, because a policy's lone surrogate has no UTF-8 form."""

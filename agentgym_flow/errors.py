@@ -105,7 +105,7 @@ class BadSetting(AgentGymFlowError, ValueError):
 
 
 class BadResume(BadSetting):
-    """An evaluation that was stopped cannot be gone on with in this way; what it has left stays as it is."""
+    """A run that was stopped cannot be gone on with in this way; what it has left stays as it is."""
 
 
 class BadLevel(AgentGymFlowError, ValueError):
@@ -207,6 +207,14 @@ class UnsupportedTRL(AgentGymFlowError, ImportError):
 
 class TrainingFailed(AgentGymFlowError, RuntimeError):
     """Training cannot go on; the message names the setting to change and where the state was saved."""
+
+
+class UnsupportedVLLM(AgentGymFlowError, ImportError):
+    """The installed vLLM, or that of a server, is of a version that is not supported, or cannot run on this machine."""
+
+
+class UpdateFailed(AgentGymFlowError, RuntimeError):
+    """A generator could not take new weights over, or has lost them; the message names it. Old ones are never used."""
 
 
 class GenerationFailed(AgentGymFlowError, RuntimeError):

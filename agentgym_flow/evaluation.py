@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter
-from agentgym_flow.errors import BadResume, BadSetting
-from agentgym_flow.files import check_new
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.intervals import Interval, bootstrap, share_interval
-from agentgym_flow.journal import Journal, path_of
-from agentgym_flow.play_split import Plan, data_files, play_split
+from agentgym_flow.play_split import Plan, data_files, journalled, play_split
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR
-from agentgym_flow.seeding import stable_hash
 
 _SCORER = "scorer"  # in an episode's meta, from `TextEnv.log_meta`
 
@@ -75,14 +71,22 @@ class Evaluation:
     scorers: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode], policy: str, split_tasks: int | None = None) -> Evaluation:
-        """Sum up episodes of one environment and split. Raises `BadSetting` when there are none or they are mixed."""
+    def of(
+        cls, episodes: Sequence[Episode], policy: str, split_tasks: int | None = None, *, turns_by: str | None = None
+    ) -> Evaluation:
+        """Sum up episodes of one environment and split.
+
+        Where several policies share the episodes, `turns_by` is the name of one: steps and invalid actions are then
+        those of its turns, and all else is of the episodes in which it acted. Raises `BadSetting` when there are no
+        episodes or they are mixed.
+        """
+        episodes = [episode for episode in episodes if episode.counts_for(turns_by)]
         kinds = {(episode.env_id, episode.split) for episode in episodes}
         if len(kinds) != 1:
             raise BadSetting(f"an evaluation is of one environment and split, got episodes of {len(kinds)}")
         [(env_id, split)] = kinds
         count = len(episodes)
-        turns = [turn for episode in episodes for turn in episode.turns]
+        turns = [turn for episode in episodes for turn in episode.turns_by(turns_by)]
         tasks = [episode.task_key for episode in episodes]
         successes = [episode.success for episode in episodes]
         scores = [episode.score for episode in episodes]
@@ -194,67 +198,35 @@ def evaluate(
     """
     if resume and log is None:
         raise BadSetting("resume needs the log of the evaluation that was stopped")
-    if resume and replace:
-        raise BadResume("resume goes on with what is there, replace throws it away: choose one")
-    stopped = False
-    if log is not None:
-        stopped = resume and path_of(log).exists()  # the log has what had finished then
-        inputs = data_files(env_kwargs)
-        check_new(log, replace=replace or stopped, inputs=inputs)
-        check_new(path_of(log), replace=True, inputs=inputs)  # what is there is for the journal to judge
     plans: list[Plan] = []
-    journals: list[Journal] = []
 
     def keep_plan(plan: Plan) -> None:
         plans.append(plan)
         if on_plan is not None:
             on_plan(plan)
 
-    def journal(plan: Plan, env: TextEnv) -> Journal:
-        assert log is not None  # it is only asked for with a log
-        journals.append(Journal(log, _settings(policy, plan, env), resume=resume, replace=replace))
-        return journals[0]
-
-    done = False
-    try:
-        own = None if log is None else LogWriter(log, keep_finished=True, replace=replace or stopped)
-        with own or nullcontext() as writer:
-            episodes = play_split(
-                policy,
-                env_id,
-                split=split,
-                num_episodes=num_episodes,
-                attempts=attempts,
-                task_types=task_types,
-                seed=seed,
-                env_kwargs=env_kwargs,
-                num_envs=num_envs,
-                write=None if writer is None else writer.write,
-                journal=None if log is None else journal,
-                on_plan=keep_plan,
-                on_episode=on_episode,
-            )
-        done = True
-    finally:
-        for one in journals:
-            one.close(done=done)
+    with ExitStack() as stack:
+        journal, writer = None, None
+        if log is not None:
+            kept = journalled(policy, log, replace=replace, resume=resume, inputs=data_files(env_kwargs))
+            journal, replacing = stack.enter_context(kept)
+            writer = stack.enter_context(LogWriter(log, keep_finished=True, replace=replacing))
+        episodes = play_split(
+            policy,
+            env_id,
+            split=split,
+            num_episodes=num_episodes,
+            attempts=attempts,
+            task_types=task_types,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            num_envs=num_envs,
+            write=None if writer is None else writer.write,
+            journal=journal,
+            on_plan=keep_plan,
+            on_episode=on_episode,
+        )
     return Evaluation.of(episodes, policy.name, plans[0].split_tasks), episodes
-
-
-def _settings(policy: Policy | AsyncPolicy, plan: Plan, env: TextEnv) -> dict[str, Any]:
-    """Return what decides how the episodes of an evaluation come out."""
-    return {
-        "policy": policy.name,
-        "policy settings": getattr(policy, "settings", {}),
-        "environment": env.env_id,
-        "arguments": env.settings,
-        "max_steps": env.max_steps,
-        "data": env.data,
-        "split": env.split,
-        "tasks": stable_hash(list(plan.tasks)) if plan.tasks != range(len(plan.tasks)) else len(plan.tasks),
-        "attempts": plan.attempts,
-        "seed": plan.seed,
-    }
 
 
 class Difference(NamedTuple):

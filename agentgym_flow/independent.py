@@ -32,7 +32,7 @@ WINDOW = 0.002
 T = TypeVar("T")
 
 
-def play_independently(
+async def play_independently(
     policy: AsyncPolicy,
     slots: Sequence[Slot],
     waiting: Iterator[tuple[int, Start]],
@@ -45,21 +45,11 @@ def play_independently(
     episode is lost (`meta["error"]`), and the others go on. The package's own errors say that something is wrong with
     more than one answer, and end the rollout, all but `GenerationFailed`.
     """
-    _run(_play(policy, slots, waiting, finish, stop))
-
-
-async def _play(
-    policy: AsyncPolicy,
-    slots: Sequence[Slot],
-    waiting: Iterator[tuple[int, Start]],
-    finish: Callable[[Slot], None],
-    stop: Callable[[View], bool] | None,
-) -> None:
-    together = _Together()
+    requests = _SharedRequests()
 
     async def play(slot: Slot) -> None:
         while slot.begin(waiting):
-            while not await _turn(policy, slot, together, stop):
+            while not await _turn(policy, slot, requests, stop):
                 pass
             finish(slot)
 
@@ -73,7 +63,9 @@ async def _play(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _turn(policy: AsyncPolicy, slot: Slot, together: _Together, stop: Callable[[View], bool] | None) -> bool:
+async def _turn(
+    policy: AsyncPolicy, slot: Slot, requests: _SharedRequests, stop: Callable[[View], bool] | None
+) -> bool:
     """Take one turn; return whether the episode is over."""
     try:
         move = await _asked(policy, slot.view)
@@ -86,7 +78,7 @@ async def _turn(policy: AsyncPolicy, slot: Slot, together: _Together, stop: Call
         return slot.play(move, stop)
     try:
         if slot.view.env.outside_requests == "shared":
-            await together.prepare(slot.view.env, move.action)
+            await requests.prepare(slot.view.env, move.action)
         return await _in_thread(lambda: slot.play(move, stop))
     except asyncio.CancelledError:
         slot.abandon()  # a thread may still be in it
@@ -110,7 +102,7 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(error, AgentGymFlowError) and not isinstance(error, GenerationFailed)
 
 
-class _Together:
+class _SharedRequests:
     """Lets steps that come at nearly the same time ask the outside world with one request, in a thread."""
 
     def __init__(self) -> None:
@@ -155,7 +147,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     return await future
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, None]) -> None:
     """Run `main` to its end, also where an event loop is running already, as in a notebook."""
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What an evaluation that was stopped goes on from: its settings, its finished episodes, and the answers it has got.
+"""What a stopped evaluation or collection goes on from: its settings, its finished episodes, the answers it has got.
 
 A journal lies beside the log that it is for, as `<log>.unfinished`: JSON lines, each on disk as soon as it is known, so
 that neither Ctrl-C nor a kill nor a failing server loses what was played and paid for. It is removed when the log is
@@ -39,17 +39,17 @@ def path_of(log: Path) -> Path:
 
 
 class Journal:
-    """The journal of one evaluation; `AnswerStore` for what its environments ask of servers. Close it in the end.
+    """The journal of one run; `AnswerStore` for what its environments ask of servers. Close it in the end.
 
     Args:
-        log: the log that the evaluation is for.
+        log: the file that the run writes.
         settings: what decides how the episodes come out, JSON-able.
         resume: go on from the journal that is there, if there is one.
         replace: begin anew, whatever is there.
 
     Raises:
         FileExistsError: there is a journal, and it is neither to be resumed nor replaced.
-        BadResume: the evaluation that was stopped had other settings, or another process is still at it.
+        BadResume: the run that was stopped had other settings, or another process is still at it.
         BadLog: the journal is damaged.
         OSError: it cannot be written.
     """
@@ -64,7 +64,7 @@ class Journal:
         self._written = False
         if self.path.exists() and not (resume or replace):
             raise FileExistsError(
-                errno.EEXIST, "an evaluation was stopped there: resume it (--resume) or replace it (--force)", self.path
+                errno.EEXIST, "a run was stopped there: resume it (--resume) or replace it (--force)", self.path
             )
         with naming(self.path):
             self._file: IO[bytes] = self.path.open("a+b")
@@ -118,7 +118,7 @@ class Journal:
         for name in sorted({*old, *self._settings}):
             if old.get(name) != self._settings.get(name):
                 raise BadResume(
-                    f"the evaluation that was stopped had {name}={old.get(name)!r:.200}, this one has "
+                    f"the run that was stopped had {name}={old.get(name)!r:.200}, this one has "
                     f"{self._settings.get(name)!r:.200}: resume it with the same settings, or begin anew (--force)"
                 )
 
@@ -163,10 +163,10 @@ class Journal:
         found = self._moves.get(_place_of(view))
         if found is None:
             return None
-        action, completion, failures = found
+        action, completion, failures, policy = found
         if failures:
             view.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
-        return Move(action, completion=completion)
+        return Move(action, completion=completion, policy=policy)
 
     def add_move(self, row: Mapping[str, Any]) -> None:
         """Keep an answer, as `_row_of` gives it."""
@@ -193,7 +193,7 @@ def _claim(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise BadResume(f"another process is still at this evaluation: it has {path} open") from None
+        raise BadResume(f"another process is still at this run: it has {path} open") from None
 
 
 def _place_of(view: View) -> tuple[int, int, int, str]:
@@ -203,7 +203,7 @@ def _place_of(view: View) -> tuple[int, int, int, str]:
 
 def _row_of(view: View, move: Move) -> dict[str, Any]:
     """Return what a journal keeps of the answer to a view."""
-    return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view)]}
+    return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy]}
 
 
 def _failures(view: View) -> list[dict[str, Any]]:
@@ -217,11 +217,12 @@ def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
     if logged.tape is not None:
         env.use_tape(logged.tape)
     episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
-    for number, action in enumerate(logged.actions):
+    for action in logged.actions:
         if recorder.done:
             break
-        recorder.step(action, completion=None if logged.completions is None else logged.completions[number])
-    episode.meta = dict(logged.meta or {})
+        recorder.step(action)
+    episode.meta = {}
+    logged.add_remarks(episode)
     if LoggedEpisode.of(episode).line() != logged.line():
         raise BadLog(
             f"task {logged.task}, attempt {logged.attempt}: the episode does not come out as it did before the stop; "

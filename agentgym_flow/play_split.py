@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import TextEnv, check_integer, check_positive
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
-from agentgym_flow.errors import BadSetting, ExecutorFailed
-from agentgym_flow.journal import Journal
+from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
+from agentgym_flow.files import check_new
+from agentgym_flow.journal import Journal, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.rollout import ERROR, Start, rollout
+from agentgym_flow.seeding import stable_hash
 
 TRAIN_TASKS = 500
 """How many tasks of the split `train` are played unless told otherwise; of the other splits it is all of them."""
@@ -82,7 +85,7 @@ def play_split(
     env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 64,
     write: Callable[[Episode], None] | None = None,
-    journal: Callable[[Plan, TextEnv], Journal | None] | None = None,
+    journal: OpenJournal | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
     share: slice = slice(None),
@@ -145,6 +148,65 @@ def _play(
         in_order.flush()
     every = {**known, **{(episode.task, episode.attempt): episode for episode in played}}
     return [every[place] for place in plan.places]
+
+
+OpenJournal = Callable[[Plan, TextEnv], Journal]
+"""Opens the journal for a plan and an environment."""
+
+
+@contextmanager
+def journalled(
+    policy: Policy | AsyncPolicy, file: Path, *, replace: bool, resume: bool, inputs: Sequence[str]
+) -> Iterator[tuple[OpenJournal, bool]]:
+    """Give what opens the journal of a run that writes `file`, and whether the run replaces what is at `file`.
+
+    The journal is closed in the end, and removed if the body came to its end.
+
+    Args:
+        policy: who acts.
+        file: what the run writes.
+        replace: begin anew, whatever is there.
+        resume: go on with a run that was stopped, if one was.
+        inputs: files that the run reads, which it must not write.
+
+    Raises:
+        BadResume: both `replace` and `resume` are true.
+        FileExistsError: `file` is there, and is neither replaced nor of the run that is gone on with.
+    """
+    if resume and replace:
+        raise BadResume("resume goes on with what is there, replace throws it away: choose one")
+    stopped = resume and path_of(file).exists()  # the file has what had finished then
+    check_new(file, replace=replace or stopped, inputs=inputs)
+    check_new(path_of(file), replace=True, inputs=inputs)  # what is there is for the journal to judge
+    opened: list[Journal] = []
+    done = False
+
+    def journal(plan: Plan, env: TextEnv) -> Journal:
+        opened.append(Journal(file, _settings(policy, plan, env), resume=resume, replace=replace))
+        return opened[0]
+
+    try:
+        yield journal, replace or stopped
+        done = True
+    finally:
+        for one in opened:
+            one.close(done=done)
+
+
+def _settings(policy: Policy | AsyncPolicy, plan: Plan, env: TextEnv) -> dict[str, Any]:
+    """Return what decides how the episodes of a run come out."""
+    return {
+        "policy": policy.name,
+        "policy settings": getattr(policy, "settings", {}),
+        "environment": env.env_id,
+        "arguments": env.settings,
+        "max_steps": env.max_steps,
+        "data": env.data,
+        "split": env.split,
+        "tasks": stable_hash(list(plan.tasks)) if plan.tasks != range(len(plan.tasks)) else len(plan.tasks),
+        "attempts": plan.attempts,
+        "seed": plan.seed,
+    }
 
 
 def data_files(env_kwargs: Mapping[str, Any] | None) -> list[str]:

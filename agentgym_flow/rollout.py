@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentgym_flow.core import TextEnv, check_positive
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.independent import play_independently
+from agentgym_flow.independent import play_independently, run
 from agentgym_flow.policies.base import AsyncPolicy, Policy, View, ask
 from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
 
@@ -53,7 +53,6 @@ def rollout(
     """
     check_positive("num_envs", num_envs)
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
-    play = play_independently if isinstance(policy, AsyncPolicy) else _play_in_rounds
     slots = [Slot(pool) for _ in range(min(num_envs, len(starts)))]
     episodes: dict[int, Episode] = {}
 
@@ -63,7 +62,11 @@ def rollout(
             on_episode(slot.view.episode)
 
     try:
-        play(policy, slots, iter(enumerate(starts)), finish, stop)  # type: ignore[arg-type]  # each gets its own kind
+        waiting = iter(enumerate(starts))
+        if isinstance(policy, AsyncPolicy):
+            run(play_independently(policy, slots, waiting, finish, stop))
+        else:
+            _play_in_rounds(policy, slots, waiting, finish, stop)
     finally:
         for slot in slots:
             slot.leave()

@@ -14,7 +14,7 @@ import pytest
 from agentgym_flow.demonstrations import answer, collect
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import BadSetting, UnknownOption, UnknownProfile
+from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownProfile
 from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
 from agentgym_flow.prompts import ChoiceProfile, TextProfile, profile_for
 from agentgym_flow.replay import verify_log
@@ -119,7 +119,39 @@ def test_an_interrupted_collection_keeps_whole_episodes(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         collect(ExpertPolicy(), SOKOBAN, out, form="sft", num_episodes=50, num_envs=8, on_episode=stop)
     assert len(rows_of(out)) == sum(len(episode.turns) for episode in finished)
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "rows.jsonl.unfinished"]
+
+
+@pytest.mark.parametrize("form", ["log", "sft"])
+def test_a_stopped_collection_goes_on(form: str, tmp_path: Path) -> None:
+    class Paid:
+        """Answers by what it sees alone, and is not asked twice."""
+
+        name = "paid"
+        ignores_rng = True
+
+        def __init__(self, answers: int) -> None:
+            self.left = answers
+
+        async def respond(self, view: View) -> Move:
+            if not self.left:
+                raise ServerDown("enough")
+            self.left -= 1
+            action = ("up", "left", "down")[len(view.episode.turns) % 3]
+            return Move(action, completion=f"<think>{view.episode.task}</think><action>{action}</action>")
+
+    out, whole = tmp_path / "rows.jsonl", tmp_path / "whole.jsonl"
+    how: dict[str, Any] = {"form": form, "num_episodes": 4, "env_kwargs": {"max_steps": 5}, "num_envs": 2}
+    expected = collect(Paid(20), SOKOBAN, whole, **how)
+    with pytest.raises(ServerDown):
+        collect(Paid(13), SOKOBAN, out, **how)
+    with pytest.raises(FileExistsError):
+        collect(Paid(20), SOKOBAN, out, **how)
+    assert collect(Paid(7), SOKOBAN, out, resume=True, **how) == expected
+    assert out.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "whole.jsonl"]
+    with pytest.raises(BadResume):
+        collect(Paid(20), SOKOBAN, out, resume=True, replace=True, **how)
 
 
 def test_nothing_is_left_of_a_collection_without_an_episode(tmp_path: Path) -> None:

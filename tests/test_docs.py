@@ -33,17 +33,59 @@ FENCE = re.compile(
 )
 
 # Runs in the environment under test, given [page, [[kind, line, code], ...]]; errors carry the page's line numbers.
+# The first command of a page is run by the shell, and so are those that need one; the others by a process that has the
+# program's modules already, and no others, because a start costs more than most of what the commands do.
 PLAYER = """
-import json, subprocess, sys
+import json, os, shlex, subprocess, sys, traceback
+
+def run_here(words):
+    from agentgym_flow.cli import main
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        sys.argv = words
+        main()
+        status = 0
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+def serve(asked, answers):
+    for line in asked:
+        answers.write(f"{run_here(json.loads(line))}\\n")
+        answers.flush()
+    os._exit(0)
+
 page, blocks = json.load(sys.stdin)
+ends = os.pipe(), os.pipe()
+if os.fork() == 0:
+    os.close(ends[0][1])
+    serve(open(ends[0][0]), open(ends[1][1], "w"))
+asked, answers = open(ends[0][1], "w"), open(ends[1][0])
 names = {"__name__": "__main__"}
+first = True
 for kind, line, code in blocks:
     if kind == "python":
         exec(compile("\\n" * line + code, page, "exec"), names)
     else:
         for command in code.splitlines():
             print(f"{page}: {command}", flush=True)
-            subprocess.run(command, shell=True, check=True)
+            if first or set(command) & set("|&;<>$*?`~(#"):
+                subprocess.run(command, shell=True, check=True)
+                first = False
+                continue
+            asked.write(json.dumps(shlex.split(command)) + "\\n")
+            asked.flush()
+            status = int(answers.readline())
+            if status:
+                sys.exit(f"{command} ended with {status}")
 """
 
 
@@ -128,7 +170,10 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     package = ROOT / "agentgym_flow"
     folders = [
         package,
-        *(package / name for name in ("policies", "retrieval", "rewards", "report", "retriever", "shop", "training")),
+        *(
+            package / name
+            for name in ("generation", "policies", "retrieval", "rewards", "report", "retriever", "shop", "training")
+        ),
     ]
     files = {path.relative_to(ROOT) for folder in folders for path in folder.glob("[!_]*.py")}
     modules = {".".join(file.with_suffix("").parts) for file in files}
@@ -156,6 +201,8 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
     internal.add("agentgym_flow.retriever.serve")
     assert internal <= modules
     assert modules - internal <= set(listed)
+    places = [ROOT / name.replace(".", "/") for name in listed]
+    assert [place for place in places if not place.is_dir() and not place.with_name(f"{place.name}.py").exists()] == []
 
 
 def test_the_pictures_are_those_that_are_drawn_today(tmp_path: Path) -> None:

@@ -38,7 +38,16 @@ def test_wheel_holds_the_package_and_nothing_else(archives) -> None:
 def test_source_archive_can_be_built_and_tested_from(archives) -> None:
     with tarfile.open(archives.sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "constraints.txt", "pyproject.toml"}
+    wanted = {
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "Makefile",
+        "constraints.txt",
+        "constraints-vllm.txt",
+        "pyproject.toml",
+    }
     wanted |= {str(path.relative_to(ROOT)) for path in modules("agentgym_flow", "baselines", "benchmarks", "tests")}
     assert wanted <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "runs/", "docs/_build"))]

@@ -21,7 +21,7 @@ from agentgym_flow.envs.alfworld.published_prompt import ALFWorldPrompt, ReActPr
 from agentgym_flow.envs.search.published_prompt import SearchPrompt, SearchR1Prompt, passages
 from agentgym_flow.envs.sokoban.published_prompt import SokobanPrompt
 from agentgym_flow.envs.webshop.published_prompt import WebShopPrompt
-from agentgym_flow.episode import Episode
+from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownProfile
 from agentgym_flow.policies import Move, View
 from agentgym_flow.prompt_files import PromptFile
@@ -207,7 +207,9 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         None,
         "<think>a</think><action>b</action>",
     ]
-    turns: Any = [SimpleNamespace(completion=one, action="look", action_valid=one != said[0]) for one in said]
+    turns = [
+        Turn("", "", "look", 0.0, "", "", False, False, one != said[0], False, 0.0, completion=one) for one in said
+    ]
     batch: Any = [[SimpleNamespace(turns=turns)]]
     assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, partial(is_valid_turn, profile)) == [[[0.0, -0.5, -0.5, 0.0]]]
     assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, partial(is_valid_turn, TextProfile())) == [

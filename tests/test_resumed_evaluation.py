@@ -26,7 +26,7 @@ from agentgym_flow.errors import BadLog, BadResume, BadSetting, ServerDown
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.journal import path_of
 from agentgym_flow.openai_access import PROBE
-from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy, make_policy
+from agentgym_flow.policies import ExpertPolicy, Move, Policy, RandomPolicy, View, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
 
@@ -163,7 +163,11 @@ def test_a_request_that_fails_alone_is_data_while_others_are_answered(tmp_path: 
 COMMAND = "import sys; sys.argv[0] = 'agentgym-flow'; from agentgym_flow.cli import main; main()"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)],
+    ids=lambda one: one.name,
+)
 def test_a_run_that_was_stopped_goes_on(whole: bytes, number: signal.Signals, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     with model() as server:
@@ -256,7 +260,7 @@ def test_a_stopped_run_is_neither_replaced_nor_mixed_with_another_unasked(tmp_pa
     with pytest.raises(FileExistsError, match="is there already"):
         evaluate(ExpertPolicy(), CAVE, log=log)
     log.unlink()
-    with pytest.raises(FileExistsError, match="an evaluation was stopped there"):
+    with pytest.raises(FileExistsError, match="a run was stopped there"):
         evaluate(ExpertPolicy(), CAVE, log=log)
     evaluate(ExpertPolicy(), CAVE, log=log, seed=5, replace=True)
     assert [logged.seed for logged in read_log(log)] == list(range(5, 13))
@@ -341,6 +345,35 @@ def test_an_episode_that_comes_out_otherwise_is_not_taken(tmp_path: Path, monkey
         evaluate(ExpertPolicy(), CAVE, log=log, resume=True)
 
 
+class Team:
+    """Two policies that take turns; the server of both goes down after some answers."""
+
+    name = "team"
+    ignores_rng = True
+
+    def __init__(self, answers: int = 1 << 30) -> None:
+        self.left = answers
+
+    async def respond(self, view: View) -> Move:
+        if not self.left:
+            raise ServerDown("enough")
+        self.left -= 1
+        turn = len(view.episode.turns)
+        return Move(("up", "left", "down")[turn % 3], policy=("planner", "solver")[turn % 2])
+
+
+def test_turns_keep_the_names_of_their_policies(tmp_path: Path) -> None:
+    whole, log = tmp_path / "whole.jsonl", tmp_path / "log.jsonl"
+    how: dict[str, Any] = {"split": "valid", "num_episodes": 4, "env_kwargs": {"max_steps": 5}, "num_envs": 2}
+    evaluate(Team(), SOKOBAN, log=whole, **how)
+    with pytest.raises(ServerDown):
+        evaluate(Team(13), SOKOBAN, log=log, **how)
+    _, episodes = evaluate(Team(7), SOKOBAN, log=log, resume=True, **how)
+    assert log.read_bytes() == whole.read_bytes()
+    assert {turn.policy for turn in episodes[0].turns_by("solver")} == {"solver"}
+    assert [len(episode.turns_by("solver")) for episode in episodes] == [2] * 4
+
+
 def test_two_processes_are_not_at_one_evaluation(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     stopped(log)
@@ -355,7 +388,7 @@ def test_two_processes_are_not_at_one_evaluation(tmp_path: Path) -> None:
         before = [(file.name, file.read_bytes()) for file in sorted(tmp_path.iterdir())]
         ways: list[dict[str, Any]] = [{"resume": True}, {"replace": True}]
         for how in ways:
-            with pytest.raises(BadResume, match="another process is still at this evaluation"):
+            with pytest.raises(BadResume, match="another process is still at this run"):
                 evaluate(ExpertPolicy(), CAVE, log=log, **how)
         assert [(file.name, file.read_bytes()) for file in sorted(tmp_path.iterdir())] == before
         other.communicate()

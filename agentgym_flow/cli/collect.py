@@ -18,13 +18,18 @@ from agentgym_flow.cli.player import (
     Patience,
     PolicyArgs,
     PolicyName,
+    Resume,
     TaskTypes,
+    is_complete,
+    leave,
     patient,
+    say_how_to_resume,
     watched,
 )
 from agentgym_flow.demonstrations import Collected
-from agentgym_flow.errors import BadPolicy, BadSetting, ExecutorFailed, ServerDown
+from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.files import check_new
+from agentgym_flow.journal import path_of
 from agentgym_flow.signals import exit_status, sigterm_raises
 
 
@@ -45,14 +50,17 @@ def collect(
     policy_arg: PolicyArgs = None,
     patience: Patience = None,
     num_envs: NumEnvs = 64,
+    resume: Resume = False,
     force: Force = False,
 ) -> None:
     """Let a policy play and write down what it did: demonstrations to clone or to fine-tune on.
 
-    Ctrl-C and SIGTERM keep the episodes that have finished and exit with status 130 or 143.
+    Ctrl-C and SIGTERM keep the episodes that have finished and exit with status 130 or 143; --resume goes on.
     """
     env_id = environments.full_id(env)
-    check_new(out, replace=force)  # before a model is asked anything
+    if is_complete(out, resume, force):
+        leave(out)
+    check_new(out, replace=force or (resume and path_of(out).exists()))  # before a model is asked anything
     player = watched(policy, env_id, **patient(policy, environments.settings(policy_arg, "--policy-arg"), patience))
     env_kwargs = environments.env_settings(env_id, env_arg)
     live = Live(num_envs)
@@ -72,16 +80,21 @@ def collect(
                 env_kwargs=env_kwargs,
                 num_envs=num_envs,
                 replace=force,
+                resume=resume,
                 on_plan=live.begin,
                 on_episode=live.add,
             )
         except KeyboardInterrupt as interrupt:
             if live.finished:
                 note(f"{out} holds {live.kept}")
+            say_how_to_resume(out)
             raise typer.Exit(exit_status(interrupt)) from None
+        except BadResume:  # it says what to do about the stopped run
+            raise
         except (BadPolicy, BadSetting, ExecutorFailed, ServerDown):
             if live.finished:
                 note(f"{out} holds {live.kept}")
+            say_how_to_resume(out)
             raise
     if live.loss:
         note(live.loss)

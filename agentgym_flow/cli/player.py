@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from agentgym_flow.cli.console import share, stderr
+from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadSetting
 from agentgym_flow.intervals import wilson
+from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import TRAIN_TASKS, Plan
 from agentgym_flow.policies import AsyncPolicy, Move, Policy, View, make_policy
 from agentgym_flow.policies.base import Around
@@ -63,7 +64,27 @@ Patience = Annotated[
         " 0: its failures are data at once.",
     ),
 ]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run for this file that was stopped, if one was.")
+]
 NumEnvs = Annotated[int, typer.Option(min=1, help="Episodes played at a time; changes nothing but time.")]
+
+
+def is_complete(file: Path | None, resume: bool, force: bool) -> bool:
+    """Return whether there is nothing to resume: the file is there, and no journal of a stopped run beside it."""
+    return resume and not force and file is not None and file.is_file() and not path_of(file).exists()
+
+
+def leave(file: Path) -> NoReturn:
+    """Exit with status 0: the file is complete."""
+    note(f"{file} is complete, so nothing was played; --force replaces it")
+    raise typer.Exit
+
+
+def say_how_to_resume(file: Path | None) -> None:
+    """Name the journal of a stopped run, if it left one."""
+    if file is not None and path_of(file).exists():
+        note(f"what was played and answered is in {path_of(file)}; the same command with --resume goes on from there")
 
 
 @contextmanager

@@ -76,9 +76,7 @@ def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: Verdict) -> N
         episode = replayed.get(number)
         if episode is None or not isinstance(logged, LoggedEpisode):
             continue
-        for turn, completion in zip(episode.turns, logged.completions or (), strict=False):
-            turn.completion = completion
-        episode.meta.update(logged.meta or {})
+        logged.add_remarks(episode)
         if number in diverged:
             episode.meta["differs from the log"] = str(diverged[number])
 

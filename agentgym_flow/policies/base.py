@@ -115,9 +115,9 @@ class Around:
         await session(self.policy).__aexit__(*raised)
 
 
-def session(policy: AsyncPolicy) -> AbstractAsyncContextManager[object]:
-    """Return what is to be entered around the use of `policy`: itself, or nothing."""
-    return policy if isinstance(policy, AbstractAsyncContextManager) else nullcontext()
+def session(used: object) -> AbstractAsyncContextManager[object]:
+    """Return what is to be entered around the use of a policy, or of what it asks: itself, or nothing."""
+    return used if isinstance(used, AbstractAsyncContextManager) else nullcontext()
 
 
 def ask(policy: Policy, views: Sequence[View]) -> list[Move]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import ServerDown
 from agentgym_flow.openai_access import (
+    CHAT,
     PATIENCE,
     PROBE,
+    CompletionLimit,
     Exchange,
     check_count,
     check_patience,
@@ -108,7 +111,7 @@ class OpenAIPolicy:
         self._template_settings = dict(chat_template_kwargs or {})
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings
-        self._limit = "max_tokens"  # the older name, which most servers read
+        self._limit = CompletionLimit()
         self._answered: Exchange | None = None  # the last request that was answered
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
@@ -172,7 +175,7 @@ class OpenAIPolicy:
                 return
             sent = time.monotonic()
             try:
-                await self._send([{"role": "user", "content": PROBE}], self._limit, 1)
+                await self._send([{"role": "user", "content": PROBE}], 1)
             except (self._package.OpenAIError, ValueError) as error:
                 if _may_pass(error):
                     return
@@ -180,35 +183,27 @@ class OpenAIPolicy:
 
     async def _complete(self, view: View) -> str:
         sent = time.monotonic()
+        answer = await self._send(self.profile.messages(view), self.max_tokens)
         try:
-            answer = await self._send(self.profile.messages(view), limit := self._limit, self.max_tokens)
-        except self._package.BadRequestError as error:
-            if limit != "max_tokens" or not any(name in str(error) for name in ("max_tokens", "max_completion_tokens")):
-                raise
-            answer = await self._send(self.profile.messages(view), "max_completion_tokens", self.max_tokens)
-            self._limit = "max_completion_tokens"
-        # A server may send well-formed JSON that is no chat completion; the client does not check it.
-        try:
-            content: object = answer.choices[0].message.content
-        except (AttributeError, IndexError, TypeError):
+            content: object = json.loads(answer)["choices"][0]["message"].get("content")
+        except (RecursionError, KeyError, IndexError, TypeError, AttributeError):
             raise MalformedAnswer from None
         if not isinstance(content, str | None):
             raise MalformedAnswer
         self._answered = Exchange(sent, time.monotonic())
         return content or ""
 
-    async def _send(self, messages: Sequence[Message], limit: str, most: int) -> Any:
-        extra: dict[str, Any] = {limit: most}
+    async def _send(self, messages: Sequence[Message], most: int) -> bytes:
+        body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
+        body["max_tokens"] = most
         if self._template_settings:
-            extra["chat_template_kwargs"] = self._template_settings
+            body["chat_template_kwargs"] = self._template_settings
         if messages[-1]["role"] == "assistant":
-            extra |= {"add_generation_prompt": False, "continue_final_message": True}
-        return await self._client.chat.completions.create(
-            model=self.model,
-            messages=cast("Any", messages),
-            temperature=self.temperature,
-            extra_body=extra,
-        )
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
+        return await self._limit.send(self._post, body)
+
+    async def _post(self, body: Mapping[str, Any]) -> bytes:
+        return await self._client.post(CHAT, cast_to=bytes, body=body)
 
 
 class MalformedAnswer(Exception):

@@ -7,7 +7,6 @@ with what the state tells of. What was written after the last commit is dropped 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -18,10 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow.errors import BadData
+from agentgym_flow.file_state import file_digest
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.builder import IndexBuilder
-
-_ENDS = 1 << 20  # bytes of a source's beginning and end that are compared when an import goes on
 
 
 class Progress(NamedTuple):
@@ -118,18 +116,12 @@ class ImportState:
             )
 
 
-def fingerprint(path: Path) -> list[int | str]:
-    """Return the size of a file and a digest of its two ends."""
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 of a file, all of it: a record that was mended since is somewhere in the middle."""
     try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            ends = file.read(_ENDS)
-            file.seek(max(0, size - _ENDS))
-            ends += file.read(_ENDS)
+        return file_digest(path)
     except OSError as error:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from error
-    return [size, hashlib.sha256(ends).hexdigest()]
 
 
 def merge_runs(runs: Path, index: Path, documents: int, tell: Callable[[Progress], object]) -> str:

@@ -37,8 +37,12 @@ def episode_advantages(
     norm: str,
     statistics: Statistics | None,
     compat: bool,
+    policy: str | None,
 ) -> list[list[float]]:
-    """Return one advantage per episode, `[group][episode]`; `norm` is one of those of `baseline`."""
+    """Return one advantage per episode, `[group][episode]`; `norm` is one of those of `baseline`.
+
+    That of an episode in which `policy` took no turn means nothing.
+    """
     check_word(outcome, Outcome)
     check_word(scope, Scope)
     counting = statistics or ("turn" if compat else "episode")
@@ -46,7 +50,7 @@ def episode_advantages(
     samples: dict[Hashable, list[float]] = defaultdict(list)
     for place, group in enumerate(batch):
         for episode in group:
-            copies = 1 if counting == "episode" else len(episode.turns)
+            copies = int(episode.counts_for(policy)) if counting == "episode" else len(episode.turns_by(policy))
             samples[scope_key(scope, place, episode)] += [worth(episode, outcome, compat)] * copies
     baselines = {key: baseline(values, norm, compat) for key, values in samples.items()}
     advantages = []
@@ -82,10 +86,13 @@ def rewards_of(episode: Episode, outcome: Outcome, compat: bool) -> list[float]:
     return rewards
 
 
-def per_turn(batch: Sequence[Group], of_episodes: list[list[float]]) -> Advantages:
-    """Return the advantage of its episode for every turn."""
+def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str | None) -> Advantages:
+    """Return the advantage of its episode for every turn by `policy`, and 0 for those of others."""
     return [
-        [[advantage] * len(episode.turns) for episode, advantage in zip(group, rows, strict=True)]
+        [
+            [advantage if turn.is_by(policy) else 0.0 for turn in episode.turns]
+            for episode, advantage in zip(group, rows, strict=True)
+        ]
         for group, rows in zip(batch, of_episodes, strict=True)
     ]
 

@@ -25,6 +25,10 @@ Arguments that all share:
   you say otherwise), and an episode alone keeps its raw outcome. States are what its code takes for them: for `gigpo`
   the observation, for `rewardflow` and `graphgpo` the environment's `compat_key`, which the recorder has to keep
   (`COMPAT_READS`), in the graph of `agentgym_flow.rewards.published`. For `cwrpo` it is the code of FlowSteer.
+- `policy`: the name of one of several policies that share the episodes. Its turns are compared with its own turns only,
+  and its episodes with others in which it acted, as in Dr. MAS (2026), where `statistics` is `"turn"`. The turns of
+  other policies get 0. What an episode or a turn is worth, and the graph of `rewardflow`, come from all turns. None
+  (default) makes no difference between policies.
 
 An episode alone in its scope, or a turn alone in its state, is compared with itself and gets 0. Similar but unequal
 states are never merged, as the published code can do by text similarity: a state key says what is equal. Errors:
@@ -78,6 +82,7 @@ class CreditFunction(Protocol):
         scope: Scope = ...,
         statistics: Statistics | None = ...,
         compat: bool = ...,
+        policy: str | None = ...,
     ) -> Advantages:
         """Return the advantages of all turns of a batch."""
 
@@ -85,7 +90,7 @@ class CreditFunction(Protocol):
 class WeightFunction(Protocol):
     """What a trainer calls beside it, for algorithms that weigh episodes."""
 
-    def __call__(self, batch: Sequence[Group], *, observations: bool = ...) -> Weights:
+    def __call__(self, batch: Sequence[Group], *, observations: bool = ..., policy: str | None = ...) -> Weights:
         """Return the weights of all episodes of a batch."""
 
 
@@ -97,10 +102,11 @@ def grpo(
     norm: Norm = "std",
     statistics: Statistics | None = None,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return A = (outcome - mean) / std over the scope, the same for all turns of an episode."""
     check_word(norm, Norm)
-    return per_turn(batch, episode_advantages(batch, outcome, scope, norm, statistics, compat))
+    return per_turn(batch, episode_advantages(batch, outcome, scope, norm, statistics, compat, policy), policy)
 
 
 def rloo(
@@ -110,9 +116,10 @@ def rloo(
     scope: Scope = "group",
     statistics: Statistics | None = None,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return A = outcome - mean of the others in the scope, the same for all turns of an episode."""
-    return per_turn(batch, episode_advantages(batch, outcome, scope, "others", statistics, compat))
+    return per_turn(batch, episode_advantages(batch, outcome, scope, "others", statistics, compat, policy), policy)
 
 
 def gigpo(
@@ -125,6 +132,7 @@ def gigpo(
     gamma: float = 0.95,
     weight: float = 1.0,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return the episode's advantage plus `weight` times that of the turn's return, among turns in the same state.
 
@@ -132,13 +140,13 @@ def gigpo(
     """
     check_word(norm, Norm)
     check_gamma(gamma)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat)
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
     signals = [[discounted(rewards_of(episode, outcome, compat), gamma) for episode in group] for group in batch]
     anchors = [
         [[turn.observation if compat else turn.state_key for turn in episode.turns] for episode in group]
         for group in batch
     ]
-    return _add_steps(batch, of_episodes, signals, anchors, norm, weight)
+    return _add_steps(batch, of_episodes, signals, anchors, norm, weight, policy)
 
 
 def rewardflow(
@@ -153,6 +161,7 @@ def rewardflow(
     edges: EdgeMode = "directed",
     bridge_noops: NoOp = False,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return the episode's advantage plus `weight` times that of the state reached, among turns in the same state.
 
@@ -161,7 +170,7 @@ def rewardflow(
     potentials and the potential reached give the same advantage.
     """
     check_word(norm, Norm)
-    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat)
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
     loop_turns = max((len(episode.turns) for group in batch for episode in group), default=0)
     signals, anchors = [], []
     for group in batch:
@@ -179,7 +188,7 @@ def rewardflow(
             graph = group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
             signals.append([[graph.potential(step.dst) for step in steps] for steps in walked])
             anchors.append([[step.src for step in steps] for steps in walked])
-    return _add_steps(batch, of_episodes, signals, anchors, norm, weight)
+    return _add_steps(batch, of_episodes, signals, anchors, norm, weight, policy)
 
 
 def graphgpo(
@@ -193,6 +202,7 @@ def graphgpo(
     edges: EdgeMode = "directed",
     bridge_noops: NoOp = False,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return `rewardflow(norm="std")`.
 
@@ -210,6 +220,7 @@ def graphgpo(
         edges=edges,
         bridge_noops=bridge_noops,
         compat=compat,
+        policy=policy,
     )
 
 
@@ -231,14 +242,16 @@ WEIGHTS: Mapping[str, WeightFunction] = {"cwrpo": trajectory_weights}
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return the keyword arguments of a credit function with their defaults: the constants of its paper.
+    """Return the settings of a credit function with their defaults: the constants of its paper.
+
+    These are its keyword arguments without `policy`, which says whose credit is asked for.
 
     Raises `UnknownOption` when there is no such function.
     """
     if name not in CREDIT:
         raise UnknownOption.among(name, CREDIT, "These are the credit functions.")
     parameters = inspect.signature(CREDIT[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
+    return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "policy"}
 
 
 # ---------------------------------------------------------------- turns
@@ -249,16 +262,21 @@ def _add_steps(
     anchors: list[list[list[str]]],
     norm: Norm,
     weight: float,
+    policy: str | None,
 ) -> Advantages:
-    """Return the episodes' advantages plus those of the signals among turns that share an anchor in their group."""
+    """Return the episodes' advantages plus those of the signals among turns that share an anchor in their group.
+
+    Only the turns by `policy` are compared and get any.
+    """
     if not math.isfinite(weight):
         raise BadSetting(f"weight must be a finite number, got {weight!r}")
-    advantages = per_turn(batch, of_episodes)
-    for rows, of_group, keys in zip(advantages, signals, anchors, strict=True):
+    advantages = per_turn(batch, of_episodes, policy)
+    for group, rows, of_group, keys in zip(batch, advantages, signals, anchors, strict=True):
         members: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for e, of_episode in enumerate(keys):
-            for t, key in enumerate(of_episode):
-                members[key].append((e, t))
+        for e, (episode, of_episode) in enumerate(zip(group, keys, strict=True)):
+            for t, (turn, key) in enumerate(zip(episode.turns, of_episode, strict=True)):
+                if turn.is_by(policy):
+                    members[key].append((e, t))
         for places in members.values():
             mean, divisor = baseline([of_group[e][t] for e, t in places], norm)
             for e, t in places:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.rewards.comparison import (
     Advantages,
     Outcome,
@@ -46,6 +46,7 @@ def cwrpo(
     credit: Assignment = "terminal",
     gamma: float = 0.95,
     compat: bool = False,
+    policy: str | None = None,
 ) -> Advantages:
     """Return A = (outcome - mean) / std over the scope; the loss weighs episodes by 1 / their length.
 
@@ -61,11 +62,15 @@ def cwrpo(
     check_word(credit, Assignment)
     check_gamma(gamma)
     norm = "floor" if compat else "std"
-    of_episodes = per_turn(batch, episode_advantages(batch, outcome, scope, norm, statistics, compat=False))
-    return of_episodes if credit == "terminal" else _of_turns(batch, outcome, scope, norm, gamma)
+    if credit == "turn":
+        return _of_turns(batch, outcome, scope, norm, gamma, policy)
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat=False, policy=policy)
+    return per_turn(batch, of_episodes, policy)
 
 
-def _of_turns(batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str, gamma: float) -> Advantages:
+def _of_turns(
+    batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str, gamma: float, policy: str | None
+) -> Advantages:
     worths: dict[Hashable, set[float]] = defaultdict(set)
     samples: dict[Hashable, list[float]] = defaultdict(list)
     returns = []
@@ -74,16 +79,18 @@ def _of_turns(batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str,
         returns.append(of_group)
         for episode, of_turns in zip(group, of_group, strict=True):
             key = scope_key(scope, place, episode)
-            worths[key].add(worth(episode, outcome, compat=False))
-            samples[key] += of_turns
+            if episode.counts_for(policy):
+                worths[key].add(worth(episode, outcome, compat=False))
+            samples[key] += [value for turn, value in zip(episode.turns, of_turns, strict=True) if turn.is_by(policy)]
     baselines = {key: baseline(values, norm) for key, values in samples.items()}
 
     def compared(place: int, episode: Episode, of_turns: list[float]) -> list[float]:
         key = scope_key(scope, place, episode)
-        if len(worths[key]) == 1:  # what differs is only how long they took
+        if len(worths[key]) <= 1:  # what differs is only how long they took
             return [0.0] * len(of_turns)
         mean, divisor = baselines[key]
-        return [(value - mean) / divisor for value in of_turns]
+        turns = zip(episode.turns, of_turns, strict=True)
+        return [(value - mean) / divisor if turn.is_by(policy) else 0.0 for turn, value in turns]
 
     return [
         [compared(place, episode, of_turns) for episode, of_turns in zip(group, of_group, strict=True)]
@@ -91,7 +98,7 @@ def _of_turns(batch: Sequence[Group], outcome: Outcome, scope: Scope, norm: str,
     ]
 
 
-def trajectory_weights(batch: Sequence[Group], *, observations: bool = False) -> Weights:
+def trajectory_weights(batch: Sequence[Group], *, observations: bool = False, policy: str | None = None) -> Weights:
     """Return 1 / length per episode, up to a factor that makes the mean weight of a trained token 1.
 
     With these every episode counts the same in a mean over tokens, however long it is. Its length is the number of
@@ -100,16 +107,17 @@ def trajectory_weights(batch: Sequence[Group], *, observations: bool = False) ->
     Args:
         batch: the groups.
         observations: also count the tokens of the observations between them, where these are trained on.
+        policy: count only what this one of several policies said; None counts all of them.
     """
-    lengths = [[_length(episode, observations) for episode in group] for group in batch]
+    lengths = [[_length(episode.turns_by(policy), observations) for episode in group] for group in batch]
     played = [length for of_group in lengths for length in of_group if length]
     mean = sum(played) / len(played) if played else 1.0
     return [[mean / length if length else 1.0 for length in of_group] for of_group in lengths]
 
 
-def _length(episode: Episode, observations: bool) -> int:
-    """Return the number of trained tokens of an episode; observations are those of one conversation."""
-    if observations and episode.turns:
-        first, last = episode.turns[0], episode.turns[-1]
+def _length(turns: Sequence[Turn], observations: bool) -> int:
+    """Return the number of trained tokens of some turns; observations are those of one conversation."""
+    if observations and turns:
+        first, last = turns[0], turns[-1]
         return len(last.prompt_ids or ()) + len(last.completion_ids or ()) - len(first.prompt_ids or ())
-    return sum(1 if turn.completion_ids is None else len(turn.completion_ids) for turn in episode.turns)
+    return sum(1 if turn.completion_ids is None else len(turn.completion_ids) for turn in turns)

@@ -18,9 +18,13 @@ ACCEPTED: IsValid = attrgetter("action_valid")
 
 
 def penalise_invalid(
-    batch: Sequence[Group], advantages: Advantages, penalty: float, is_valid: IsValid = ACCEPTED
+    batch: Sequence[Group],
+    advantages: Advantages,
+    penalty: float,
+    is_valid: IsValid = ACCEPTED,
+    policy: str | None = None,
 ) -> Advantages:
-    """Return A(turn) - `penalty` * [the turn was not valid], for every turn of a batch.
+    """Return A(turn) - `penalty` * [the turn was not valid], for every turn by `policy`; None stands for all turns.
 
     The released code of GiGPO and RewardFlow takes the penalty from the score of the turn, before it is compared with
     its group: there a group in which every turn is invalid learns nothing from it, and standard deviations rescale it.
@@ -33,7 +37,10 @@ def penalise_invalid(
     check_penalty(penalty)
     return [
         [
-            [a - penalty * (not is_valid(turn)) for turn, a in zip(episode.turns, of_turns, strict=True)]
+            [
+                a - penalty * (turn.is_by(policy) and not is_valid(turn))
+                for turn, a in zip(episode.turns, of_turns, strict=True)
+            ]
             for episode, of_turns in zip(group, of_group, strict=True)
         ]
         for group, of_group in zip(batch, advantages, strict=True)

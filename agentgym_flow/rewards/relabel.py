@@ -134,29 +134,39 @@ class RelabelMetrics:
 
 
 def relabel(
-    group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", bridge_noops: NoOp = False
+    group: Group,
+    *,
+    gamma: float = 0.9,
+    edges: EdgeMode = "directed",
+    bridge_noops: NoOp = False,
+    policy: str | None = None,
 ) -> RelabelMetrics:
     """Write `phi`, `phi_next` and `anchor` on every turn of a group, from the graph of all its episodes.
 
     Potentials are in [0, 1]: `gamma ** (observed steps to the nearest success)`, 0 where there is none. The anchor is
-    the task key and the state in which the turn was decided. Arguments and errors are those of `group_graph`. Calling
-    it again writes the same.
+    the task key and the state in which the turn was decided. Other arguments and errors are those of `group_graph`.
+    Calling it again writes the same.
+
+    `policy` is one of several that share the episodes: only its decisions are counted in `turns`, `singleton_turns` and
+    `positive_turns`. What is written, and the graph, are the same for all.
     """
     started = time.perf_counter()
     graph = group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
     decisions: Counter[str] = Counter()
-    positive = 0
+    positive = visits = 0
     for episode in group:
         for turn, src, dst, _ in passages(episode, bridge_noops):
             turn.phi, turn.phi_next = graph.potential(src), graph.potential(dst)
             turn.anchor = f"{group.task_key}/{src}"
-            decisions[src] += 1
-            positive += turn.phi > 0.0
+            visits += 1
+            if turn.is_by(policy):
+                decisions[src] += 1
+                positive += turn.phi > 0.0
     return RelabelMetrics(
         groups=1,
         groups_without_success=int(graph.num_successes == 0),
         unique_states=len(graph),
-        total_states=len(group) + decisions.total(),
+        total_states=len(group) + visits,
         turns=decisions.total(),
         singleton_turns=sum(count == 1 for count in decisions.values()),
         positive_turns=positive,

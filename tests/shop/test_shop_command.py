@@ -75,8 +75,21 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         one.process.communicate()
 
 
-def test_ctrl_c_closes_the_shop_and_says_where_the_logs_are(opened, tmp_path) -> None:
+def listened_on(port: int) -> set[str]:
+    """Return the addresses at which some program listens on a port, in hexadecimal numbers; empty but on Linux."""
+    return {
+        (fields[1].partition(":")[0])
+        for table in ("/proc/net/tcp", "/proc/net/tcp6")
+        if Path(table).exists()
+        for line in Path(table).read_text().splitlines()[1:]
+        if (fields := line.split()) and fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+    }
+
+
+def test_the_shop_is_on_the_loopback_interface_and_ctrl_c_says_where_the_logs_are(opened, tmp_path) -> None:
     running = opened("--task", "5", "--split", "test", "--max-steps", "9")
+    if Path("/proc/net/tcp").exists():
+        assert listened_on(int(running.address.rstrip("/").rpartition(":")[2])) == {"0100007F"}
     page = running.client.get("/")
     assert 'value="5"' in page.text
     assert "There are 9 steps" in page.text
@@ -102,21 +115,6 @@ def test_the_advice_to_verify_names_data_and_the_settings_are_those_of_the_envir
     kwargs = next(read_log(log)).kwargs
     assert (kwargs["noun_tagger"], kwargs["search"]) == ("words", "bm25")
     assert verify_log(log, {"official": tmp_path / "official"}).unfinished == 1
-
-
-def test_only_the_loopback_interface_is_listened_on(opened) -> None:
-    running = opened()
-    port = int(running.address.rstrip("/").rpartition(":")[2])
-    listening = {
-        (fields[1].partition(":")[0])
-        for table in ("/proc/net/tcp", "/proc/net/tcp6")
-        if Path(table).exists()
-        for line in Path(table).read_text().splitlines()[1:]
-        if (fields := line.split()) and fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
-    }
-    if not Path("/proc/net/tcp").exists():
-        pytest.skip("needs /proc/net/tcp")
-    assert listening == {"0100007F"}
 
 
 def test_an_interrupt_before_the_first_request_closes_the_shop_too(make_shop) -> None:

@@ -56,6 +56,15 @@ def test_fields_that_are_none_are_not_sent() -> None:
     assert set(server.asked[0]) == {"model", "messages"}
 
 
+def test_the_longest_completion_is_named_as_the_server_wants() -> None:
+    refused = b'{"error": {"message": "Unsupported parameter: max_tokens. Use max_completion_tokens."}}'
+    with chat_server(lambda handler: handler.reply(400, refused, Content_Type="application/json")) as server:
+        backend = backend_at(server, max_tokens=77)
+        assert [backend.run(CUSTOM).status for _ in range(2)] == ["ok", "ok"]
+    limits = [{name: asked[name] for name in asked if name.startswith("max")} for asked in server.asked]
+    assert limits == [{"max_tokens": 77}, {"max_completion_tokens": 77}, {"max_completion_tokens": 77}]
+
+
 def test_seeds_belong_to_calls() -> None:
     with chat_server() as server:
         backend = backend_at(server)

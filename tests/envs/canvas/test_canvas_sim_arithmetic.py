@@ -320,7 +320,9 @@ def test_any_task_can_be_built(index: int, split: str, variant: int) -> None:
     check_answers(task, range(variant, variant + 1))
 
 
-@pytest.mark.parametrize(("file", "least"), [("gsm8k_train_1000", 0.93), ("gsm8k_test_400", 0.91)])
+@pytest.mark.parametrize(
+    ("file", "least"), [pytest.param("gsm8k_train_1000", 0.93, marks=pytest.mark.heavy), ("gsm8k_test_400", 0.91)]
+)
 def test_real_rows(sample_data: Path, file: str, least: float) -> None:
     problems = load_problems("gsm8k", sample_data / "canvas" / f"{file}.jsonl").problems
     tasks = []

@@ -243,6 +243,19 @@ def test_a_damaged_source_is_named_by_its_byte_and_what_was_read_is_kept(files: 
         import_catalogue(*files, tmp_path / "store")
 
 
+def test_records_that_were_read_before_their_source_was_mended_are_not_kept(
+    files: OfficialFiles, tmp_path: Path
+) -> None:
+    first, rest = files.items.read_bytes().split(b"},", 1)
+    far = b"}," + b" " * (3 << 20)  # from both ends
+    files.items.write_bytes(first + far + rest.replace(b'"name": "', b'"name": "x', 1) + b" " * (3 << 20))
+    with pytest.raises(Stop):
+        import_catalogue(*files, tmp_path / "store", progress=stop_at("listings", 9))
+    files.items.write_bytes(first + far + rest.replace(b'"name": "', b'"name": "y', 1) + b" " * (3 << 20))
+    with pytest.raises(BadData, match="unfinished import of other files"):
+        import_catalogue(*files, tmp_path / "store")
+
+
 def test_a_damaged_record_is_named_by_its_number_also_where_reading_goes_on(
     files: OfficialFiles, tmp_path: Path
 ) -> None:

@@ -87,7 +87,8 @@ class OpenAIBackend:
         url: the base URL, ending in `/v1` for most servers.
         key_variable: the environment variable with the key, read at each request; unset for servers that want none.
         temperature: of sampling; 0 is greedy. None: not sent, for models that refuse it.
-        max_tokens: the longest completion, in tokens. None: not sent.
+        max_tokens: the longest completion, in tokens; sent as `max_completion_tokens` to a server that refuses
+            `max_tokens` by a 400. None: not sent.
         request: more fields of every request, such as `{"top_p": 0.9}`; a field that is None is not sent, so
             `{"seed": None}` is for servers that refuse seeds.
         timeout: seconds for one try of a request.
@@ -222,8 +223,7 @@ class OpenAIBackend:
     def _complete(self, messages: Messages, seed: int, seconds: float) -> Completion:
         """Return the completion of a conversation. Raises `ServerFailed`."""
         fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
-        # All as a body: what the client knows as messages it looks through, for a quarter of its time.
-        request = {"model": self.model, "messages": [], "extra_body": {"messages": messages, **fields}}
+        request = {"model": self.model, "messages": messages, **fields}
         name = "" if self._kept is None else stable_hash([self.model, messages, fields])
         known = None if self._kept is None else self._kept.take(name)
         if known is not None:

@@ -18,9 +18,10 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agentgym_flow.openai_access import PATIENCE, PROBE, Exchange, openai_package
+from agentgym_flow.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, Exchange, openai_package
 from agentgym_flow.retrieval.exchange import seconds_of
 from agentgym_flow.retrieval.remote import AGAIN, pause_after
 from agentgym_flow.seeding import Stream
@@ -158,6 +159,7 @@ class Server:
         self.patience = PATIENCE
         self._failed_in_a_row = 0
         self._probing = asyncio.Lock()
+        self._limit = CompletionLimit()
         self._answered: Exchange | None = None  # the last request that was answered, on the clock of the loop
 
     def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[Completion]:
@@ -203,9 +205,9 @@ class Server:
             if self._answered is not None and self._answered.sent >= failed:
                 return
             sent = self._loop.time()
-            limits = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in request["extra_body"]}
+            limits = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in request}
             messages = [{"role": "user", "content": PROBE}]
-            found = await self._try({**request, "extra_body": {"messages": messages, **limits}}, key, timeout)
+            found = await self._try({"model": request["model"], "messages": messages, **limits}, key, timeout)
             if isinstance(found, Completion) or not (found.passing or found.lasting):
                 self._answered = Exchange(sent, self._loop.time())
 
@@ -241,7 +243,7 @@ class Server:
         package = openai_package()
         try:
             async with asyncio.timeout(timeout):
-                return _read(await self._body(request, key))
+                return _read(await self._limit.send(partial(self._post, key), request))
         except TimeoutError:
             return _Problem(f"no answer in {timeout:g} s", "timeout")
         except _Unusable as error:
@@ -257,15 +259,16 @@ class Server:
         except Exception as error:  # of the HTTP library below the client, which differs between its versions
             return _Problem(f"the connection failed ({type(error).__name__})", "error")
 
-    async def _body(self, request: Mapping[str, Any], key: str) -> bytes:
-        client = self._clients.get(key)
+    async def _post(self, key: str, request: Mapping[str, Any]) -> bytes:
+        package, client = openai_package(), self._clients.get(key)
         if client is None:
-            package = openai_package()
             client = package.AsyncOpenAI(base_url=self.url, api_key=key, timeout=None, max_retries=0)
             self._clients[key] = client
         body = bytearray()
-        async with client.chat.completions.with_streaming_response.create(**request) as answer:
-            async for part in answer.iter_bytes():
+        # As a stream, because a stream can be left when it grows too long.
+        kind = package.AsyncStream[object]
+        async with await client.post(CHAT, cast_to=object, body=request, stream=True, stream_cls=kind) as answer:
+            async for part in answer.response.aiter_bytes():
                 body += part
                 if len(body) > MOST_ANSWER:
                     raise _Unusable("the answer is too large")
