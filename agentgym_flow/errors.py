@@ -221,6 +221,18 @@ class GenerationFailed(AgentGymFlowError, RuntimeError):
     """A generator could not answer a request; the message says what it tried and what came."""
 
 
+class FlowDown(AgentGymFlowError, RuntimeError):
+    """The manager of a dataflow, or the trainer behind it, was not heard of for longer than the deadline."""
+
+
+class NoWorkers(AgentGymFlowError, RuntimeError):
+    """No rollout worker of a dataflow was heard of for longer than the deadline; the message says how to start one."""
+
+
+class Forged(AgentGymFlowError, ValueError):
+    """An episode from a rollout worker is not what its tokens come to; the message names the first difference."""
+
+
 class OtherProcessFailed(AgentGymFlowError, RuntimeError):
     """Another process of the run failed, so this one stops too; the message has the other's error."""
 

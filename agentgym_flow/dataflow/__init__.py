@@ -1,0 +1,1 @@
+"""Dataflow: rollout, bookkeeping and training as parts that can die, join and leave by themselves."""

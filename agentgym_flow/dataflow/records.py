@@ -1,0 +1,174 @@
+"""What moves between trainers, the manager and workers: plain data that has a JSON form.
+
+A *stream* is an endless sequence of batches of episodes in one environment. One or more policies act in it, each of
+them with a trainer of its own. The weights that a policy has after training on batches 0 to u - 1 are its *update* u,
+so update 0 is what it begins with. Each time weights are published they get a new *version*: a trainer that goes on
+from a checkpoint publishes an update again, under a larger version.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+SlotId = tuple[int, int, int]
+"""Batch, group and sample of a slot."""
+
+
+class Slot(NamedTuple):
+    """One episode that is to be played.
+
+    Attributes:
+        batch: the batch that it is planned for.
+        group: its group in the batch.
+        sample: its attempt at the task, see `Start.attempt`.
+        task: the index of the task.
+        seed: the seed of the reset, and of the policy's random draws.
+    """
+
+    batch: int
+    group: int
+    sample: int
+    task: int
+    seed: int
+
+    @property
+    def id(self) -> SlotId:
+        """What names the slot in its stream."""
+        return self.batch, self.group, self.sample
+
+
+class Lease(NamedTuple):
+    """The right to play a slot, for a while.
+
+    Attributes:
+        stream: the stream of the slot.
+        slot: the slot.
+        attempt: 1 for the first lease of the slot, one more for each further lease. Only the last one may commit.
+        weights: for each policy, the version of the weights to play with.
+        seconds: how long the lease is valid, unless it is renewed.
+    """
+
+    stream: str
+    slot: Slot
+    attempt: int
+    weights: dict[str, int]
+    seconds: float
+
+
+class Held(NamedTuple):
+    """A lease as its holder names it: stream, slot and attempt."""
+
+    stream: str
+    slot: SlotId
+    attempt: int
+
+
+class Commit(NamedTuple):
+    """An episode that was played under a lease.
+
+    Attributes:
+        held: the lease.
+        payload: the episode, see `agentgym_flow.dataflow.wire`.
+    """
+
+    held: Held
+    payload: str
+
+
+class Verdict(StrEnum):
+    """What became of a commit."""
+
+    ACCEPTED = "accepted"
+    REPEATED = "repeated"
+    """It had been accepted before: the answer was lost."""
+    LATE = "late"
+    """The lease has ended, so the slot is, or will be, played by another worker."""
+
+
+class Arrival(NamedTuple):
+    """A committed episode on its way to a trainer.
+
+    Attributes:
+        number: counts the commits of a stream; what has a larger number was committed later.
+        slot: the slot.
+        attempt: the lease under which it was played.
+        steps: for each policy, the optimizer step of the weights that played it.
+        updates: for each policy, the update of these weights.
+        payload: the episode; empty if the slot is lost.
+        reason: why it is lost.
+    """
+
+    number: int
+    slot: Slot
+    attempt: int
+    steps: dict[str, int]
+    updates: dict[str, int]
+    payload: str
+    reason: str = ""
+
+
+class Flow(Protocol):
+    """The manager as workers and trainers call it, in the same process, on Ray or over HTTP.
+
+    Every call can be repeated when its answer was lost. Calls that wait do so for at most `wait` seconds. What cannot
+    be reached raises `FlowDown`; `UnknownName` and `BadSetting` are raised as in the manager itself.
+    """
+
+    # ---------------------------------------------------------------- workers
+    def describe(self) -> dict[str, Any]:
+        """Return what a worker needs to set up: for each stream, its settings and files; see `setup`."""
+
+    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
+        """Return up to `count` leases; none if there is nothing to play."""
+
+    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+        """Renew leases, and return those that have ended; their episodes need not be played on."""
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        """Hand in episodes; return what became of each."""
+
+    def fail(self, worker: str, held: Held, reason: str) -> None:
+        """Give a lease back because its episode cannot be played here; another worker will try."""
+
+    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+        """Return weights as a message of `agentgym_flow.dataflow.weights`, relative to version `have` if possible.
+
+        Raises `BadData` if they are not kept any more.
+        """
+
+    # ---------------------------------------------------------------- trainers
+    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
+        """Begin, or go on from a checkpoint taken before `batch`; what was done after it is undone.
+
+        Returns the state of the stream. Raises `BadSetting` if another stream of this name, or none of this batch, is
+        there.
+        """
+
+    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
+        """Publish the weights of an update, at an optimizer step of the trainer; return their version."""
+
+    def admit(self, stream: str, slots: list[Slot]) -> None:
+        """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
+
+    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
+        """Return episodes that this policy has not trained on, committed after the one with the number `after`.
+
+        Raises `NoWorkers` if no worker was heard of for longer than the deadline.
+        """
+
+    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+        """Refuse a committed episode: it is not what its tokens come to. It will be played again."""
+
+    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> None:
+        """Say that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`."""
+
+    def keep(self, stream: str, policy: str, batch: int) -> None:
+        """Say that a checkpoint from before `batch` is on disk: what was acknowledged earlier can be forgotten."""
+
+    def beat(self, policy: str) -> None:
+        """Say that the trainer of `policy` is alive."""
+
+    # ---------------------------------------------------------------- anyone
+    def status(self) -> dict[str, Any]:
+        """Return figures of streams, policies and workers, as plain data."""
