@@ -262,12 +262,12 @@ class Ledger:
         if entry is not None:
             self._queue_again(entry, "given_back", reason)
 
-    def expire(self, now: float) -> int:
-        """End all leases whose deadline has passed; return how many."""
+    def expire(self, now: float) -> list[Entry]:
+        """End all leases whose deadline has passed; return their entries."""
         ended = [entry for entry in self.entries.values() if entry.state is State.LEASED and entry.deadline < now]
         for entry in ended:
             self._queue_again(entry, "expired", f"worker {entry.worker} was not heard of in time")
-        return len(ended)
+        return ended
 
     # ---------------------------------------------------------------- what is there
     def arrived(self, policy: str, after: int) -> list[Entry]:
