@@ -364,5 +364,3 @@ class Ledger:
 def _batch(mark: int) -> int:
     """Return the batch of a mark in `Entry.used`."""
     return mark if mark >= 0 else -1 - mark
-
-
