@@ -1,0 +1,456 @@
+"""Episodes from workers: an honest one comes out as it was recorded, and nothing else comes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.records import Slot
+from agentgym_flow.dataflow.wire import LONGEST, Receiver, encode
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.search.prompt import AGAIN, SearchText
+from agentgym_flow.envs.search.prompt import PROFILES as OF_SEARCH
+from agentgym_flow.envs.sokoban.prompt import PROFILES as OF_SOKOBAN
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadSetting, Forged
+from agentgym_flow.generation import Completion
+from agentgym_flow.policies import Move, View
+from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.tiny import word_tokenizer
+
+STEPS = {"one": 7}
+
+
+@dataclass
+class World:
+    """An environment and those who play in it."""
+
+    make_env: Callable[[], TextEnv]
+    policies: dict[str, ModelPolicy]
+    acting: Callable[[View], str] = lambda view: "one"
+    stop: Callable[[View], bool] | None = None
+    keep: tuple[str, ...] = ()
+    steps: dict[str, int] = field(default_factory=lambda: STEPS)
+    name: str = "team"
+
+    def play(self, slots: Sequence[Slot]) -> list[Episode]:
+        """What an honest worker records."""
+        starts = [Start(slot.seed, slot.task, slot.sample) for slot in slots]
+        return rollout(self, EnvPool(self.make_env, self.keep), starts, stop=self.stop)
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Let whoever is to act answer, with the weights that were asked for."""
+        moves = []
+        for view in views:
+            name = self.acting(view)
+            policy = self.policies[name]
+            policy.generator.version = self.steps[name]
+            [move] = policy.act([view])
+            moves.append(replace(move, policy=name) if len(self.policies) > 1 else move)
+        return moves
+
+    def receiver(self) -> Receiver:
+        """A receiver whose policies have other weights: it must not need the worker's."""
+        return Receiver(EnvPool(self.make_env, self.keep), self.acting, self.policies, self.stop)
+
+
+def make_sokoban() -> TextEnv:
+    return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, min_pushes=1, split="train", max_steps=12)
+
+
+def acting_sokoban(seed: int, **settings: Any) -> ModelPolicy:
+    model, tokenizer = load_model("tiny", OF_SOKOBAN["compact"], seed=seed)
+    with torch.no_grad():  # lift the actions out of the noise of a fresh model
+        model.transformer.wte.weight[3:7] *= 30
+    return ModelPolicy(model, tokenizer, OF_SOKOBAN["compact"], **settings)
+
+
+@cache
+def sokoban() -> World:
+    """Three tokens an answer, so most actions are invalid; `info` is kept; some episodes stop early."""
+    return World(
+        make_sokoban,
+        {"one": acting_sokoban(0, max_new_tokens=3)},
+        stop=lambda view: len(view.episode.turns) == 5 + view.episode.attempt,
+        keep=("admissible_actions",),
+    )
+
+
+@cache
+def team() -> World:
+    """Two policies that take turns, with different temperatures and versions."""
+    return World(
+        make_sokoban,
+        {"first": acting_sokoban(0), "second": acting_sokoban(1, temperature=0.5)},
+        acting=lambda view: "second" if len(view.episode.turns) % 3 == 1 else "first",
+        steps={"first": 3, "second": 8},
+    )
+
+
+class Found1:
+    """Finds one passage for every query, which is on the tape."""
+
+    name = "found"
+
+    def search(self, queries: list[str], topk: int) -> list[list[Found]]:
+        return [[Found(Passage(query, "Fjords", f"{query} and fjords"), 1.0)] for query in queries]
+
+
+def make_search() -> TextEnv:
+    return make_text_env("agentgym_flow/Search-v0", retriever=Found1(), max_steps=4, split="valid")
+
+
+@cache
+def search() -> World:
+    """One conversation an episode, with passages from outside; nothing may be asked again."""
+    said = ("<search>harbour</search>", "<search>lighthouse</search>", "<answer>fjord</answer>", "nothing")
+    text = OF_SEARCH["text"]
+    assert isinstance(text, SearchText)
+    env = make_search()
+    words = dict.fromkeys([*said, "<user>", "<assistant>", *AGAIN.split(), *text.rules.split()])
+    for task in range(2):
+        env.reset(seed=0, options={"task": task})
+        for action in ("search[harbour]", "search[lighthouse]", "no"):
+            words |= dict.fromkeys(env.step(action)[0].replace("<", "\u2039").replace(">", "\u203a").split())
+        words |= dict.fromkeys(env.goal.split())
+    tokenizer = word_tokenizer(list(words | dict.fromkeys(["<information>", "</information>"])))
+    tokenizer.unk_token = None
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }} <eos> {% endfor %}"
+        "{% if add_generation_prompt %}<assistant> {% endif %}"
+    )
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_positions": 1024, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes)).eval()
+    with torch.no_grad():
+        ids = [*tokenizer.convert_tokens_to_ids(list(said)), tokenizer.eos_token_id]
+        weight = model.transformer.wte.weight
+        direction = weight[ids].mean(0) / weight[ids].mean(0).norm()
+        weight[ids] += 1.5 * direction
+        model.transformer.ln_f.bias += 4.0 * direction
+    return World(make_search, {"one": ModelPolicy(model, tokenizer, text, layout="conversation")})
+
+
+WORLDS = {"sokoban": sokoban, "team": team, "search": search}
+SLOTS = [Slot(0, task, sample, task, 11) for task in range(2) for sample in range(4)]
+
+
+@cache
+def recorded(name: str) -> list[tuple[Slot, Episode, str]]:
+    """Each slot with its episode and its payload."""
+    world = WORLDS[name]()
+    return [(slot, episode, encode(episode)) for slot, episode in zip(SLOTS, world.play(SLOTS), strict=True)]
+
+
+# ---------------------------------------------------------------- honest workers
+@pytest.mark.parametrize("name", WORLDS)
+def test_an_honest_episode_comes_out_as_it_was_recorded(name: str) -> None:
+    world, receiver = WORLDS[name](), WORLDS[name]().receiver()
+    for slot, episode, payload in reversed(recorded(name)):
+        found = receiver.replay(slot, payload, world.steps)
+        assert found == episode
+        assert repr(found) == repr(episode)  # 1, 1.0 and true are equal, and so are a list and what is like one
+        assert encode(found) == payload
+
+
+def test_what_these_worlds_show() -> None:
+    """That the test above has seen episodes of all kinds."""
+    ends = [episode for _, episode, _ in recorded("sokoban")]
+    assert any(not episode.terminated and not episode.truncated for episode in ends)
+    assert any(len(turn.completion_ids or ()) > 1 for episode in ends for turn in episode.turns)
+    assert all(turn.info and turn.version == 7 and turn.policy is None for turn in ends[0].turns)
+    turns = [turn for _, episode, _ in recorded("team") for turn in episode.turns]
+    assert {(turn.policy, turn.version) for turn in turns} == {("first", 3), ("second", 8)}
+    taped = [turn for _, episode, _ in recorded("search") for turn in episode.turns if turn.tape]
+    assert len(taped) > 3, "too few searches to tell"
+    said = [episode.turns for _, episode, _ in recorded("search") if len(episode.turns) > 1]
+    assert said
+    for first, second, *_ in said:
+        asked = list(first.prompt_ids or ())
+        assert list(second.prompt_ids or ())[: len(asked)] == asked
+
+
+def test_nothing_is_asked_of_the_outside_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = recorded("search")
+    monkeypatch.setattr(Found1, "search", lambda *_: pytest.fail("the retriever was asked"))
+    for slot, episode, payload in episodes:
+        assert search().receiver().replay(slot, payload, STEPS) == episode
+
+
+def test_the_text_that_ends_an_answer_is_its_last() -> None:
+    """A transcript stops at `</search>`; what follows in the same token belongs to it, a further token does not."""
+    tokenizer = search().policies["one"].tokenizer
+    policy = ModelPolicy(search().policies["one"].model, tokenizer, OF_SEARCH["text"], max_new_tokens=3)
+    policy.sampling = replace(policy.sampling, stops=("</search>",))
+    receiver = Receiver(EnvPool(make_search), lambda view: "one", {"one": policy}, lambda view: True)
+    slot = Slot(0, 0, 0, 0, 5)
+    nothing, asks = tokenizer.convert_tokens_to_ids(["nothing", "<search>harbour</search>"])
+
+    class Scripted(World):
+        def act(self, views: Sequence[View]) -> list[Move]:
+            said = Completion((nothing, asks), (-0.5, -0.25), 7)
+            return [policy.move(view, policy.request(view), said) for view in views]
+
+    [episode] = Scripted(make_search, {"one": policy}, stop=lambda view: True).play([slot])
+    assert episode.turns[0].completion_ids == (nothing, asks)
+    payload = encode(episode)
+    assert receiver.replay(slot, payload, STEPS) == episode
+    line, _ = payload.split("\n")
+    longer = json.dumps([[[nothing, asks, nothing]], [[-0.5, -0.25, -0.5]]])
+    with pytest.raises(Forged, match="tokens follow the text that ends an answer"):
+        receiver.replay(slot, f"{line}\n{longer}", STEPS)
+
+
+# ---------------------------------------------------------------- forgers
+def forged(slot: Slot, payload: str, match: str, world: World | None = None) -> None:
+    with pytest.raises(Forged, match=match):
+        (world or sokoban()).receiver().replay(slot, payload, (world or sokoban()).steps)
+
+
+def edited(payload: str, name: str, value: Any) -> str:
+    line, columns = payload.split("\n")
+    row = json.loads(line)
+    row[name] = value(row.get(name)) if callable(value) else value
+    return f"{json.dumps(row)}\n{columns}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("env_id", "agentgym_flow/Search-v0", "env_id: the log has .*Search.* asked for was .*Sokoban"),
+        ("kwargs", lambda old: {**old, "boxes": 2}, "kwargs"),
+        ("data", {"boxoban": "0" * 64}, "data"),
+        ("split", "test", "split"),
+        ("task", 5, "task: the log has 5, asked for was 0"),
+        ("seed", 12, "seed"),
+        ("attempt", 3, "attempt"),
+        ("max_steps", 13, "max_steps"),
+        ("task_key", "sokoban:0", "task_key"),
+        ("actions", lambda old: ["", *old[1:]], "turn 1: the tokens say .*, the log has ''"),
+        ("rewards", lambda old: [old[0], 10.0, *old[2:]], "rewards number 1: the log has .10.0., replay has"),
+        ("terminated", True, "terminated"),
+        ("truncated", True, "truncated"),
+        ("success", True, "success"),
+        ("score", 1.0, "score"),
+        ("digests", lambda old: [*old[:2], "0" * 16, *old[3:]], "digests number 2"),
+        ("digest", "0" * 64, "digest"),
+        ("tape", [None] * 6, "tape: the log has"),
+        ("completions", ["up"] * 5, "completions: the log has"),
+        ("meta", {"note": "trust me"}, "meta"),
+        ("schema", "agentgym_flow.episode/2", "schema"),
+    ],
+)
+def test_a_line_that_says_something_else(name: str, value: Any, match: str) -> None:
+    slot, episode, payload = recorded("sokoban")[0]
+    assert len(episode.turns) == 5
+    forged(slot, edited(payload, name, value), match)
+
+
+@pytest.mark.parametrize("wrong", [{"task": 1}, {"seed": 12}, {"sample": 2}])
+def test_an_episode_of_another_slot(wrong: dict[str, int]) -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    forged(slot._replace(**wrong), payload, "asked for was")
+
+
+def test_an_episode_of_another_environment() -> None:
+    slot, _, payload = recorded("team")[0]
+    forged(slot, payload, "asked for was", search())
+    other = replace(team(), make_env=lambda: make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=2, max_steps=12))
+    forged(slot, payload, "kwargs: the log has", other)
+
+
+Columns = list[list[list[Any]]]
+
+
+def column(payload: str, change: Callable[[Columns], object]) -> str:
+    line, columns = payload.split("\n")
+    read = json.loads(columns)
+    changed = change(read)
+    return f"{line}\n{json.dumps(read if changed is None else changed)}"
+
+
+def put(which: int, turn: int, value: Any) -> Callable[[Columns], object]:
+    return lambda read: read[which].__setitem__(turn, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (put(0, 1, []), "turn 2: the tokens are not a list of int"),
+        (put(0, 1, [True]), "turn 2: the tokens are not"),
+        (put(0, 1, [3.0]), "turn 2: the tokens are not"),
+        (put(0, 1, ["3"]), "turn 2: the tokens are not"),
+        (put(0, 1, None), "turn 2: the tokens are not"),
+        (put(0, 0, [-1]), "turn 1: a token is not in the vocabulary of"),
+        (put(0, 0, [1 << 70]), "turn 1: a token is not in the vocabulary"),
+        (put(0, 0, [3, 3, 3, 3]), "turn 1: 4 tokens are more than max_new_tokens=3"),
+        (put(0, 0, [1, 3]), "turn 1: tokens follow the one that ends an answer"),
+        (put(1, 0, [-0.5] * 2), "turn 1: 2 log-probabilities for 3 tokens"),
+        (put(1, 0, [-0.5, 0.1, -0.5]), "turn 1: 0.1 is not the log-probability"),
+        (put(1, 0, [-0.5, float("nan"), -0.5]), "turn 1: nan"),
+        (put(1, 0, [-0.5, float("-inf"), -0.5]), "turn 1: -inf"),
+        (put(1, 0, [-0.5, -1e30, -0.5]), "turn 1: -1e[+]30"),
+        (put(1, 0, [-0.5, -1, -0.5]), "turn 1: the log-probabilities are not a list of float"),
+        (lambda read: [read[0][:-1], read[1]], "the line has 5 actions, and the tokens"),
+        (lambda read: [read[0], [*read[1], [-0.5]]], "the line has 5 actions, and the log-probabilities"),
+        (lambda read: [read[0]], "not a JSON list of two"),
+        (lambda read: {"0": read[0], "1": read[1]}, "the tokens are not a list"),
+        (lambda read: 5, "not a JSON list of two"),
+        (lambda read: [None, None], "the tokens are not a list"),
+    ],
+)
+def test_columns_that_nobody_has_sampled(change: Callable[[Columns], object], match: str) -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    forged(slot, column(payload, change), match)
+
+
+def test_tokens_that_say_another_action() -> None:
+    slot, episode, payload = recorded("team")[0]
+    was = json.loads(payload.split("\n")[1])[0][0][0]
+    forged(slot, column(payload, put(0, 0, [next(t for t in range(3, 7) if t != was)])), "turn 1: the tokens say")
+    assert len(episode.turns) > 1
+
+
+def shorter(payload: str, turns: int) -> str:
+    line, columns = payload.split("\n")
+    row = json.loads(line)
+    for name in ("actions", "rewards", "completions"):
+        if name in row:
+            row[name] = row[name][:turns]
+    row["digests"] = row["digests"][: turns + 1]
+    return f"{json.dumps(row)}\n{json.dumps([which[:turns] for which in json.loads(columns)])}"
+
+
+def longer(payload: str, turns: int) -> str:
+    line, columns = payload.split("\n")
+    row = json.loads(line)
+    for name in ("actions", "rewards", "completions", "digests"):
+        if name in row:
+            row[name] += row[name][-1:] * turns
+    return f"{json.dumps(row)}\n{json.dumps([which + which[-1:] * turns for which in json.loads(columns)])}"
+
+
+def test_an_episode_that_stops_early_or_goes_on() -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    forged(slot, shorter(payload, 4), "stops after 4 turns without having ended")
+    forged(slot, shorter(payload, 0), "stops after 0 turns")
+    forged(slot, longer(payload, 1), "turn 6: the episode had ended before")
+    forged(slot, longer(payload, 20), "25 turns are more than max_steps=12")
+    slot, episode, payload = next(one for one in recorded("team") if one[1].terminated or one[1].truncated)
+    forged(slot, shorter(payload, len(episode.turns) - 1), "without having ended", team())
+    if len(episode.turns) < 12:
+        forged(slot, longer(payload, 1), "had ended before", team())
+
+
+def test_a_tape_that_holds_something_else() -> None:
+    """What came from outside cannot be proven, but it must be what the environment can play, and of its steps."""
+    slot, episode, payload = next(one for one in recorded("search") if any(turn.tape for turn in one[1].turns))
+    forged(slot, edited(payload, "tape", lambda old: [None] * len(old)), "BadData: the tape has no passages", search())
+    forged(slot, edited(payload, "tape", lambda old: [7] * len(old)), "cannot be played|tape", search())
+    forged(slot, edited(payload, "tape", lambda old: [[["x"]]] * len(old)), "cannot be played|tape", search())
+    assert search().receiver().replay(slot, payload, STEPS) == episode
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["", "\n", "{}", "{}\n[]", "[" * 100_000, "{}\n" + "[" * 100_000, "\ud800", "é", "null\nnull", "1" * 5000],
+    ids=lambda payload: ascii(payload[:8]),
+)
+def test_what_is_no_payload(payload: str) -> None:
+    forged(SLOTS[0], payload, ".")
+
+
+def test_payloads_are_bounded() -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    line, columns = payload.split("\n")
+    forged(slot, " " * (LONGEST + 1), "at most")
+    forged(slot, f"{line}\n{'[' * 100_000}", "not a JSON list|actions")
+    forged(slot, f"{line}\n[[{'[],' * (1 << 20)}[]],[]]", "values")
+    forged(slot, edited(payload, "meta", [[]] * (1 << 20)), "values")
+    deep: Any = 1
+    for _ in range(100):
+        deep = [deep]
+    forged(slot, edited(payload, "meta", {"deep": deep}), "deep")
+    forged(slot, f"{line}\n{columns}\n{columns}", "not a JSON list")
+    forged(slot, f"{line}\n[[[{'9' * 5000}]],[]]", "not a JSON list")
+
+
+def test_after_a_forgery_honest_episodes_come_out() -> None:
+    receiver = search().receiver()
+    for slot, episode, payload in recorded("search"):
+        turns = len(episode.turns)
+        for bad in (edited(payload, "digest", "0" * 64), edited(payload, "tape", [5] * (turns + 1)), payload[:-2]):
+            with pytest.raises(Forged):
+                receiver.replay(slot, bad, STEPS)
+        assert receiver.replay(slot, payload, STEPS) == episode
+
+
+@settings(max_examples=300)
+@given(data=st.data(), name=st.sampled_from(sorted(WORLDS)))
+def test_any_edit_is_refused_or_changes_only_what_was_sampled(data: st.DataObject, name: str) -> None:
+    """One character is put in, left out or replaced anywhere in the payload."""
+    slot, episode, payload = data.draw(st.sampled_from(recorded(name)))
+    at = data.draw(st.integers(0, len(payload)))
+    new = data.draw(st.sampled_from(["", *'0123456789-.eE"[]{},: ntfux\\\n', "\x00", "\xff"]))
+    changed = payload[:at] + new + payload[at + data.draw(st.integers(0, 1)) :]
+    try:
+        found = receivers(name).replay(slot, changed, WORLDS[name]().steps)
+    except Forged:
+        assert changed != payload
+        return
+    for turn, known in zip(found.turns, episode.turns, strict=True):
+        if at > payload.index("\n"):  # another token with the same text, or another log-probability
+            assert len(turn.completion_ids or ()) == len(known.completion_ids or ())
+            turn.completion_ids, turn.logprobs = known.completion_ids, known.logprobs
+            turn.prompt_ids = known.prompt_ids  # in a conversation they hold what was said
+    assert found == episode
+
+
+@cache
+def receivers(name: str) -> Receiver:
+    return WORLDS[name]().receiver()
+
+
+# ---------------------------------------------------------------- what is no forgery
+def test_lost_episodes_are_not_sent() -> None:
+    _, episode, _ = recorded("sokoban")[0]
+    with pytest.raises(BadSetting, match="give its lease back"):
+        encode(replace(episode, meta={"error": {"class": "OSError", "message": ""}}))
+    with pytest.raises(BadSetting, match="tokens"):
+        encode(replace(episode, turns=[replace(episode.turns[0], completion_ids=None)]))
+
+
+def test_a_policy_without_weights_is_no_forgery() -> None:
+    slot, _, payload = recorded("sokoban")[0]
+    with pytest.raises(BadSetting, match="'one' has no optimizer step"):
+        sokoban().receiver().replay(slot, payload, {})
+
+
+def test_a_fault_of_this_machine_is_no_forgery(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot, episode, payload = recorded("sokoban")[0]
+    receiver = sokoban().receiver()
+
+    def fail(self: TextEnv, action: str) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(make_sokoban()), "advance", fail)
+        with pytest.raises(OSError, match="no space left"):
+            receiver.replay(slot, payload, STEPS)
+    assert receiver.replay(slot, payload, STEPS) == episode
