@@ -12,6 +12,7 @@ from agentgym_flow import __version__
 from agentgym_flow.cli import (
     collect,
     data,
+    dataflow,
     demo,
     doctor,
     evaluate,
@@ -92,6 +93,7 @@ app.command("view")(view.view)
 app.command("shop")(shop.shop)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(dataflow.app, name="dataflow")
 app.add_typer(retriever.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")
 
