@@ -19,7 +19,7 @@ from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
 from agentgym_flow.errors import BadLog, BadSetting, Forged, shown
-from agentgym_flow.generation import Completion
+from agentgym_flow.generation import Completion, Sampling
 from agentgym_flow.policies import View
 from agentgym_flow.seeding import Stream
 from agentgym_flow.slots import ERROR, EnvPool
@@ -74,6 +74,7 @@ class Receiver:
         self.policies = dict(policies)
         self._acting = acting
         self._stop = stop
+        self._words = {name: one.model.config.get_text_config().vocab_size for name, one in self.policies.items()}
 
     def replay(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
         """Return the episode of a slot, equal to the one that an honest worker has recorded.
@@ -129,7 +130,7 @@ class Receiver:
         name = self._acting(view)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
-        _check_tokens(number + 1, tokens, logprobs, policy)
+        _check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
         request = policy.request(view)
         move = policy.move(view, request, Completion(tokens, logprobs, steps[name]))
         if move.completion_ids != tokens:
@@ -198,15 +199,16 @@ def _check_start(logged: LoggedEpisode, recorder: Recorder, slot: Slot) -> None:
         "attempt": slot.sample,
     }
     for name, value in asked.items():
-        if _written(getattr(logged, name)) != _written(value):
+        if _differ(getattr(logged, name), value):
             raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, asked for was {shown(value)}")
     if len(logged.actions) > env.max_steps:
         raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
 
 
-def _check_tokens(turn: int, tokens: tuple[int, ...], logprobs: tuple[float, ...], policy: PromptedPolicy) -> None:
-    """Raise `Forged` for tokens and log-probabilities that no generator gives."""
-    sampling, words = policy.sampling, policy.model.config.get_text_config().vocab_size
+def _check_tokens(
+    turn: int, tokens: tuple[int, ...], logprobs: tuple[float, ...], sampling: Sampling, words: int
+) -> None:
+    """Raise `Forged` for tokens and log-probabilities that no generator gives for a vocabulary of so many words."""
     if len(tokens) > sampling.max_new_tokens:
         raise Forged(f"turn {turn}: {len(tokens)} tokens are more than max_new_tokens={sampling.max_new_tokens}")
     if min(tokens) < 0 or max(tokens) >= words:
@@ -224,19 +226,21 @@ def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
     """Raise `Forged` naming the first field of a line that is not as it was found to be."""
     for name in (field.name for field in fields(LoggedEpisode)):
         told, ours = getattr(logged, name), getattr(found, name)
-        if _written(told) == _written(ours):
+        if not _differ(told, ours):
             continue
         where = ""
         if isinstance(told, list) and isinstance(ours, list):
             pairs = enumerate(zip(told, ours, strict=False))
-            at = next((at for at, (one, other) in pairs if _written(one) != _written(other)), len(ours))
+            at = next((at for at, (one, other) in pairs if _differ(one, other)), len(ours))
             told, ours, where = told[at : at + 1], ours[at : at + 1], f" number {at}"
         raise Forged(f"{name}{where}: the log has {shown(told)}, replay has {shown(ours)}")
 
 
-def _written(value: Any) -> str:
-    """Return a value as JSON: 1, 1.0 and true are equal in Python only."""
-    return json.dumps(value, sort_keys=True)
+def _differ(told: Any, ours: Any) -> bool:
+    """Return whether two values differ as JSON: 1, 1.0 and true are equal in Python only."""
+    if type(told) is type(ours) and isinstance(told, str | int | float | None):
+        return bool(told != ours)
+    return json.dumps(told, sort_keys=True) != json.dumps(ours, sort_keys=True)
 
 
 def _close(recorder: Recorder) -> None:
