@@ -1,0 +1,307 @@
+"""A dataflow in virtual time: how long N updates take, what is played twice or dropped, and what the manager bears.
+
+The bookkeeping is that of a real run: the same `Ledger` plans, leases, takes episodes in and lets leases expire. Only
+the episodes and the training are numbers here. Nothing is learnt, so the results say how fast a dataflow is, not how
+good its policies become.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym_flow.dataflow.ledger import FIXED, READY, Entry, Ledger, Published, State
+from agentgym_flow.dataflow.records import Slot, Verdict
+from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Scenario, Times
+from agentgym_flow.dataflow.virtual import Clock, Play, Pool
+
+Record = Callable[[str, float, dict[str, Any]], None]
+"""Takes an event: what happened, at which virtual second, and its fields as in `agentgym_flow.dataflow.trace`."""
+
+_TICK = 1.0  # seconds between two looks of the manager for leases that have expired
+_SAMPLES = 400  # states of the ledger are recorded after this part of the time that has passed
+
+
+def simulate(scenario: Scenario, seed: int = 0, record: Record | None = None) -> Outcome:
+    """Simulate a dataflow; equal arguments give equal outcomes. An episode takes the same time in every mode.
+
+    Args:
+        scenario: what is simulated.
+        seed: of the times and the deaths.
+        record: takes the events of the run.
+
+    Raises `NoWorkers` if all workers have left or died for good.
+    """
+    return _Simulation(scenario, seed, record).run()
+
+
+@dataclass(slots=True)
+class _Trainer:
+    """The trainer of a policy.
+
+    It works on `batch`, or waits for it since `waits`. `complete` groups are there for it; it has dropped `stale` ones.
+    """
+
+    policy: str
+    seconds: float
+    batch: int = 0
+    waits: float | None = None
+    waited: float = 0.0
+    busy: float = 0.0
+    complete: int = 0
+    stale: int = 0
+    dropped: int = 0
+
+
+class _Simulation:
+    """The manager and the trainers of one simulation."""
+
+    def __init__(self, scenario: Scenario, seed: int, record: Record | None) -> None:
+        self.scenario, self._seed, self._record = scenario, seed, record
+        self._clock = Clock()
+        self._ready = scenario.mode == READY
+        order = READY if self._ready else FIXED
+        self._ledger = Ledger(scenario.policies, order=order, staleness=scenario.bound)
+        self._pool = Pool(self._clock, self, scenario, seed)
+        self._trainers = {
+            policy: _Trainer(policy, seconds)
+            for policy, seconds in zip(scenario.policies, scenario.train_seconds, strict=True)
+        }
+        self._planned = 0  # groups
+        self._times = Times(scenario, seed)
+        self._committed: Counter[tuple[int, int]] = Counter()  # by batch and group
+        self._batches: Counter[int] = Counter()
+        self._expiries: set[float] = set()
+        self._device_free = 0.0
+        self._calls: Counter[int] = Counter()
+        self._staleness: Counter[int] = Counter()
+        self._trained_on, self._seconds_trained = 0, 0.0
+        self._composition = hashlib.sha256()
+        self._sampled = -math.inf
+
+    def run(self) -> Outcome:
+        for policy in self._trainers:
+            self._take(policy)
+        self._pool.start()
+        self._clock.run(lambda: all(t.batch == self.scenario.updates for t in self._trainers.values()))
+        return self._outcome()
+
+    # ---------------------------------------------------------------- trainers
+    def _take(self, policy: str) -> None:
+        """Publish the weights, plan batches and wait for the next batch, as `LeasedGroups.take` does."""
+        trainer = self._trainers[policy]
+        batch = trainer.batch
+        if batch == self.scenario.updates:
+            return
+        self._ledger.publish(policy, Published(version=batch + 1, update=batch, step=batch))
+        self._ledger.keep(policy, batch)
+        self._calls[int(self._clock.now)] += 3  # publish, keep, arrivals
+        size = round(self.scenario.transfer(batch or None, batch + 1))
+        self.note("publish", policy=policy, update=batch, version=batch + 1, step=batch, bytes=size)
+        self.note("take", policy=policy, stream="main", batch=batch)
+        trainer.waits = self._clock.now
+        self._plan()
+        self._train(trainer)
+        self._pool.wake()
+
+    def _plan(self) -> None:
+        """Admit the groups that may be played by now, counted from where the slowest policy is."""
+        groups, trainers, bound = self.scenario.groups, self._trainers.values(), self.scenario.bound
+        if self.scenario.mode == OVERLAP:  # the next batch, as soon as training on one begins
+            target = min(t.batch + (t.waits is None) + 1 for t in trainers) * groups
+        else:
+            target = min((t.batch + bound + 1) * groups + t.stale for t in trainers)
+        slots: list[Slot] = []
+        for number in range(self._planned, target):
+            batch, group = divmod(number, groups)
+            slots += (Slot(batch, group, sample, number, number) for sample in range(self.scenario.size))
+        if slots:
+            self._planned = target
+            self._ledger.admit(slots)
+            self._calls[int(self._clock.now)] += 1
+            self._sample(now=True)
+
+    def _train(self, trainer: _Trainer) -> None:
+        """Begin to train if the batch is there."""
+        if trainer.waits is None:
+            return
+        chosen = self._choose_ready(trainer) if self._ready else self._choose_fixed(trainer)
+        if not chosen:
+            return
+        self._account(trainer, chosen)
+        trainer.waited += self._clock.now - trainer.waits
+        trainer.waits = None
+        seconds = trainer.seconds * self._times.training(trainer.policy, trainer.batch)
+        trainer.busy += seconds
+        queue = max(0.0, self._device_free - self._clock.now) if self.scenario.one_device else 0.0
+        self._device_free = self._clock.now + queue + seconds
+        self._clock.after(queue, self._begin, trainer)
+        self._clock.after(queue + seconds, self._trained, trainer)
+        if self.scenario.mode == OVERLAP:
+            self._plan()
+            self._pool.wake()
+
+    def _begin(self, trainer: _Trainer) -> None:
+        self.note("train", policy=trainer.policy, stream="main", batch=trainer.batch)
+
+    def _trained(self, trainer: _Trainer) -> None:
+        self.note("trained", policy=trainer.policy, stream="main", batch=trainer.batch)
+        trainer.batch += 1
+        if not self.scenario.lockstep:
+            self._take(trainer.policy)
+        elif all(other.batch >= trainer.batch for other in self._trainers.values()):
+            for policy in self._trainers:
+                self._take(policy)
+
+    def _choose_fixed(self, trainer: _Trainer) -> list[Entry]:
+        if self._batches[trainer.batch] < self.scenario.groups * self.scenario.size:
+            return []
+        arrived = self._ledger.arrived(trainer.policy, 0)
+        return [entry for entry in arrived if entry.slot.batch == trainer.batch]
+
+    def _choose_ready(self, trainer: _Trainer) -> list[Entry]:
+        """Return the groups that were complete first and are not too stale; drop those that are."""
+        if trainer.complete < self.scenario.groups:
+            return []
+        by_group: dict[tuple[int, int], list[Entry]] = {}
+        for entry in self._ledger.arrived(trainer.policy, 0):
+            by_group.setdefault(entry.slot.id[:2], []).append(entry)
+        whole = sorted((g for g in by_group.values() if len(g) == self.scenario.size), key=lambda g: g[-1].number)
+        stale = [max(_age(trainer, entry) for entry in g) > self.scenario.staleness for g in whole]
+        if any(stale):
+            dropped = [entry.slot.id for g, old in zip(whole, stale, strict=True) if old for entry in g]
+            self._ledger.ack(trainer.policy, trainer.batch, [], dropped)
+            trainer.dropped += len(dropped)
+            trainer.stale += sum(stale)
+            trainer.complete -= sum(stale)
+            self._plan()
+            self._pool.wake()
+        fresh = [g for g, old in zip(whole, stale, strict=True) if not old][: self.scenario.groups]
+        if len(fresh) < self.scenario.groups:
+            return []
+        trainer.complete -= len(fresh)
+        return [entry for g in fresh for entry in g]
+
+    def _account(self, trainer: _Trainer, chosen: list[Entry]) -> None:
+        """Acknowledge a batch, and count what it is made of."""
+        lost = [entry.slot.id for entry in chosen if not entry.digest]
+        trained = [entry for entry in chosen if entry.digest]
+        ids = sorted(entry.slot.id for entry in trained)
+        ages = Counter(_age(trainer, entry) for entry in trained)
+        trainer.dropped += len(lost)
+        self._ledger.ack(trainer.policy, trainer.batch, ids, lost)
+        self._calls[int(self._clock.now)] += 1
+        self._staleness += ages
+        self._trained_on += len(trained)
+        self._seconds_trained += sum(self.seconds(entry.slot) for entry in trained)
+        updates = [sorted(self._ledger.entries[slot].weights.items()) for slot in ids]
+        self._composition.update(repr((trainer.policy, trainer.batch, ids, updates)).encode())
+        counted = {
+            "trained": len(ids),
+            "dropped": len(lost),
+            "staleness": {str(age): ages[age] for age in sorted(ages)},
+        }
+        self.note("ack", policy=trainer.policy, stream="main", batch=trainer.batch, **counted)
+        self._sample(now=True)
+
+    # ---------------------------------------------------------------- workers
+    def lease(self, worker: str, count: int) -> list[Play]:
+        now = self._clock.now
+        self._calls[int(now)] += 1
+        # Renewals happen only on paper: a lease of a living worker never ends, see `lose`.
+        entries = self._ledger.lease(worker, count, math.inf)
+        plays = [Play(entry.slot, entry.attempt, entry.weights, now) for entry in entries]
+        if plays:
+            slots = [[*play.slot.id, play.attempt] for play in plays]
+            self.note("lease", worker=worker, stream="main", slots=slots)
+            self._sample()
+        return plays
+
+    def commit(self, worker: str, play: Play) -> None:
+        self._calls[int(self._clock.now)] += 1
+        verdict = self._ledger.commit(play.slot.id, play.attempt, "played")
+        slots = [[*play.slot.id, play.attempt]]
+        self.note("commit", worker=worker, stream="main", slots=slots, verdicts=[verdict.value])
+        if verdict is Verdict.ACCEPTED:
+            self._commits([play.slot])
+
+    def lose(self, plays: Sequence[Play]) -> None:
+        """Let the leases of a worker that died run out, counted from when it has renewed them last."""
+        valid = self.scenario.lease_seconds
+        for play in plays:
+            renewed = play.since + (self._clock.now - play.since) // (valid / 3) * (valid / 3)
+            self._ledger.renew(play.slot.id, play.attempt, renewed + valid)
+            tick = (math.floor((renewed + valid) / _TICK) + 1) * _TICK
+            if tick not in self._expiries:
+                self._expiries.add(tick)
+                self._clock.after(tick - self._clock.now, self._expire, tick)
+
+    def _expire(self, tick: float) -> None:
+        self._expiries.remove(tick)
+        ended = self._ledger.expire(tick)
+        if ended:
+            slots = [[*entry.slot.id, entry.attempt] for entry in ended]
+            self.note("ended", stream="main", why="expired", slots=slots)
+            self._commits([entry.slot for entry in ended if entry.state is State.COMMITTED])  # those that are lost
+            self._pool.wake()
+
+    def _commits(self, slots: Sequence[Slot]) -> None:
+        """Count slots that are committed, and let trainers begin whose batch is complete."""
+        for slot in slots:
+            self._committed[slot.id[:2]] += 1
+            self._batches[slot.batch] += 1
+            if self._committed[slot.id[:2]] == self.scenario.size:
+                for trainer in self._trainers.values():
+                    trainer.complete += 1
+        if slots:
+            self._sample()
+            for trainer in self._trainers.values():
+                self._train(trainer)
+
+    def seconds(self, slot: Slot) -> float:
+        return self._times.of(slot)
+
+    # ---------------------------------------------------------------- what came of it
+    def note(self, what: str, **fields: Any) -> None:
+        if self._record is not None:
+            self._record(what, self._clock.now, fields)
+
+    def _sample(self, *, now: bool = False) -> None:
+        """Record the states of the ledger, but not at every call: it looks at all slots."""
+        at = self._clock.now
+        if self._record is not None and (now or at >= self._sampled + max(1.0, at / _SAMPLES)):
+            self._sampled = at
+            self.note("states", stream="main", states=self._ledger.states())
+
+    def _outcome(self) -> Outcome:
+        self._pool.close()
+        total, pool, trainers = self._clock.now, self._pool, self._trainers.values()
+        calls = self._calls.total() + int(pool.lived / (self.scenario.lease_seconds / 3))  # with renewals
+        return Outcome(
+            hours=total / 3600,
+            played=self._ledger.counts["committed"],
+            trained=self._trained_on // len(trainers),
+            dropped=sum(trainer.dropped for trainer in trainers),
+            repeated=self._ledger.counts["expired"],
+            unused=self._ledger.states()["committed"],
+            staleness=dict(sorted(self._staleness.items())),
+            worker_use=pool.busy / pool.available,
+            trainer_use=sum(trainer.busy for trainer in trainers) / (total * len(trainers)),
+            wait=sum(trainer.waited for trainer in trainers) / (total * len(trainers)),
+            length=self._seconds_trained / self._trained_on / self._times.mean(self.scenario.updates),
+            crossed=pool.crossed,
+            kills=pool.kills,
+            calls=calls,
+            calls_per_second=calls / total,
+            busiest_second=max(self._calls.values()),
+            composition=self._composition.hexdigest(),
+        )
+
+
+def _age(trainer: _Trainer, entry: Entry) -> int:
+    """Return how many updates before the trainer's next one the weights are that played an episode."""
+    return trainer.batch - (entry.weights[trainer.policy] - 1)
