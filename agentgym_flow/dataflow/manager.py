@@ -230,12 +230,12 @@ class Manager:
             self._stream(stream).ledger.reject(slot, attempt, reason)
             self._changed.notify_all()
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> None:
+    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
         """Note that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`."""
         with self._changed:
             there = self._stream(stream)
-            there.ledger.ack(policy, batch, trained, dropped)
             self._heard(there, policy)
+            return there.ledger.ack(policy, batch, trained, dropped)
 
     def keep(self, stream: str, policy: str, batch: int) -> None:
         """Forget what was acknowledged before `batch`."""

@@ -146,7 +146,10 @@ class Flow(Protocol):
         """
 
     def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
-        """Publish the weights of an update, at an optimizer step of the trainer; return their version."""
+        """Publish the weights of an update, at an optimizer step of the trainer; return their version.
+
+        The same message again, for the newest version, has the same version.
+        """
 
     def admit(self, stream: str, slots: list[Slot]) -> None:
         """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
@@ -154,14 +157,19 @@ class Flow(Protocol):
     def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not trained on, committed after the one with the number `after`.
 
-        Raises `NoWorkers` if no worker was heard of for longer than the deadline.
+        Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
+        weights of another policy whose trainer was not.
         """
 
     def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
         """Refuse a committed episode: it is not what its tokens come to. It will be played again."""
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> None:
-        """Say that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`."""
+    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
+        """Say that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`.
+
+        Returns those whose episodes are void, because the trainer of another policy has gone back to a checkpoint: if
+        there are any, nothing is noted, and they will arrive again, played with the weights of its new run.
+        """
 
     def keep(self, stream: str, policy: str, batch: int) -> None:
         """Say that a checkpoint from before `batch` is on disk: what was acknowledged earlier can be forgotten."""

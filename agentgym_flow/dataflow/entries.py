@@ -1,0 +1,232 @@
+"""The slots of a stream by their state: each is where its state says, and what comes next is found without a search."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Any, Self
+
+from agentgym_flow.dataflow.records import Slot, SlotId
+
+
+class State(StrEnum):
+    """Where a slot is."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    COMMITTED = "committed"
+    USED = "used"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A slot and what became of it so far.
+
+    Attributes:
+        slot: the slot.
+        state: where it is.
+        attempt: how often it was leased.
+        worker: who holds or held it.
+        weights: for each policy, the version that the last lease plays with.
+        digest: of the committed episode; empty if it is lost.
+        number: of the commit.
+        used: for each policy that has used it, the batch; negative (-1 - batch) where it was dropped.
+        reason: why it was given back last.
+        deadline: when the present lease ends.
+    """
+
+    slot: Slot
+    state: State = State.QUEUED
+    attempt: int = 0
+    worker: str = ""
+    weights: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
+    number: int = 0
+    used: dict[str, int] = field(default_factory=dict)
+    reason: str = ""
+    deadline: float = inf
+
+    def row(self) -> list[Any]:
+        """Return it as plain data, the deadline aside: that is of a clock that the next process does not have."""
+        return [
+            [*self.slot],
+            self.state,
+            self.attempt,
+            self.worker,
+            self.weights,
+            self.digest,
+            self.number,
+            self.used,
+            self.reason,
+        ]
+
+    @classmethod
+    def of_row(cls, row: list[Any]) -> Self:
+        """Return the entry of a row."""
+        slot, state, *rest = row
+        return cls(Slot(*slot), State(state), *rest)
+
+
+class Entries:
+    """All slots of a stream that are not forgotten.
+
+    Attributes:
+        by_id: the entries.
+        counts: how many slots were `admitted`, and how many are gone as `trained`, `dropped` and `withdrawn`.
+    """
+
+    def __init__(self) -> None:
+        self.by_id: dict[SlotId, Entry] = {}
+        self.counts: Counter[str] = Counter()
+        self._inside: Counter[State] = Counter()
+        # These three also hold slots that have gone on since; who reads them looks at the entry.
+        self._queue: list[SlotId] = []  # a heap
+        self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
+        self._commits: list[tuple[int, SlotId]] = []  # sorted: number and slot
+        self._last_commit = 0
+        self._withdrawn: dict[SlotId, int] = {}  # the last attempt: it must not commit if the slot is planned again
+
+    # ---------------------------------------------------------------- moves
+    def add(self, slot: Slot) -> None:
+        """Queue a new slot."""
+        entry = self.by_id[slot.id] = Entry(slot, attempt=self._withdrawn.pop(slot.id, 0))
+        self.counts["admitted"] += 1
+        self._inside[entry.state] += 1
+        heapq.heappush(self._queue, slot.id)
+
+    def queue(self, entry: Entry) -> None:
+        """Queue a slot again, and forget its episode."""
+        entry.number, entry.digest = 0, ""
+        self._move(entry, State.QUEUED)
+        heapq.heappush(self._queue, entry.slot.id)
+
+    def lease(self, entry: Entry, deadline: float) -> None:
+        """Begin the next attempt, until `deadline`."""
+        self._move(entry, State.LEASED)
+        entry.attempt += 1
+        entry.deadline = deadline
+        heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
+
+    def commit(self, entry: Entry, digest: str) -> None:
+        """Take an episode in; an empty digest says that there is none."""
+        self._move(entry, State.COMMITTED)
+        self._last_commit += 1
+        entry.digest, entry.number = digest, self._last_commit
+        self._commits.append((entry.number, entry.slot.id))
+
+    def use(self, entry: Entry) -> None:
+        """Note that all policies have used a slot."""
+        self._move(entry, State.USED)
+
+    def unuse(self, entry: Entry) -> None:
+        """Note that a policy has not used a slot after all; it keeps its place among those that have arrived."""
+        self._move(entry, State.COMMITTED)
+
+    def remove(self, entry: Entry, why: str) -> None:
+        """Forget a slot, counted as `why`."""
+        del self.by_id[entry.slot.id]
+        self._inside[entry.state] -= 1
+        self.counts[why] += 1
+        if why == "withdrawn" and entry.attempt:
+            self._withdrawn[entry.slot.id] = entry.attempt
+
+    def forget_before(self, batch: int) -> None:
+        """Forget that slots of batches before `batch` were withdrawn, and what else nobody will ask for."""
+        self._withdrawn = {slot: attempt for slot, attempt in self._withdrawn.items() if slot[0] >= batch}
+        self._commits = [(number, slot) for number, slot in self._commits if self._committed(number, slot)]
+
+    def _move(self, entry: Entry, state: State) -> None:
+        self._inside[entry.state] -= 1
+        self._inside[state] += 1
+        entry.state = state
+
+    # ---------------------------------------------------------------- what is there
+    def first_queued(self) -> Entry | None:
+        """Return the queued slot that comes first by its id; None if there is none."""
+        while self._queue:
+            entry = self.by_id.get(self._queue[0])
+            if entry is not None and entry.state is State.QUEUED:
+                return entry
+            heapq.heappop(self._queue)
+        return None
+
+    def leased(self, slot: SlotId, attempt: int) -> Entry | None:
+        """Return the slot of a lease; None if that has ended."""
+        entry = self.by_id.get(slot)
+        return entry if entry is not None and entry.state is State.LEASED and entry.attempt == attempt else None
+
+    def overdue(self, now: float) -> list[Entry]:
+        """Return the leases whose deadline has passed. Each is returned once, so they are to be ended."""
+        found = []
+        while self._leases and self._leases[0][0] < now:
+            _, slot, attempt = heapq.heappop(self._leases)
+            entry = self.leased(slot, attempt)
+            if entry is not None and entry.deadline < now:
+                found.append(entry)
+            elif entry is not None:  # it was renewed
+                heapq.heappush(self._leases, (entry.deadline, slot, attempt))
+        return found
+
+    def renew_all(self, deadline: float) -> None:
+        """Let all leases end at `deadline`."""
+        leased = [entry for entry in self.by_id.values() if entry.state is State.LEASED]
+        for entry in leased:
+            entry.deadline = deadline
+        self._leases = sorted((deadline, entry.slot.id, entry.attempt) for entry in leased)
+
+    def arrived(self, after: int) -> Iterator[Entry]:
+        """Give the committed slots that not all policies have used, with numbers above `after`, in that order."""
+        begin = bisect_right(self._commits, after, key=lambda one: one[0])
+        for number, slot in self._commits[begin:]:
+            entry = self._committed(number, slot)
+            if entry is not None and entry.state is State.COMMITTED:
+                yield entry
+
+    def was_withdrawn(self, slot: SlotId) -> bool:
+        """Return whether a slot was leased, withdrawn and not planned again."""
+        return slot in self._withdrawn
+
+    def states(self) -> dict[str, int]:
+        """Return how many slots are in each state, and how many are gone; that adds up to those admitted."""
+        gone = {name: self.counts[name] for name in ("trained", "dropped", "withdrawn")}
+        return {**{state.value: self._inside[state] for state in State}, **gone}
+
+    @property
+    def share(self) -> float:
+        """The part of what is to be played that is leased or committed."""
+        there = self._inside[State.LEASED] + self._inside[State.COMMITTED]
+        return there / max(1, there + self._inside[State.QUEUED])
+
+    def _committed(self, number: int, slot: SlotId) -> Entry | None:
+        entry = self.by_id.get(slot)
+        return entry if entry is not None and entry.number == number else None
+
+    # ---------------------------------------------------------------- as plain data
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it as plain data, for JSON."""
+        return {
+            "entries": [entry.row() for _, entry in sorted(self.by_id.items())],
+            "counts": dict(self.counts),
+            "last_commit": self._last_commit,
+            "withdrawn": [[*slot, attempt] for slot, attempt in sorted(self._withdrawn.items())],
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """Return the entries of a snapshot; leases have no deadline."""
+        entries = cls()
+        found = [Entry.of_row(row) for row in state["entries"]]
+        entries.by_id = {entry.slot.id: entry for entry in found}
+        entries.counts = Counter(state["counts"])
+        entries._inside = Counter(entry.state for entry in found)
+        entries._queue = sorted(entry.slot.id for entry in found if entry.state is State.QUEUED)
+        entries._commits = sorted((entry.number, entry.slot.id) for entry in found if entry.number)
+        entries._last_commit = state["last_commit"]
+        entries._withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}
+        entries.renew_all(inf)
+        return entries

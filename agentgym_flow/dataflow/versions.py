@@ -1,0 +1,157 @@
+"""What policies have published: which update is played under which version, and which one a batch is played with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+FIXED, READY = "fixed", "ready"
+ORDERS = (FIXED, READY)
+"""How batches are put together.
+
+`fixed`: batch n is what was planned as batch n, played with the weights after update max(0, n - staleness).
+`ready`: a batch is what is complete first, played with the newest weights there were.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One version of a policy's weights.
+
+    Attributes:
+        version: its number, larger than those of all that were published before it.
+        update: how many batches these weights were trained on.
+        step: the optimizer step of the trainer.
+        digest: of the message that was published.
+    """
+
+    version: int
+    update: int
+    step: int
+    digest: str = ""
+
+
+class Versions:
+    """The versions of a policy.
+
+    Attributes:
+        last: the largest version there ever was.
+        void: versions that a trainer has gone back behind; nothing is played with them any more.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.void: set[int] = set()
+        self._by_version: dict[int, Published] = {}
+        self._by_update: dict[int, int] = {}  # the version that is played with
+
+    def publish(self, published: Published) -> None:
+        """Let an update be played with, under this version from now on."""
+        self.last = max(self.last, published.version)
+        self._by_version[published.version] = published
+        self._by_update[published.update] = published.version
+
+    def go_back(self, update: int) -> None:
+        """Void what is later than `update`."""
+        self.void |= {one.version for one in self._by_version.values() if one.update > update}
+        self._by_update = {old: version for old, version in self._by_update.items() if old <= update}
+
+    def of_version(self, version: int) -> Published | None:
+        """Return what was published under a version; None if that is forgotten."""
+        return self._by_version.get(version)
+
+    def of_update(self, update: int) -> Published | None:
+        """Return what an update is played with; None if it is not published."""
+        version = self._by_update.get(update)
+        return None if version is None else self._by_version[version]
+
+    def newest(self) -> Published | None:
+        """Return the latest update; None before the first."""
+        return self.of_update(max(self._by_update, default=-1))
+
+    def since(self, update: int) -> set[int]:
+        """Return the versions that `update` and later ones are played with."""
+        return {version for old, version in self._by_update.items() if old >= update}
+
+    def latest(self, count: int) -> set[int]:
+        """Return the versions that the latest `count` updates are played with."""
+        return {self._by_update[update] for update in sorted(self._by_update)[-count:]}
+
+    def forget(self, update: int, used: Iterable[int]) -> None:
+        """Forget all before `update`, except for the versions in `used` and the newest update."""
+        least = min(update, max(self._by_update, default=0))
+        self._by_update = {old: version for old, version in self._by_update.items() if old >= least}
+        kept = {*self._by_update.values(), *used}
+        self._by_version = {version: one for version, one in self._by_version.items() if version in kept}
+        self.void &= kept
+
+    # ---------------------------------------------------------------- as plain data
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it as plain data, for JSON."""
+        rows = [[one.version, one.update, one.step, one.digest] for one in self._by_version.values()]
+        return {"last": self.last, "void": sorted(self.void), "all": rows, "current": sorted(self._by_update.values())}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """Return the versions of a snapshot."""
+        versions = cls()
+        versions.last, versions.void = state["last"], set(state["void"])
+        versions._by_version = {row[0]: Published(*row) for row in state["all"]}
+        versions._by_update = {versions._by_version[one].update: one for one in state["current"]}
+        return versions
+
+
+class Weights:
+    """The weights of all policies of a stream.
+
+    Args:
+        policies: the policies.
+        order: one of `ORDERS`.
+        staleness: by how many updates the weights that play a batch may be older than those that it trains.
+
+    Attributes:
+        of: for each policy, its versions.
+    """
+
+    def __init__(self, policies: Sequence[str], order: str, staleness: int) -> None:
+        self.of = {policy: Versions() for policy in policies}
+        self._order, self._staleness = order, staleness
+
+    def to_play(self, batch: int) -> dict[str, int] | None:
+        """Return for each policy the version to play a slot of a batch with; None if one is not published yet."""
+        weights = {}
+        for policy in self.of:
+            published = self._to_play(policy, batch)
+            if published is None:
+                return None
+            weights[policy] = published.version
+        return weights
+
+    def missing(self, batch: int) -> str | None:
+        """Return a policy whose weights for a batch are not published yet; None if all are."""
+        return next((policy for policy in self.of if self._to_play(policy, batch) is None), None)
+
+    def age(self, policy: str, version: int, batch: int) -> int:
+        """Return by how many updates a version is older than the weights that a batch trains."""
+        published = self.of[policy].of_version(version)
+        assert published is not None, "versions are kept as long as slots name them"
+        return batch - published.update
+
+    def are_void(self, weights: Mapping[str, int]) -> bool:
+        """Return whether a trainer has gone back behind one of these versions."""
+        return any(version in self.of[policy].void for policy, version in weights.items())
+
+    def needed(self, policy: str, earliest: int) -> set[int]:
+        """Return the versions of a policy that slots of batches from `earliest` on may be played with.
+
+        In fixed order these are the updates from that for the earliest batch on; in ready order, the newest
+        `staleness + 1`.
+        """
+        if self._order == READY:
+            return self.of[policy].latest(self._staleness + 1)
+        return self.of[policy].since(max(0, earliest - self._staleness))
+
+    def _to_play(self, policy: str, batch: int) -> Published | None:
+        versions = self.of[policy]
+        return versions.newest() if self._order == READY else versions.of_update(max(0, batch - self._staleness))
