@@ -1,0 +1,191 @@
+"""Where published weights are kept: by the manager, and by a relay near the workers of another region."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from pathlib import Path
+from urllib.parse import quote
+
+import torch
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.dataflow.weights import apply, delta, full, header
+from agentgym_flow.errors import BadData
+from agentgym_flow.files import whole
+from agentgym_flow.sharing import Lock
+
+_ENDING = ".safetensors"
+
+
+class Files(MutableMapping[str, bytes]):
+    """The files of a folder, by their names without the ending. A file is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / (name + _ENDING)
+
+    def __getitem__(self, name: str) -> bytes:
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, content: bytes) -> None:
+        with whole(self._path(name)) as partial:
+            partial.write_bytes(content)
+
+    def __delitem__(self, name: str) -> None:
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.name.removesuffix(_ENDING) for path in self._folder.glob(f"*{_ENDING}"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class WeightStore:
+    """Keeps versions of weights, and gives each as the smallest message that its receiver can use. Safe in threads.
+
+    Args:
+        kept: where full messages are kept, by name: a dictionary, or `Files`, which are there again after a restart.
+
+    Attributes:
+        sent: for each of `weights.KINDS`, the bytes of the messages that were given out.
+    """
+
+    def __init__(self, kept: MutableMapping[str, bytes] | None = None) -> None:
+        self._kept = {} if kept is None else kept
+        self._deltas: dict[tuple[str, int, int], bytes] = {}  # empty where the full message is smaller
+        self._locks: dict[str, Lock] = {}
+        self._counting = Lock()
+        self.sent: Counter[str] = Counter()
+
+    def put(self, policy: str, version: int, message: bytes) -> None:
+        """Take a version in: all of it, or what has changed since another one that is kept. Again is no harm.
+
+        Raises `BadData` if the message is damaged, was made against weights that are not kept, or other weights have
+        this version.
+        """
+        about = header(message)
+        with self._lock(policy):
+            known = self._kept.get(_name(policy, version))
+            if known is not None and header(known).digest != about.digest:
+                raise BadData(f"version {version} of {policy} is there with other weights; publish a new version")
+            state = apply(self._base(policy, about.base), message)
+            if known is None:
+                self._kept[_name(policy, version)] = full(state) if about.base else message
+
+    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
+        """Return the smallest message that leads to a version, for a receiver that has version `have` or none.
+
+        Raises `BadData` if the version is not kept.
+        """
+        with self._lock(policy):
+            key = (policy, version if have is None else have, version)
+            if key not in self._deltas and have is not None and _name(policy, have) in self._kept:
+                self._deltas[key] = self._delta(*key)
+            message = self._deltas.get(key) or self._message(policy, version)
+        with self._counting:
+            self.sent[header(message).kind] += len(message)
+        return message
+
+    def prune(self, policy: str, versions: Collection[int]) -> None:
+        """Keep only these versions."""
+        with self._lock(policy):
+            for version in self.versions(policy):
+                if version not in versions:
+                    del self._kept[_name(policy, version)]
+            for key in list(self._deltas):
+                if key[0] == policy and not {*key[1:]} <= {*versions}:
+                    del self._deltas[key]
+
+    def versions(self, policy: str) -> list[int]:
+        """Return the versions that are kept, in order."""
+        pattern = re.compile(re.escape(_name(policy, 0)[:-1]) + r"(\d+)")
+        return sorted(int(found[1]) for name in list(self._kept) if (found := pattern.fullmatch(name)))
+
+    def _lock(self, policy: str) -> Lock:
+        return self._locks.setdefault(policy, Lock())
+
+    def _message(self, policy: str, version: int) -> bytes:
+        message = self._kept.get(_name(policy, version))
+        if message is None:
+            raise BadData(f"version {version} of {policy} is not kept any more; take a new lease")
+        return message
+
+    def _base(self, policy: str, wanted: str) -> dict[str, torch.Tensor] | None:
+        """Return the weights with a digest; None for no digest, or if they are not kept."""
+        for version in reversed(self.versions(policy)) if wanted else ():
+            message = self._message(policy, version)
+            if header(message).digest == wanted:
+                return apply(None, message)
+        return None
+
+    def _delta(self, policy: str, have: int, version: int) -> bytes:
+        """Return a delta, or nothing where that is not smaller, or the version that the receiver has is damaged."""
+        message = self._message(policy, version)
+        try:
+            change = delta(apply(None, self._message(policy, have)), apply(None, message))
+        except BadData:
+            return b""
+        return change if len(change) < len(message) else b""
+
+
+def _name(policy: str, version: int) -> str:
+    return f"{quote(policy, safe='')}@{version}"
+
+
+class Relay:
+    """A store near workers that gets what it has not from one far away, each version once. Safe in threads.
+
+    Args:
+        fetch: asks the other store: its `get`, or that of another relay.
+        store: where versions are kept; by default in memory.
+        keep: how many versions of a policy are kept, the newest.
+
+    Attributes:
+        fetched: for each of `weights.KINDS`, the bytes that came from the other store.
+    """
+
+    def __init__(
+        self, fetch: Callable[[str, int, int | None], bytes], store: WeightStore | None = None, keep: int = 8
+    ) -> None:
+        self.store = store or WeightStore()
+        self._fetch = fetch
+        self._keep = check_positive("keep", keep)
+        self._locks: dict[str, Lock] = {}
+        self._counting = Lock()
+        self.fetched: Counter[str] = Counter()
+
+    def get(self, policy: str, version: int, have: int | None = None) -> bytes:
+        """Return a version as `WeightStore.get` does, fetching it first where it is not here.
+
+        Raises `BadData` if the other store does not keep it or sends something else, and what fetching raises.
+        """
+        with self._locks.setdefault(policy, Lock()):  # who comes meanwhile waits, and finds it here
+            versions = self.store.versions(policy)
+            if version not in versions:
+                self._get(policy, version, versions[-1] if versions else None)
+                self.store.prune(policy, [*sorted({*versions, version})[-self._keep :], version])
+        return self.store.get(policy, version, have)
+
+    def _get(self, policy: str, version: int, have: int | None) -> None:
+        try:
+            message = self._fetch(policy, version, have)
+            self.store.put(policy, version, message)
+        except BadData:
+            if have is None:
+                raise
+            self._get(policy, version, None)  # what is here may be damaged
+            return
+        with self._counting:
+            self.fetched[header(message).kind] += len(message)
