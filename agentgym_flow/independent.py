@@ -45,11 +45,11 @@ async def play_independently(
     episode is lost (`meta["error"]`), and the others go on. The package's own errors say that something is wrong with
     more than one answer, and end the rollout, all but `GenerationFailed`.
     """
-    requests = _SharedRequests()
+    requests = SharedRequests()
 
     async def play(slot: Slot) -> None:
         while slot.begin(waiting):
-            while not await _turn(policy, slot, requests, stop):
+            while not await take_turn(policy, slot, requests, stop):
                 pass
             finish(slot)
 
@@ -63,10 +63,10 @@ async def play_independently(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _turn(
-    policy: AsyncPolicy, slot: Slot, requests: _SharedRequests, stop: Callable[[View], bool] | None
+async def take_turn(
+    policy: AsyncPolicy, slot: Slot, requests: SharedRequests, stop: Callable[[View], bool] | None
 ) -> bool:
-    """Take one turn; return whether the episode is over."""
+    """Take one turn; return whether the episode is over. Errors as in `play_independently`."""
     try:
         move = await _asked(policy, slot.view)
     except Exception as error:
@@ -102,7 +102,7 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(error, AgentGymFlowError) and not isinstance(error, GenerationFailed)
 
 
-class _SharedRequests:
+class SharedRequests:
     """Lets steps that come at nearly the same time ask the outside world with one request, in a thread."""
 
     def __init__(self) -> None:

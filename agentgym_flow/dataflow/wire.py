@@ -107,6 +107,13 @@ class Receiver:
         self.envs.give_back(recorder)
         return episode
 
+    def begin(self, slot: Slot) -> Episode:
+        """Return the episode of a slot as it begins, without a turn."""
+        recorder = self.envs.take()
+        episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
+        self.envs.give_back(recorder)
+        return episode
+
     def _play(self, recorder: Recorder, slot: Slot, sent: _Sent, steps: Mapping[str, int]) -> Episode:
         env, turns = recorder.env, len(sent.tokens)
         _check_start(sent.logged, recorder, slot)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.util import find_spec
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
-from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.openai_access import checked_url
 from agentgym_flow.rewards.comparison import Advantages
@@ -268,7 +267,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         return (*of_reward, *of_credit)
 
     @property
-    def credit_function(self) -> Callable[[Sequence[Group]], Advantages]:
+    def credit_function(self) -> Callable[..., Advantages]:
         """The function that turns a batch of groups into advantages.
 
         Raises `UnknownOption` when there is no such function, and `BadSetting` for a keyword that it does not have.

@@ -101,9 +101,9 @@ class OwnRollout:
         self.policy = policy
         self.envs = envs
         self.tasks = tasks
-        self._args = args
-        self._together = together
-        self._frozen_model = frozen_model
+        self.args = args
+        self.together = together
+        self.frozen_model = frozen_model
         self._structure = args.structure_score
         self._stop = stop_on(args.stop_when)
 
@@ -114,13 +114,13 @@ class OwnRollout:
 
     def take(self, batch: int, version: int) -> GroupBatch:
         """Play a batch with the present weights, in several rounds where the settings ask for variance."""
-        args = self._args
+        args = self.args
         started, generating = time.perf_counter(), self.policy.seconds
         replayed = 0
 
         def play(number: int, groups: int) -> list[Group]:
             nonlocal replayed
-            starts = self._starts(batch, number, groups)
+            starts = starts_of_batch(self.tasks, args, batch, number, groups)
             replayed += self.tasks.replayed
             return self._play(starts, version)
 
@@ -154,33 +154,37 @@ class OwnRollout:
         """Close the environments."""
         self.envs.close()
 
-    def _starts(self, batch: int, number: int, groups: int) -> list[Start]:
-        """Return the starts of one round of a batch, for all processes."""
-        # One seed for the whole round, so that members of a group meet equal noise. A small split may come to the same
-        # task again: in a later round with another seed, in the same one with further attempts.
-        later = (number,) if number else ()
-        seed = Stream("training batch", self._args.seed, batch, *later).word()
-        before: Counter[int] = Counter()
-        starts: list[Start] = []
-        chosen = self._args.replay_share or self._args.dynamic_sampling
-        for task in self.tasks.draw(groups) if chosen else self.tasks.at(batch * groups, groups):
-            first = before[task]
-            before[task] += self._args.num_generations
-            starts += [Start(seed, task, attempt) for attempt in range(first, before[task])]
-        return starts
-
     def _play(self, starts: list[Start], version: int) -> list[Group]:
         """Play these starts, each process its share; return the groups of all processes."""
-        mine = starts[self._together.part(len(starts))]
-        with self._frozen_model() as model:
+        mine = starts[self.together.part(len(starts))]
+        with self.frozen_model() as model:
             self.policy.generator.update(model, version)
-            play = partial(rollout, self.policy, self.envs, mine, num_envs=self._args.num_envs, stop=self._stop)
-            everyone = [episode for share in self._together.share(play) for episode in share]
-        size = self._args.num_generations
+            play = partial(rollout, self.policy, self.envs, mine, num_envs=self.args.num_envs, stop=self._stop)
+            everyone = [episode for share in self.together.share(play) for episode in share]
+        size = self.args.num_generations
         played = [Group(everyone[first : first + size]) for first in range(0, len(everyone), size)]
         if self._structure is None:
             return played
         return [with_structure_rewards(group, self._structure) for group in played]
+
+
+def starts_of_batch(tasks: TaskReplay, args: AgentConfig, batch: int, number: int, groups: int) -> list[Start]:
+    """Return the starts of one round of a batch, group by group; round 0 is the first.
+
+    With `replay_share` or `dynamic_sampling` tasks are drawn from what is left, so rounds are to be asked for in order.
+    """
+    # One seed for the whole round, so that members of a group meet equal noise. A small split may come to the same
+    # task again: in a later round with another seed, in the same one with further attempts.
+    later = (number,) if number else ()
+    seed = Stream("training batch", args.seed, batch, *later).word()
+    before: Counter[int] = Counter()
+    starts: list[Start] = []
+    chosen = args.replay_share or args.dynamic_sampling
+    for task in tasks.draw(groups) if chosen else tasks.at(batch * groups, groups):
+        first = before[task]
+        before[task] += args.num_generations
+        starts += [Start(seed, task, attempt) for attempt in range(first, before[task])]
+    return starts
 
 
 def stop_on(key: str | None) -> Callable[[View], bool] | None:

@@ -101,6 +101,8 @@ class AgentTrainer(RowTrainer):
         together: the processes of the run, which wait for each other's episodes; made here if None.
         source: where the groups to train on come from; None: they are played here when they are needed.
         generator: what runs the model in rollouts; Transformers, in this process, if None.
+        acts_as: the name of the policy in training where several share an episode (`Turn.policy`): only its turns are
+            trained on. None: all turns are.
 
     Raises:
         UnknownOption: there is no such credit function, or the environment's `info` has no key `stop_when`.
@@ -121,6 +123,7 @@ class AgentTrainer(RowTrainer):
         together: Together | None = None,
         source: GroupSource | None = None,
         generator: Generator | None = None,
+        acts_as: str | None = None,
     ) -> None:
         check_device(args)
         if source is not None:
@@ -136,6 +139,7 @@ class AgentTrainer(RowTrainer):
         check_answers(tokenizer, profile, start, args.max_completion_length or 1)
         check_environment(args, (*info, *env.optional_info))
         self.credit = args.credit_function
+        self.acts_as = acts_as
         self.generator = generator or transformers_generator(args, model, tokenizer)
         self.policy = model_policy(
             model,
@@ -263,18 +267,23 @@ class AgentTrainer(RowTrainer):
         self.played.count(taken.played)
         is_valid = partial(is_valid_turn, self.policy.profile)
         penalty = self.args.invalid_action_penalty
-        advantages = penalise_invalid(self.groups, self.credit(self.groups), penalty, is_valid)
+        credit = self.credit(self.groups, policy=self.acts_as)
+        advantages = penalise_invalid(self.groups, credit, penalty, is_valid, policy=self.acts_as)
         weights = self._weights()
         episodes = [episode for group in self.groups for episode in group]
         share = self._together.part(len(episodes))
         batch, counts = self._rows(
             episodes[share], [a for group in advantages for a in group][share], [w for g in weights for w in g][share]
         )
-        batch, mismatch = self._corrected(batch, [turn for episode in episodes for turn in episode.turns])
+        batch, mismatch = self._corrected(batch, [turn for e in episodes for turn in e.turns_by(self.acts_as)])
         done = time.perf_counter()
         self._clock.making += done - started
         figures = outcome_metrics(
-            taken.played, outcome=self.args.outcome, invalid_action_penalty=penalty, is_valid=is_valid
+            taken.played,
+            outcome=self.args.outcome,
+            invalid_action_penalty=penalty,
+            is_valid=is_valid,
+            policy=self.acts_as,
         )
         self.record({"time/score": done - scoring, **counts, **taken.metrics, **figures, **mismatch})
         return batch
@@ -284,7 +293,7 @@ class AgentTrainer(RowTrainer):
         weigh = WEIGHTS.get(self.args.credit)
         if weigh is None:
             return [[1.0] * len(group) for group in self.groups]
-        return weigh(self.groups, observations=not self.args.mask_observations)
+        return weigh(self.groups, observations=not self.args.mask_observations, policy=self.acts_as)
 
     def _rows(
         self, episodes: list[Episode], advantages: list[list[float]], weights: list[float]
@@ -295,8 +304,9 @@ class AgentTrainer(RowTrainer):
             layout=self.args.layout,
             weights=[[weight] for weight in weights],
             mask_observations=self.args.mask_observations,
+            policy=self.acts_as,
         )
-        counts: dict[str, float] = {"turns": sum(len(episode.turns) for episode in episodes)}
+        counts: dict[str, float] = {"turns": sum(len(episode.turns_by(self.acts_as)) for episode in episodes)}
         keep_all = not self.args.drop_zero_advantages
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
             merged = merge(plain)

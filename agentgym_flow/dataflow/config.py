@@ -1,0 +1,80 @@
+"""The settings of a dataflow, as a YAML file gives them to `agentgym-flow train --dataflow FILE`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.dataflow.ledger import FIXED, Ledger
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+LASTING = ("order", "staleness")
+"""Settings that a resumed run must share with the run it goes on with: they decide what is trained on."""
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """How the episodes of a run are played by workers.
+
+    Attributes:
+        order: `fixed`: what a batch is made of depends on the settings alone, and nothing is dropped; `ready`: of what
+            is complete first.
+        staleness: by how many updates the weights that play may be older than those in training. With 0 every batch
+            waits for the last update, as without a dataflow.
+        workers: how many workers are started beside the trainer, or on Ray; 0 if all of them join by themselves.
+        num_envs: episodes that a worker plays at a time.
+        versions: for how many versions of the weights a worker has room.
+        lease_seconds: a worker that was not heard of for so long has lost its leases.
+        max_attempts: an episode that was leased so often without success is lost, and left out of its group.
+        deadline: seconds without any worker, trainer or manager after which the others end with an error.
+
+    Raises:
+        BadSetting: a number is out of its range.
+        UnknownOption: there is no such order.
+    """
+
+    order: str = FIXED
+    staleness: int = 4
+    workers: int = 1
+    num_envs: int = 16
+    versions: int = 2
+    lease_seconds: float = 60.0
+    max_attempts: int = 20
+    deadline: float = 600.0
+
+    def __post_init__(self) -> None:
+        Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 0:
+            raise BadSetting(f"workers must be a non-negative integer, got {self.workers!r}")
+        check_positive("num_envs", self.num_envs)
+        check_positive("versions", self.versions)
+        for name in ("lease_seconds", "deadline"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+                raise BadSetting(f"{name} must be a positive number of seconds, got {value!r}")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the settings of a YAML file; an empty one has the defaults.
+
+        Raises `BadSetting` if it cannot be read or a value cannot work, and `UnknownOption` for an unknown setting.
+        """
+        try:
+            settings = yaml.safe_load(path.read_text("utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise BadSetting(f"dataflow: {path} cannot be read ({error})") from error
+        if not isinstance(settings, dict):
+            raise BadSetting(f"dataflow: there are no settings in {path}")
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise UnknownOption.among(name, known, f"{path} has it as a setting of the dataflow.")
+        return cls(**settings)
+
+    def lasting(self) -> dict[str, Any]:
+        """Return the settings that a resumed run must share."""
+        return {name: value for name, value in asdict(self).items() if name in LASTING}

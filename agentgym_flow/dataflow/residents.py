@@ -1,0 +1,96 @@
+"""The versions of a policy's weights that a worker holds, each in a model of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
+from agentgym_flow.dataflow.weights import apply
+from agentgym_flow.training.policy import AsyncModelPolicy
+
+
+@dataclass
+class _Resident:
+    """A model, the version of its weights (None: on their way, or of no use), and how many episodes use it."""
+
+    policy: AsyncModelPolicy
+    version: int | None = None
+    users: int = 0
+
+
+class Residents:
+    """Models with the weights of several versions. A version stays until its room is needed and nobody uses it.
+
+    Args:
+        flow: where weights come from.
+        policy: the name of the policy.
+        actor: what models are made of.
+        room: the most models.
+    """
+
+    def __init__(self, flow: Flow, policy: str, actor: Actor, room: int) -> None:
+        self._flow = flow
+        self._policy = policy
+        self._actor = actor
+        self._room = room
+        self._there: list[_Resident] = []
+        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+
+    async def take(self, version: int) -> AsyncModelPolicy:
+        """Return the policy with the weights of a version, when there is room for them; `give_back` ends its use.
+
+        Raises `BadData` if the weights cannot be had, and what `Flow.fetch` raises.
+        """
+        while True:
+            found = next((one for one in self._there if one.version == version), None)
+            if found is not None:
+                found.users += 1
+                return found.policy
+            if version not in self._loading and (room := self._empty()) is not None:
+                room.version, room.users = None, 1
+                self._loading[version] = asyncio.create_task(self._load(room, version))
+            if version in self._loading:
+                await asyncio.shield(self._loading[version])
+            else:
+                await self._changed.wait()
+
+    def _empty(self) -> _Resident | None:
+        """Return a model whose weights nobody uses, the oldest ones; None if there is no room."""
+        if len(self._there) < self._room:
+            self._there.append(_Resident(self._actor.policy()))
+            return self._there[-1]
+        unused = [one for one in self._there if not one.users]
+        return min(unused, key=lambda one: -1 if one.version is None else one.version, default=None)
+
+    async def _load(self, room: _Resident, version: int) -> None:
+        # The newest weights here are the nearest. They stay while new ones are made of them.
+        base = max(
+            (one for one in self._there if one.version is not None), key=lambda one: one.version or 0, default=None
+        )
+        if base is not None:
+            base.users += 1
+        try:
+            have, held = (None, None) if base is None else (base.version, state_to_send(base.policy.model))
+            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, have)
+            load_state(room.policy.model, await asyncio.to_thread(apply, held, message))
+            room.policy.generator.update(room.policy.model, version)
+            room.version = version
+        finally:
+            if base is not None:
+                base.users -= 1
+            room.users = 0
+            del self._loading[version]
+            self._tell()
+
+    def give_back(self, version: int) -> None:
+        """End one use of a version."""
+        found = next(one for one in self._there if one.version == version)
+        found.users -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -1,0 +1,203 @@
+"""The rollout worker: takes leases, gets the weights they name, plays, and hands the episodes in.
+
+A worker has no address and no state that anybody needs. To join is to ask for a lease, to leave is to stop asking; a
+worker that dies is one whose leases end. A quick one asks more often, and so gets more to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
+from agentgym_flow.dataflow.residents import Residents
+from agentgym_flow.dataflow.stage import Stage
+from agentgym_flow.dataflow.wire import encode
+from agentgym_flow.errors import BadData
+from agentgym_flow.independent import SharedRequests, run, take_turn
+from agentgym_flow.policies import AsyncPolicy, Move, View
+from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
+
+WAIT = 0.5
+"""Seconds that one call waits for leases."""
+
+Stages = Callable[[str, Mapping[str, Any]], Stage]
+"""Makes the stage of a stream from its name and its setup."""
+
+
+@dataclass
+class _Playing:
+    """A lease that is being played."""
+
+    lease: Lease
+    ended: bool = False
+
+    @property
+    def held(self) -> Held:
+        return Held(self.lease.stream, self.lease.slot.id, self.lease.attempt)
+
+
+@dataclass
+class _Cast:
+    """Who plays one episode: a policy for each name, at the versions of its lease."""
+
+    stage: Stage
+    policies: Mapping[str, AsyncPolicy]
+    name: str = field(default="leased policies")
+
+    async def respond(self, view: View) -> Move:
+        name = self.stage.route(view)
+        move = await self.policies[name].respond(view)
+        if len(self.policies) > 1:
+            move.policy = name
+        return move
+
+
+class RolloutService:
+    """Plays the episodes of a dataflow, `num_envs` at a time, until it is stopped.
+
+    Args:
+        flow: the manager.
+        stages: makes the stage of each stream.
+        name: of this worker.
+        num_envs: episodes under way at most.
+        versions: for how many versions of a policy's weights there is room at a time. With one, episodes with new
+            weights wait for the last one with the old ones.
+
+    Raises:
+        BadSetting: a number is not positive.
+    """
+
+    def __init__(self, flow: Flow, stages: Stages, *, name: str, num_envs: int = 16, versions: int = 2) -> None:
+        self.name = name
+        self.episodes = 0
+        self._flow = flow
+        self._stages = stages
+        self._num_envs = check_positive("num_envs", num_envs)
+        self._versions = check_positive("versions", versions)
+        self._known: dict[str, tuple[Stage, EnvPool]] = {}
+        self._residents: dict[str, Residents] = {}
+        self._playing: dict[int, _Playing] = {}
+        self._stopping = False
+
+    def run(self) -> None:
+        """Play until `stop` is called; leases that are not done are given back.
+
+        Raises `FlowDown` if the manager, or every trainer, was not heard of for longer than its deadline.
+        """
+        self._stopping = False
+        try:
+            run(self._run())
+        finally:
+            for _, pool in self._known.values():
+                pool.close()
+            self._known.clear()
+
+    def stop(self) -> None:
+        """Let `run` end soon; may be called from any thread or signal handler."""
+        self._stopping = True
+
+    # ---------------------------------------------------------------- leases
+    async def _run(self) -> None:
+        self._done: asyncio.Queue[tuple[_Playing, str]] = asyncio.Queue()
+        self._free = asyncio.Event()
+        self._requests = SharedRequests()
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(self._renew()), tasks.create_task(self._commit())]
+            episodes: set[asyncio.Task[None]] = set()
+            try:
+                while not self._stopping:
+                    for lease in await self._leases():
+                        playing = _Playing(lease)
+                        self._playing[id(playing)] = playing
+                        task = tasks.create_task(self._play(playing))
+                        episodes.add(task)
+                        task.add_done_callback(episodes.discard)
+            finally:
+                for task in (*helpers, *episodes):
+                    task.cancel()
+        for playing in list(self._playing.values()):
+            self._flow.fail(self.name, playing.held, "the worker is leaving")
+        self._playing.clear()
+
+    async def _leases(self) -> list[Lease]:
+        while len(self._playing) >= self._num_envs:
+            self._free.clear()
+            await self._free.wait()
+        free = self._num_envs - len(self._playing)
+        # Short waits while episodes run: more room may come to be.
+        return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
+
+    async def _renew(self) -> None:
+        while True:
+            least = min((playing.lease.seconds for playing in self._playing.values()), default=3.0)
+            await asyncio.sleep(least / 3)
+            held = {playing.held: playing for playing in self._playing.values()}
+            for ended in await asyncio.to_thread(self._flow.renew, self.name, list(held)):
+                held[ended].ended = True
+
+    async def _commit(self) -> None:
+        while True:
+            done = [await self._done.get()]
+            while not self._done.empty():
+                done.append(self._done.get_nowait())
+            commits = [Commit(playing.held, payload) for playing, payload in done]
+            await asyncio.to_thread(self._flow.commit, self.name, commits)
+            for playing, _ in done:
+                self._forget(playing)
+            self.episodes += len(done)
+
+    def _forget(self, playing: _Playing) -> None:
+        del self._playing[id(playing)]
+        self._free.set()
+
+    # ---------------------------------------------------------------- episodes
+    async def _play(self, playing: _Playing) -> None:
+        stage, pool = await self._stage(playing.lease.stream)
+        slot = Slot(pool)
+        try:
+            reason = await self._played(playing, stage, slot)
+        finally:
+            slot.leave()
+        if reason is None:
+            await self._done.put((playing, encode(slot.view.episode)))
+            return
+        if not playing.ended:
+            await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
+        self._forget(playing)
+
+    async def _played(self, playing: _Playing, stage: Stage, slot: Slot) -> str | None:
+        """Play an episode; return None, or why there is none."""
+        planned, weights = playing.lease.slot, playing.lease.weights
+        policies: dict[str, AsyncPolicy] = {}
+        try:
+            try:
+                for name, version in weights.items():
+                    policies[name] = await self._of(stage, name).take(version)
+            except BadData as error:  # the weights are not kept any more, or came damaged
+                return str(error)
+            slot.begin(iter([(0, Start(planned.seed, planned.task, planned.sample))]))
+            cast = _Cast(stage, policies)
+            while not await take_turn(cast, slot, self._requests, stage.stop):
+                if playing.ended:
+                    return "the lease has ended"
+        finally:
+            for name in policies:
+                self._of(stage, name).give_back(weights[name])
+        lost = slot.view.episode.meta.get(ERROR)
+        return None if lost is None else f"{lost['class']}: {lost['message']}"
+
+    async def _stage(self, stream: str) -> tuple[Stage, EnvPool]:
+        if stream not in self._known:
+            setups = await asyncio.to_thread(self._flow.describe)
+            stage = self._stages(stream, setups[stream])
+            self._known[stream] = stage, EnvPool(stage.make_env)
+        return self._known[stream]
+
+    def _of(self, stage: Stage, policy: str) -> Residents:
+        if policy not in self._residents:
+            self._residents[policy] = Residents(self._flow, policy, stage.actors[policy], self._versions)
+        return self._residents[policy]

@@ -1,0 +1,228 @@
+"""Groups that workers have played: what a trainer trains on when others do its rollouts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agentgym_flow.dataflow.inbox import Inbox
+from agentgym_flow.dataflow.ledger import FIXED
+from agentgym_flow.dataflow.records import Flow, Slot
+from agentgym_flow.dataflow.stage import state_to_send
+from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.wire import Receiver
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.generation.weights import check_finite
+from agentgym_flow.rewards.structure import with_structure_rewards
+from agentgym_flow.training.dynamic_sampling import collect
+from agentgym_flow.training.group_source import GroupBatch, OwnRollout, starts_of_batch, stop_on
+from agentgym_flow.training.outcomes import ended_alike
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+WAIT = 1.0
+"""Seconds that one call waits for episodes."""
+
+BEAT = 5.0
+"""Seconds between two signs of life of a trainer that is busy."""
+
+Key = tuple[int, int]
+"""Batch and number of a group."""
+
+
+class LeasedGroups:
+    """Has the episodes that a trainer would play itself played by the workers of a dataflow.
+
+    For batch n the present weights are published as update n, the batches up to n + S are planned, and batch n is
+    waited for. With `order: fixed` it is what was planned as batch n, so it does not depend on who played it or when;
+    with S = 0 it is what `OwnRollout` would have played. With `order: ready` it is what was complete first, and groups
+    that were played with weights of more than S updates ago are dropped.
+
+    Every episode is stepped again here (see `wire`); one that is not what its tokens come to is played again.
+
+    Args:
+        own: the trainer's own rollout, which is replaced.
+        flow: the manager.
+        setup: returns what workers need to know, see `stage`; called once.
+        stream: the name of the stream.
+        policy: the name of the policy in training.
+        order: `fixed` or `ready`.
+        staleness: S.
+        dtype: of the weights that are sent; None for that of the model.
+    """
+
+    def __init__(
+        self,
+        own: OwnRollout,
+        flow: Flow,
+        setup: Callable[[], dict[str, Any]],
+        *,
+        stream: str = "stream",
+        policy: str = "policy",
+        order: str = FIXED,
+        staleness: int = 4,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._own = own
+        self._flow = flow
+        self._setup = setup
+        self._stream, self._policy = stream, policy
+        self._order, self._staleness = order, staleness
+        self._dtype = dtype
+        self._next = 0  # the first batch that is not planned
+        self._open: dict[Key, list[Slot]] = {}  # groups that are planned and not used, in order
+        self._taken = 0  # batches
+        self._checkpoint = 0  # the last one was written after so many
+        self._receiver = Receiver(own.envs, lambda _: policy, {policy: own.policy}, stop_on(own.args.stop_when))
+        self._inbox: Inbox | None = None
+        self._closed = threading.Event()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the workers compute as the trainer does."""
+        return self._own.exact
+
+    # ---------------------------------------------------------------- a batch
+    def take(self, batch: int, version: int) -> GroupBatch:
+        """Publish the weights, plan ahead, and return the groups of a batch when all of them have been played.
+
+        Raises:
+            NoWorkers: there was nobody to play for longer than the deadline.
+            FlowDown: there was no manager for longer than the deadline.
+        """
+        with self._own.frozen_model() as model:
+            self._own.together.alone(partial(self._publish, model, batch, version))
+        return self._own.together.alone(partial(self._take, batch))
+
+    def _publish(self, model: PreTrainedModel, batch: int, version: int) -> None:
+        check_finite(model)
+        if self._inbox is None:
+            self._flow.open(self._stream, self._policy, batch, self._setup())
+            self._flow.admit(self._stream, [slot for slots in self._open.values() for slot in slots])
+            self._inbox = Inbox(self._flow, self._stream, self._policy, self._receiver)
+            self._closed = threading.Event()
+            threading.Thread(target=self._beat, args=[self._closed], name="signs of life", daemon=True).start()
+        self._flow.publish(self._policy, batch, version, full(state_to_send(model, self._dtype)))
+
+    def _take(self, batch: int) -> GroupBatch:
+        assert self._inbox is not None  # `_publish` made it
+        started, rejected = time.perf_counter(), self._inbox.rejected
+        take = self._take_fixed if self._order == FIXED else self._take_ready
+        taken = take(batch, self._inbox)
+        self._taken = batch + 1
+        self._own.tasks.observe(taken.played)
+        taken.metrics["time/env"] = time.perf_counter() - started
+        taken.metrics["dataflow/rejected"] = self._inbox.rejected - rejected
+        return taken
+
+    def _take_fixed(self, batch: int, inbox: Inbox) -> GroupBatch:
+        args, keys = self._own.args, dict[int, Key]()
+        while self._next <= batch + self._staleness:
+            self._plan_next()
+
+        def play(number: int, groups: int) -> list[Group]:
+            planned = self._plan(batch, number, groups) if number else [key for key in self._open if key[0] == batch]
+            found = []
+            for key in planned:
+                while (group := inbox.group(self._open[key])) is None:
+                    inbox.fetch(WAIT)
+                found.append(self._rewarded(group))
+                keys[id(found[-1])] = key
+            return found
+
+        collected = collect(
+            play,
+            args.groups_per_batch,
+            alike=partial(ended_alike, outcome=args.outcome),
+            max_rounds=args.max_sampling_rounds if args.dynamic_sampling else 1,
+        )
+        trained = [keys.pop(id(group)) for group in collected.batch]
+        self._use(batch, inbox, trained, list(keys.values()))
+        metrics: dict[str, float] = {}
+        if args.dynamic_sampling:
+            metrics = {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
+        return GroupBatch(collected.batch, collected.played, metrics)
+
+    def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
+        wanted = self._own.args.groups_per_batch
+        dropped: list[Group] = []
+        while True:
+            while len(self._open) <= self._staleness * wanted:
+                self._plan_next()
+            whole = {key: group for key, slots in self._open.items() if (group := inbox.group(slots)) is not None}
+            stale = [k for k in whole if batch - inbox.oldest_update(self._open[k]) > self._staleness]
+            dropped += [whole.pop(key) for key in stale]
+            self._use(batch, inbox, [], stale)
+            if len(whole) >= wanted:
+                break
+            inbox.fetch(WAIT)
+        first = sorted(whole, key=lambda key: inbox.completed(self._open[key]))[:wanted]
+        groups = [self._rewarded(whole[key]) for key in first]
+        self._use(batch, inbox, first, [])
+        return GroupBatch(groups, [*groups, *dropped], {"dataflow/stale_groups": len(dropped)})
+
+    def _rewarded(self, group: Group) -> Group:
+        structure = self._own.args.structure_score
+        return group if structure is None else with_structure_rewards(group, structure)
+
+    # ---------------------------------------------------------------- slots
+    def _plan_next(self) -> None:
+        self._plan(self._next, 0, self._own.args.groups_per_batch)
+        self._next += 1
+
+    def _plan(self, batch: int, number: int, groups: int) -> list[Key]:
+        """Plan the groups of one round of a batch, and return their keys."""
+        starts = starts_of_batch(self._own.tasks, self._own.args, batch, number, groups)
+        size = self._own.args.num_generations
+        first = sum(key[0] == batch for key in self._open)  # all of the batch is open while it is waited for
+        slots = []
+        for index, start in enumerate(starts):
+            assert start.task is not None  # `starts_of_batch` chose one
+            slots.append(Slot(batch, first + index // size, start.attempt, start.task, start.seed))
+        keys = [(batch, first + index) for index in range(groups)]
+        for slot in slots:
+            self._open.setdefault(slot[:2], []).append(slot)
+        self._flow.admit(self._stream, slots)
+        return keys
+
+    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Key], dropped: Sequence[Key]) -> None:
+        ids = [[slot.id for key in keys for slot in self._open[key]] for keys in (trained, dropped)]
+        if trained or dropped:
+            self._flow.ack(self._stream, self._policy, batch, *ids)
+        for key in (*trained, *dropped):
+            inbox.forget(self._open.pop(key))
+
+    # ---------------------------------------------------------------- the trainer around it
+    def _beat(self, closed: threading.Event) -> None:
+        while not closed.wait(BEAT):
+            with suppress(AgentGymFlowError):  # the next batch will say so
+                self._flow.beat(self._policy)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return which tasks come next, and what is planned. What only an earlier checkpoint needs is forgotten."""
+        if self._inbox is not None:  # the checkpoint before this one may still be gone back to
+            self._flow.keep(self._stream, self._policy, self._checkpoint)
+        self._checkpoint = self._taken
+        slots = [list(slot) for group in self._open.values() for slot in group]
+        return {"tasks": self._own.tasks.state_dict(), "taken": self._taken, "next": self._next, "slots": slots}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+        self._own.tasks.load_state_dict(state["tasks"])
+        self._next, self._taken, self._checkpoint = state["next"], state["taken"], state["taken"]
+        self._open = {}
+        for slot in map(Slot._make, state["slots"]):
+            self._open.setdefault(slot[:2], []).append(slot)
+
+    def close(self) -> None:
+        """Stop giving signs of life, and close the environments."""
+        self._closed.set()
+        self._inbox = None
+        self._own.close()

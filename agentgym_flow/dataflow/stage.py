@@ -1,0 +1,179 @@
+"""What a worker needs to play a stream: how environments are made, who acts in them, and models for their weights.
+
+In the process of the trainer it is made of the trainer's own parts. For a worker elsewhere it is put into JSON: the
+settings of the run, and the files of tokenizer and model (their shape, no weights).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import BadData
+from agentgym_flow.policies import View
+from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.config_file import parse_configs, resolved
+from agentgym_flow.training.generators import transformers_generator
+from agentgym_flow.training.group_source import stop_on
+from agentgym_flow.training.lora import POLICY, is_adapted, is_adapter
+from agentgym_flow.training.policy import AsyncModelPolicy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_CONFIG = "run.yaml"
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy as a worker plays it.
+
+    Attributes:
+        model: a model of its shape, with any weights; never used itself, only copied.
+        tokenizer: of the model.
+        profile: the prompt profile.
+        args: the settings of its training: how it samples.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    profile: Profile
+    args: AgentConfig
+
+    def policy(self) -> AsyncModelPolicy:
+        """Return the policy on a copy of the model, which waits for its weights."""
+        # Weights keep `requires_grad` as in training: PyTorch chooses other kernels without, which round differently.
+        model = copy.deepcopy(self.model).eval()
+        return AsyncModelPolicy(
+            model,
+            self.tokenizer,
+            self.profile,
+            generator=transformers_generator(self.args, model, self.tokenizer),
+            temperature=self.args.temperature,
+            max_new_tokens=self.args.max_completion_length or 1,
+            layout=self.args.layout,
+        )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stream is played with.
+
+    Attributes:
+        make_env: makes one of its environments.
+        actors: the policies that act in it, by name.
+        route: returns the name of the policy that acts in a view.
+        stop: true for a view in which an episode is cut short; None for whole episodes.
+    """
+
+    make_env: Callable[[], TextEnv]
+    actors: Mapping[str, Actor]
+    route: Callable[[View], str]
+    stop: Callable[[View], bool] | None = None
+
+
+# ---------------------------------------------------------------- weights
+def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
+    """Return the weights of a model, those that share memory once, floating-point ones as `dtype`."""
+    state: dict[str, torch.Tensor] = {}
+    seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    for name, weight in model.state_dict().items():
+        place = weight.data_ptr(), weight.shape, weight.stride()
+        if place in seen:
+            continue
+        seen.add(place)
+        state[name] = weight.to(dtype) if dtype is not None and weight.is_floating_point() else weight
+    return state
+
+
+def load_state(model: PreTrainedModel, state: Mapping[str, torch.Tensor]) -> None:
+    """Load what `state_to_send` returned of a model of the same shape. Raises `BadData` if it is of another one."""
+    names = state_to_send(model).keys()
+    if names != state.keys():
+        odd = sorted(names ^ state.keys())[0]
+        raise BadData(f"the weights are not those of the worker's model: {odd} is only in one of them")
+    try:
+        model.load_state_dict(dict(state), strict=False)
+    except RuntimeError as error:
+        raise BadData(f"the weights are not those of the worker's model: {str(error).splitlines()[-1]}") from None
+
+
+# ---------------------------------------------------------------- JSON
+def setup_of(configs: Configs, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return as plain data what a worker elsewhere makes an `Actor` and its environments of."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        base = model.get_base_model() if is_adapted(model) else model
+        base.config.save_pretrained(folder)
+        base.generation_config.save_pretrained(folder)
+        if is_adapted(model):
+            model.peft_config[POLICY].save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        files = {
+            file.relative_to(folder).as_posix(): base64.b64encode(file.read_bytes()).decode("ascii")
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+    return {"config": resolved(configs), "files": files}
+
+
+_HERE = ("ddp_backend", "deepspeed", "output_dir", "report_to", "run_name", "threads", "use_cpu")
+"""Settings that say how the trainer's own machine is used."""
+
+
+def stage_of(setups: Mapping[str, Mapping[str, Any]]) -> Stage:
+    """Return the stage of a stream from what `setup_of` returned for each of its policies.
+
+    Raises `BadSetting` or `BadData` if settings, files or the data they name do not work on this machine.
+    """
+    actors, make_env, stop = {}, None, None
+    for policy, setup in setups.items():
+        with _written(setup) as folder:
+            configs = parse_configs(["--config", str(folder / _CONFIG)])
+            actors[policy] = _actor(configs, folder)
+        make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
+    if make_env is None:
+        raise BadData("a stream without policies cannot be played")
+    names = list(actors)
+    return Stage(make_env, actors, lambda _: names[0], stop)
+
+
+def _actor(configs: Configs, folder: Path) -> Actor:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    run, _, agent = configs
+    with torch.random.fork_rng(devices=[]):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=getattr(torch, run.dtype))
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = type(model.generation_config).from_pretrained(folder)
+    if is_adapter(str(folder)):
+        from peft import PeftConfig, get_peft_model
+
+        model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    return Actor(model, tokenizer, profile_for(run.env_id, run.profile), agent)
+
+
+@contextmanager
+def _written(setup: Mapping[str, Any]) -> Iterator[Path]:
+    """Within, the files and the settings of a setup are in a folder."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, content in setup["files"].items():
+            if Path(file).name != file or file.startswith("."):
+                raise BadData(f"a setup cannot bring the file {file!r:.80}")
+            (folder / file).write_bytes(base64.b64decode(content))
+        settings = {key: value for key, value in setup["config"].items() if key not in _HERE}
+        (folder / _CONFIG).write_text(yaml.safe_dump(settings), "utf-8")
+        yield folder

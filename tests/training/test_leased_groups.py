@@ -1,0 +1,108 @@
+"""A trainer whose episodes are played by workers: the same weights as one that plays them itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.rollout import RolloutService
+from agentgym_flow.dataflow.source import LeasedGroups
+from agentgym_flow.dataflow.stage import Actor, Stage
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.trainer import AgentTrainer
+
+Trainers = Callable[..., AgentTrainer]
+
+
+def weights_of(trainer: AgentTrainer) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@contextmanager
+def workers(manager: Manager, trainer: AgentTrainer, make_env: Callable[[], TextEnv], count: int) -> Iterator[None]:
+    """Threads that play for `trainer`."""
+    own = trainer.policy
+    model, tokenizer = load_model("tiny", own.profile, seed=5)  # any weights
+    actor = Actor(model, tokenizer, own.profile, trainer.args)
+    stage = Stage(make_env, {"policy": actor}, lambda _: "policy")
+    services = [RolloutService(manager, lambda *_: stage, name=f"worker {n}", num_envs=3) for n in range(count)]
+    threads = [threading.Thread(target=service.run, daemon=True) for service in services]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for service in services:
+            service.stop()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def trained_by_workers(
+    trainer: AgentTrainer, make_env: Callable[[], TextEnv], *, order: str = "fixed", staleness: int = 0, count: int = 2
+) -> Manager:
+    manager = Manager(order=order, staleness=staleness)
+    trainer.source = LeasedGroups(
+        trainer.source, manager, lambda: {"policies": ["policy"]}, order=order, staleness=staleness
+    )
+    with workers(manager, trainer, make_env, count):
+        trainer.train()
+    return manager
+
+
+def test_without_staleness_it_is_the_plain_trainer(
+    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
+) -> None:
+    settings = {"max_steps": 6, "logging_steps": 6}
+    plain = make_trainer(model=make_warm(), **settings)
+    plain.train()
+    leased = make_trainer(model=make_warm(), **settings)
+    manager = trained_by_workers(leased, make_env)
+    assert same(weights_of(plain), weights_of(leased))
+    assert not same(weights_of(plain), make_trainer(model=make_warm()).model.state_dict())
+    (stream,) = manager.status()["streams"].values()
+    assert stream["states"]["used"] + stream["states"]["trained"] == 3 * 16
+
+
+@pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"dynamic_sampling": True, "max_sampling_rounds": 2}])
+def test_tasks_that_depend_on_what_was_played(
+    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv], settings: dict[str, Any]
+) -> None:
+    plain = make_trainer(model=make_warm(), max_steps=6, **settings)
+    plain.train()
+    leased = make_trainer(model=make_warm(), max_steps=6, **settings)
+    trained_by_workers(leased, make_env)
+    assert same(weights_of(plain), weights_of(leased))
+
+
+def test_fixed_order_does_not_depend_on_the_workers(
+    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
+) -> None:
+    found = []
+    for count in (1, 3):
+        trainer = make_trainer(model=make_warm(), max_steps=8)
+        trained_by_workers(trainer, make_env, staleness=2, count=count)
+        found.append(weights_of(trainer))
+    assert same(*found)
+
+
+def test_ready_order_trains_on_what_is_complete(
+    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
+) -> None:
+    trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)
+    manager = trained_by_workers(trainer, make_env, order="ready", staleness=1)
+    (stream,) = manager.status()["streams"].values()
+    assert stream["states"]["used"] == 4 * 16
+    assert max(row.get("staleness_max", 0) for row in trainer.state.log_history) <= 2  # steps, two to an update
