@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 
-LASTING = ("order", "staleness")
+LASTING = ("order", "staleness", "max_attempts", "turns")
 """Settings that a resumed run must share with the run it goes on with: they decide what is trained on."""
 
 
@@ -31,6 +31,8 @@ class FlowConfig:
         lease_seconds: a worker that was not heard of for so long has lost its leases.
         max_attempts: an episode that was leased so often without success is lost, and left out of its group.
         deadline: seconds without any worker, trainer or manager after which the others end with an error.
+        turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
+            turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
 
     Raises:
         BadSetting: a number is out of its range.
@@ -45,6 +47,7 @@ class FlowConfig:
     lease_seconds: float = 60.0
     max_attempts: int = 20
     deadline: float = 600.0
+    turns: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
@@ -52,6 +55,8 @@ class FlowConfig:
             raise BadSetting(f"workers must be a non-negative integer, got {self.workers!r}")
         check_positive("num_envs", self.num_envs)
         check_positive("versions", self.versions)
+        if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
+            raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
         for name in ("lease_seconds", "deadline"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
@@ -74,6 +79,13 @@ class FlowConfig:
             if name not in known:
                 raise UnknownOption.among(name, known, f"{path} has it as a setting of the dataflow.")
         return cls(**settings)
+
+    def policies(self, own: str) -> list[str]:
+        """Return the policies that share the episodes of `own`. Raises `BadSetting` if it is not one of them."""
+        names = list(dict.fromkeys(self.turns)) or [own]
+        if own not in names:
+            raise BadSetting(f"policy {own!r} takes none of the turns: {', '.join(self.turns)}")
+        return names
 
     def lasting(self) -> dict[str, Any]:
         """Return the settings that a resumed run must share."""

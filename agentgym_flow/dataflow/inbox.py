@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agentgym_flow.dataflow.records import Arrival, Flow, Slot, SlotId
 from agentgym_flow.dataflow.wire import Receiver
@@ -18,17 +18,18 @@ class Inbox:
         flow: the manager.
         stream: the stream.
         policy: the policy in training.
-        receiver: steps episodes again.
+        receiver: makes what steps episodes again; called with the first arrival.
 
     Attributes:
         rejected: how many episodes were refused.
     """
 
-    def __init__(self, flow: Flow, stream: str, policy: str, receiver: Receiver) -> None:
+    def __init__(self, flow: Flow, stream: str, policy: str, receiver: Callable[[], Receiver]) -> None:
         self.rejected = 0
         self._flow = flow
         self._stream, self._policy = stream, policy
-        self._receiver = receiver
+        self._make_receiver = receiver
+        self._made: Receiver | None = None
         self._last = 0
         self._arrived: dict[SlotId, tuple[Arrival, Episode]] = {}
 
@@ -46,6 +47,12 @@ class Inbox:
                 self._flow.reject(self._stream, arrival.slot.id, arrival.attempt, str(error))
             else:
                 self._arrived[arrival.slot.id] = arrival, episode
+
+    @property
+    def _receiver(self) -> Receiver:
+        if self._made is None:
+            self._made = self._make_receiver()
+        return self._made
 
     def _episode(self, arrival: Arrival) -> Episode:
         if arrival.payload:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.inbox import Inbox
 from agentgym_flow.dataflow.ledger import FIXED
 from agentgym_flow.dataflow.records import Flow, Slot
-from agentgym_flow.dataflow.stage import state_to_send
+from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
 from agentgym_flow.dataflow.weights import full
 from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Group
@@ -26,6 +27,8 @@ from agentgym_flow.training.outcomes import ended_alike
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
+
+    from agentgym_flow.training.policy import PromptedPolicy
 
 WAIT = 1.0
 """Seconds that one call waits for episodes."""
@@ -49,38 +52,38 @@ class LeasedGroups:
 
     Args:
         own: the trainer's own rollout, which is replaced.
-        flow: the manager.
-        setup: returns what workers need to know, see `stage`; called once.
-        stream: the name of the stream.
-        policy: the name of the policy in training.
-        order: `fixed` or `ready`.
-        staleness: S.
+        flow: the manager; only the main process needs one.
+        actor: returns what workers need to know of the policy, see `stage.actor_setup`.
+        config: the settings of the dataflow.
+        policy: the name of the policy in training. The stream has the names of all its policies.
         dtype: of the weights that are sent; None for that of the model.
+
+    Raises:
+        BadSetting: the policy takes no turn.
     """
 
     def __init__(
         self,
         own: OwnRollout,
-        flow: Flow,
-        setup: Callable[[], dict[str, Any]],
+        flow: Flow | None,
+        actor: Callable[[], dict[str, Any]],
+        config: FlowConfig,
         *,
-        stream: str = "stream",
         policy: str = "policy",
-        order: str = FIXED,
-        staleness: int = 4,
         dtype: torch.dtype | None = None,
     ) -> None:
         self._own = own
-        self._flow = flow
-        self._setup = setup
-        self._stream, self._policy = stream, policy
-        self._order, self._staleness = order, staleness
+        self._manager = flow
+        self._actor = actor
+        self._config = config
+        self._policies = config.policies(policy)
+        self._stream, self._policy = "+".join(self._policies), policy
+        self._staleness = config.staleness
         self._dtype = dtype
         self._next = 0  # the first batch that is not planned
         self._open: dict[Key, list[Slot]] = {}  # groups that are planned and not used, in order
         self._taken = 0  # batches
         self._checkpoint = 0  # the last one was written after so many
-        self._receiver = Receiver(own.envs, lambda _: policy, {policy: own.policy}, stop_on(own.args.stop_when))
         self._inbox: Inbox | None = None
         self._closed = threading.Event()
 
@@ -88,6 +91,11 @@ class LeasedGroups:
     def exact(self) -> bool:
         """Whether the workers compute as the trainer does."""
         return self._own.exact
+
+    @property
+    def _flow(self) -> Flow:
+        assert self._manager is not None  # the main process has one
+        return self._manager
 
     # ---------------------------------------------------------------- a batch
     def take(self, batch: int, version: int) -> GroupBatch:
@@ -111,10 +119,31 @@ class LeasedGroups:
             threading.Thread(target=self._beat, args=[self._closed], name="signs of life", daemon=True).start()
         self._flow.publish(self._policy, batch, version, full(state_to_send(model, self._dtype)))
 
+    def _setup(self) -> dict[str, Any]:
+        config = self._config
+        return {
+            "policies": self._policies,
+            "turns": config.turns,
+            "order": config.order,
+            "staleness": config.staleness,
+            "max_attempts": config.max_attempts,
+            "actor": self._actor(),
+        }
+
+    def _receiver(self) -> Receiver:
+        """Return what steps episodes again; once all policies of the stream are there."""
+        policies: dict[str, PromptedPolicy] = {}
+        if len(self._policies) > 1:
+            stage = stage_of(self._flow.describe()[self._stream], weights=False)
+            policies = {name: actor.policy() for name, actor in stage.actors.items()}
+        policies[self._policy] = self._own.policy
+        route = acting(self._config.turns or self._policies)
+        return Receiver(self._own.envs, route, policies, stop_on(self._own.args.stop_when))
+
     def _take(self, batch: int) -> GroupBatch:
         assert self._inbox is not None  # `_publish` made it
         started, rejected = time.perf_counter(), self._inbox.rejected
-        take = self._take_fixed if self._order == FIXED else self._take_ready
+        take = self._take_fixed if self._config.order == FIXED else self._take_ready
         taken = take(batch, self._inbox)
         self._taken = batch + 1
         self._own.tasks.observe(taken.played)

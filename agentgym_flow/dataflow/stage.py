@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +110,7 @@ def load_state(model: PreTrainedModel, state: Mapping[str, torch.Tensor]) -> Non
 
 
 # ---------------------------------------------------------------- JSON
-def setup_of(configs: Configs, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def actor_setup(configs: Configs, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return as plain data what a worker elsewhere makes an `Actor` and its environments of."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -132,28 +132,33 @@ _HERE = ("ddp_backend", "deepspeed", "output_dir", "report_to", "run_name", "thr
 """Settings that say how the trainer's own machine is used."""
 
 
-def stage_of(setups: Mapping[str, Mapping[str, Any]]) -> Stage:
-    """Return the stage of a stream from what `setup_of` returned for each of its policies.
+def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
+    """Return the stage of a stream as `Flow.describe` tells of it; without `weights`, for prompts and parsing only.
 
     Raises `BadSetting` or `BadData` if settings, files or the data they name do not work on this machine.
     """
     actors, make_env, stop = {}, None, None
-    for policy, setup in setups.items():
-        with _written(setup) as folder:
+    for policy in setup["policies"]:
+        of_policy = setup["actors"][policy]
+        with _written(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
-            actors[policy] = _actor(configs, folder)
+            actors[policy] = _actor(configs, folder, weights)
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
     if make_env is None:
         raise BadData("a stream without policies cannot be played")
-    names = list(actors)
-    return Stage(make_env, actors, lambda _: names[0], stop)
+    return Stage(make_env, actors, acting(setup["turns"] or setup["policies"]), stop)
 
 
-def _actor(configs: Configs, folder: Path) -> Actor:
+def acting(turns: Sequence[str]) -> Callable[[View], str]:
+    """Return a function that names who acts: `turns` in turn, and the last of them in all further turns."""
+    return lambda view: turns[min(len(view.episode.turns), len(turns) - 1)]
+
+
+def _actor(configs: Configs, folder: Path, weights: bool) -> Actor:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     run, _, agent = configs
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu" if weights else "meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=getattr(torch, run.dtype))
     if (folder / "generation_config.json").is_file():
         model.generation_config = type(model.generation_config).from_pretrained(folder)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.source import LeasedGroups
@@ -54,9 +55,8 @@ def trained_by_workers(
     trainer: AgentTrainer, make_env: Callable[[], TextEnv], *, order: str = "fixed", staleness: int = 0, count: int = 2
 ) -> Manager:
     manager = Manager(order=order, staleness=staleness)
-    trainer.source = LeasedGroups(
-        trainer.source, manager, lambda: {"policies": ["policy"]}, order=order, staleness=staleness
-    )
+    config = FlowConfig(order=order, staleness=staleness)
+    trainer.source = LeasedGroups(trainer.source, manager, dict, config)
     with workers(manager, trainer, make_env, count):
         trainer.train()
     return manager
