@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from agentgym_flow.dataflow.records import Arrival, Flow, Slot, SlotId
 from agentgym_flow.dataflow.wire import Receiver
@@ -75,7 +75,7 @@ class Inbox:
         """Return the number of the commit that made a group whole."""
         return max(self._arrived[slot.id][0].number for slot in slots)
 
-    def forget(self, slots: Sequence[Slot]) -> None:
-        """Let go of the episodes of a group that was used."""
+    def forget(self, slots: Iterable[SlotId]) -> None:
+        """Let go of the episodes of these slots."""
         for slot in slots:
-            del self._arrived[slot.id]
+            del self._arrived[slot]

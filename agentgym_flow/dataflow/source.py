@@ -152,32 +152,39 @@ class LeasedGroups:
         return taken
 
     def _take_fixed(self, batch: int, inbox: Inbox) -> GroupBatch:
-        args, keys = self._own.args, dict[int, Key]()
+        args = self._own.args
         while self._next <= batch + self._staleness:
             self._plan_next()
+        while True:
+            keys: dict[int, Key] = {}
 
-        def play(number: int, groups: int) -> list[Group]:
-            planned = self._plan(batch, number, groups) if number else [key for key in self._open if key[0] == batch]
-            found = []
-            for key in planned:
-                while (group := inbox.group(self._open[key])) is None:
-                    inbox.fetch(WAIT)
-                found.append(self._rewarded(group))
-                keys[id(found[-1])] = key
-            return found
+            def play(number: int, groups: int, keys: dict[int, Key] = keys) -> list[Group]:
+                planned = [key for key in self._open if key[0] == batch][len(keys) :][:groups]
+                planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
+                found = []
+                for key in planned:
+                    found.append(self._rewarded(self._wait_for(key, inbox)))
+                    keys[id(found[-1])] = key
+                return found
 
-        collected = collect(
-            play,
-            args.groups_per_batch,
-            alike=partial(ended_alike, outcome=args.outcome),
-            max_rounds=args.max_sampling_rounds if args.dynamic_sampling else 1,
-        )
-        trained = [keys.pop(id(group)) for group in collected.batch]
-        self._use(batch, inbox, trained, list(keys.values()))
+            collected = collect(
+                play,
+                args.groups_per_batch,
+                alike=partial(ended_alike, outcome=args.outcome),
+                max_rounds=args.max_sampling_rounds if args.dynamic_sampling else 1,
+            )
+            trained = [keys[id(group)] for group in collected.batch]
+            if self._use(batch, inbox, trained, [k for k in self._open if k[0] == batch and k not in trained]):
+                break
         metrics: dict[str, float] = {}
         if args.dynamic_sampling:
             metrics = {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
         return GroupBatch(collected.batch, collected.played, metrics)
+
+    def _wait_for(self, key: Key, inbox: Inbox) -> Group:
+        while (group := inbox.group(self._open[key])) is None:
+            inbox.fetch(WAIT)
+        return group
 
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         wanted = self._own.args.groups_per_batch
@@ -187,14 +194,14 @@ class LeasedGroups:
                 self._plan_next()
             whole = {key: group for key, slots in self._open.items() if (group := inbox.group(slots)) is not None}
             stale = [k for k in whole if batch - inbox.oldest_update(self._open[k]) > self._staleness]
-            dropped += [whole.pop(key) for key in stale]
-            self._use(batch, inbox, [], stale)
-            if len(whole) >= wanted:
-                break
+            first = sorted(whole.keys() - set(stale), key=lambda key: inbox.completed(self._open[key]))[:wanted]
+            ready = first if len(first) == wanted else []
+            if (ready or stale) and self._use(batch, inbox, ready, stale):
+                dropped += [whole[key] for key in stale]
+                if ready:
+                    break
             inbox.fetch(WAIT)
-        first = sorted(whole, key=lambda key: inbox.completed(self._open[key]))[:wanted]
         groups = [self._rewarded(whole[key]) for key in first]
-        self._use(batch, inbox, first, [])
         return GroupBatch(groups, [*groups, *dropped], {"dataflow/stale_groups": len(dropped)})
 
     def _rewarded(self, group: Group) -> Group:
@@ -221,12 +228,15 @@ class LeasedGroups:
         self._flow.admit(self._stream, slots)
         return keys
 
-    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Key], dropped: Sequence[Key]) -> None:
+    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Key], dropped: Sequence[Key]) -> bool:
+        """Acknowledge groups; return False if some of their episodes turn out to be void and will arrive again."""
         ids = [[slot.id for key in keys for slot in self._open[key]] for keys in (trained, dropped)]
-        if trained or dropped:
-            self._flow.ack(self._stream, self._policy, batch, *ids)
-        for key in (*trained, *dropped):
-            inbox.forget(self._open.pop(key))
+        void = self._flow.ack(self._stream, self._policy, batch, *ids)
+        inbox.forget(void or [slot for of_group in ids for slot in of_group])
+        if not void:
+            for key in (*trained, *dropped):
+                del self._open[key]
+        return not void
 
     # ---------------------------------------------------------------- the trainer around it
     def _beat(self, closed: threading.Event) -> None:
