@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -21,6 +20,7 @@ from agentgym_flow.files import naming
 from agentgym_flow.retrieval.passage import Found, Passage
 from agentgym_flow.seeding import canonical
 from agentgym_flow.sharing import Lock
+from agentgym_flow.sqlite_file import open_sqlite
 
 T = TypeVar("T")
 
@@ -32,12 +32,10 @@ PATIENCE = 5.0
 
 _APPLICATION = 0x41474671
 _VERSION = 1
-_TABLES = f"""
+_TABLES = """
 CREATE TABLE answers (number INTEGER PRIMARY KEY, key BLOB UNIQUE NOT NULL, answer BLOB NOT NULL);
 CREATE TABLE size (bytes INTEGER NOT NULL);
-INSERT INTO size VALUES (0);
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_VERSION};
+INSERT INTO size VALUES (0)
 """
 
 
@@ -150,49 +148,7 @@ class QueryCache:
                 return otherwise
 
     def _opened(self) -> sqlite3.Connection:
-        file = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-        try:
-            if _is_empty(file):
-                _make_tables(file)
-            if _versions(file) != (_APPLICATION, _VERSION):
-                raise BadData(f"{self.path} is not a query cache of this version; remove it or name another file")
-            file.execute("PRAGMA synchronous = NORMAL")
-        except BaseException:
-            file.close()
-            raise
-        return file
-
-
-def _is_empty(file: sqlite3.Connection) -> bool:
-    return bool(file.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,))
-
-
-def _make_tables(file: sqlite3.Connection) -> None:
-    _write_ahead(file)
-    file.execute("BEGIN IMMEDIATE")
-    if _is_empty(file):  # no other process was faster
-        for statement in _TABLES.split(";"):
-            file.execute(statement)
-    file.execute("COMMIT")
-
-
-def _write_ahead(file: sqlite3.Connection) -> None:
-    """Turn the write-ahead log on: here SQLite does not wait for a file that another process holds, so this does."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _versions(file: sqlite3.Connection) -> tuple[int, int]:
-    (application,) = file.execute("PRAGMA application_id").fetchone()
-    (version,) = file.execute("PRAGMA user_version").fetchone()
-    return application, version
+        return open_sqlite(self.path, "query cache", _TABLES, _APPLICATION, _VERSION, patience=PATIENCE)
 
 
 def _key(identity: str, query: str, topk: int) -> bytes:

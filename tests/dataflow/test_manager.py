@@ -1,41 +1,516 @@
-"""The manager as trainers and workers call it."""
+"""The manager as trainers and workers call it: waiting, silence, streams, versions, and restarts from the journal."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.dataflow.journal import Journal
 from agentgym_flow.dataflow.manager import Manager
-from agentgym_flow.dataflow.records import Commit, Held, Lease, Slot, Verdict
+from agentgym_flow.dataflow.records import Commit, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
 
 SETUP = {"policies": ["a"], "env": "game"}
+SHARED = {"policies": ["a", "b"], "env": "game"}
 
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 100.0
 
     def __call__(self) -> float:
         return self.now
+
+
+class Messages:
+    """A store of messages that are no weights."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, int], bytes] = {}
+
+    def put(self, policy: str, version: int, message: bytes) -> None:
+        assert self.kept.setdefault((policy, version), message) == message
+
+    def get(self, policy: str, version: int, have: int | None) -> bytes:
+        return self.kept[policy, version]
+
+    def prune(self, policy: str, versions: Collection[int]) -> None:
+        self.kept = {key: one for key, one in self.kept.items() if key[0] != policy or key[1] in versions}
+
+    def versions(self) -> list[int]:
+        return [version for _, version in self.kept]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def make(clock: Clock, **settings: Any) -> Manager:
+    usual: dict[str, Any] = {"store": Messages(), "staleness": 0, "deadline": 10.0, "lease_seconds": 5.0}
+    return Manager(clock=clock, **{**usual, **settings})
 
 
 def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
     return [Slot(batch, group, sample, group, 7) for group in range(groups) for sample in range(samples)]
 
 
+def held(lease: Lease) -> Held:
+    return Held(lease.stream, lease.slot.id, lease.attempt)
+
+
 def played(lease: Lease) -> Commit:
-    return Commit(Held(lease.stream, lease.slot.id, lease.attempt), f"{lease.slot} with {lease.weights}")
+    return Commit(held(lease), f"{lease.slot} with {lease.weights}")
 
 
-def test_a_batch_goes_round() -> None:
-    manager = Manager(staleness=0)
+def turn(manager: Manager, batch: int, policy: str = "a", stream: str = "s") -> list[str]:
+    """Make one batch with one worker; return the payloads."""
+    manager.publish(policy, batch, 10 * batch, f"weights {batch}".encode())
+    manager.admit(stream, slots(batch))
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
+    arrivals = manager.arrivals(stream, policy, 0)
+    assert manager.ack(stream, policy, batch, [one.slot.id for one in arrivals], []) == []
+    return sorted(one.payload for one in arrivals)
+
+
+# -------------------------------------------------------------------- calls
+def test_a_batch_goes_round(clock: Clock) -> None:
+    manager = make(clock)
     manager.open("s", "a", 0, SETUP)
-    assert manager.publish("a", 0, 0, b"weights") == 1
+    assert manager.describe() == {"s": SETUP}
+    assert manager.publish("a", 0, 5, b"weights") == 1
     manager.admit("s", slots(0))
     leases = manager.lease("w", 8)
     assert [lease.slot for lease in leases] == slots(0)
     assert manager.fetch("a", leases[0].weights["a"], None) == b"weights"
     assert manager.commit("w", [played(lease) for lease in leases]) == [Verdict.ACCEPTED] * 4
+    assert manager.commit("w", [played(leases[0])]) == [Verdict.REPEATED]
     arrivals = manager.arrivals("s", "a", 0)
-    assert [one.slot for one in arrivals] == slots(0)
-    assert arrivals[0].payload == played(leases[0]).payload
-    manager.ack("s", "a", 0, [one.slot.id for one in arrivals], [])
+    assert [(one.slot, one.payload) for one in arrivals] == [(lease.slot, played(lease).payload) for lease in leases]
+    assert {(one.steps["a"], one.updates["a"], one.attempt) for one in arrivals} == {(5, 0, 1)}
+    assert manager.arrivals("s", "a", arrivals[1].number) == arrivals[2:]
+    manager.ack("s", "a", 0, [one.slot.id for one in arrivals[1:]], [arrivals[0].slot.id])
+    assert manager.arrivals("s", "a", 0) == []
     manager.keep("s", "a", 1)
-    assert manager.status()["streams"]["s"]["states"]["trained"] == 4
+    status = manager.status()
+    assert status["streams"]["s"]["states"] == {
+        **dict.fromkeys(["queued", "leased", "committed", "used", "withdrawn"], 0),
+        "trained": 3,
+        "dropped": 1,
+    }
+    assert status["streams"]["s"]["policies"]["a"]["ages"] == {"0": 3}
+    assert status["workers"] == {"w": {"silent": 0.0, "accepted": 4, "repeated": 1}}
+
+
+def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
+    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0))
+    texts = ["", "\ud800", "\0", "é" * 100]
+    manager.commit(
+        "\udfff", [Commit(held(lease), text) for lease, text in zip(manager.lease("w", 4), texts, strict=True)]
+    )
+    assert [one.payload for one in manager.arrivals("s", "a", 0)] == texts
+
+
+def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0, 1, 1))
+    [lease] = manager.lease("forger", 1)
+    manager.commit("forger", [played(lease)])
+    manager.reject("s", lease.slot.id, lease.attempt, "token 3 is not in the vocabulary")
+    manager.reject("s", lease.slot.id, lease.attempt, "again")
+    assert manager.status()["workers"]["forger"] == {"silent": 0.0, "accepted": 1, "rejected": 1}
+    [again] = manager.lease("w", 1)
+    assert again.attempt == 2
+    assert manager.commit("forger", [played(lease)]) == [Verdict.LATE]
+
+
+def test_the_same_message_has_the_same_version(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    assert manager.publish("a", 0, 0, b"weights") == manager.publish("a", 0, 0, b"weights") == 1
+    assert manager.publish("a", 0, 0, b"others") == 2
+    assert manager.publish("a", 0, 0, b"weights") == 3
+
+
+@pytest.mark.parametrize("order", ["fixed", "ready"])
+def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> None:
+    store = Messages()
+    manager = make(clock, staleness=2, order=order, store=store)
+    manager.open("s", "a", 0, SETUP)
+    for batch in range(5):
+        turn(manager, batch)  # when update n is published, batch n - 1 is acknowledged
+    assert store.versions() == [3, 4, 5]
+
+
+def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
+    store = Messages()
+    manager = make(clock, order="ready", store=store)
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"0")
+    manager.admit("s", slots(0, 1, 1))
+    manager.lease("w", 1)
+    manager.publish("a", 1, 1, b"1")
+    manager.publish("a", 2, 2, b"2")
+    assert store.versions() == [1, 3]
+
+
+# -------------------------------------------------------------------- streams and policies
+def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SHARED)
+    manager.open("s", "b", 0, SHARED)
+    with pytest.raises(BadSetting, match="stream s has env='game', and this trainer 'other'"):
+        manager.open("s", "b", 0, {**SHARED, "env": "other"})
+    with pytest.raises(BadSetting, match="must list the stream's policies, c too"):
+        manager.open("s", "c", 0, SHARED)
+    with pytest.raises(BadSetting, match="b acts in stream s, so it cannot act in t too"):
+        manager.open("t", "b", 0, {"policies": ["b", "c"]})
+    with pytest.raises(UnknownName):
+        manager.publish("c", 0, 0, b"")
+    with pytest.raises(UnknownName):
+        manager.admit("t", [])
+    with pytest.raises(UnknownName):
+        manager.arrivals("s", "c", 0)
+
+
+def test_workers_are_shared_out_to_streams_by_need(clock: Clock) -> None:
+    manager = make(clock)
+    for stream, groups in (("large", 3), ("small", 1)):
+        manager.open(stream, stream, 0, {"policies": [stream]})
+        manager.publish(stream, 0, 0, b"")
+        manager.admit(stream, slots(0, groups))
+    streams = [lease.stream for _ in range(4) for lease in manager.lease("w", 2)]
+    assert [streams[:half].count("small") for half in (4, 8)] == [1, 2]
+
+
+def test_who_waits_for_another_policy_gets_slots_when_its_weights_come(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SHARED)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0))
+    assert manager.lease("w", 1) == []
+    manager.open("s", "b", 0, SHARED)
+    manager.publish("b", 0, 0, b"")
+    assert manager.lease("w", 1)[0].weights == {"a": 1, "b": 1}
+
+
+def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) -> None:
+    manager = make(clock, staleness=1)
+    for policy in "ab":
+        manager.open("s", policy, 0, SHARED)
+        manager.publish(policy, 0, 0, b"")
+    manager.admit("s", slots(0) + slots(1) + slots(2))
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
+    for policy in "ab":
+        manager.ack("s", policy, 0, [slot.id for slot in slots(0)], [])
+        manager.publish(policy, 1, 1, b"1")
+        manager.ack("s", policy, 1, [slot.id for slot in slots(1)], [])
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])  # batch 2, with update 1
+    manager.open("s", "a", 0, SHARED)
+    ids = [slot.id for slot in slots(2)]
+    assert manager.ack("s", "b", 2, ids, []) == ids
+    assert manager.status()["streams"]["s"]["states"]["withdrawn"] == 4
+    assert {one.slot.batch for one in manager.arrivals("s", "a", 0)} == {0, 1}, "b has used these with its weights"
+
+
+# -------------------------------------------------------------------- waiting and silence
+def test_waiting_ends_when_there_is_something(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    found: list[Any] = []
+    worker = threading.Thread(target=lambda: found.append(manager.lease("w", 1, wait=60)))
+    worker.start()
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0, 1, 1))
+    worker.join(30)
+    trainer = threading.Thread(target=lambda: found.append(manager.arrivals("s", "a", 0, wait=60)))
+    trainer.start()
+    manager.commit("w", [played(found[0][0])])
+    trainer.join(30)
+    assert [one.slot for one in found[1]] == slots(0, 1, 1)
+    assert manager.arrivals("s", "a", found[1][0].number, wait=0.01) == []
+
+
+def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0, 1, 2))
+    one, other = manager.lease("w", 2)
+    clock.now += 4
+    assert manager.renew("w", [held(one)]) == []
+    clock.now += 4
+    [again] = manager.lease("v", 2)
+    assert (again.slot, again.attempt) == (other.slot, 2)
+    assert manager.renew("w", [held(one), held(other), held(one)._replace(stream="t")]) == [
+        held(other),
+        held(one)._replace(stream="t"),
+    ]
+    assert manager.commit("w", [played(one), played(other)]) == [Verdict.ACCEPTED, Verdict.LATE]
+
+
+def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
+    manager = make(clock, max_attempts=2)
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0, 1, 1))
+    for _ in range(2):
+        manager.fail("w", held(manager.lease("w", 1)[0]), "the game crashed")
+    [lost] = manager.arrivals("s", "a", 0)
+    assert (lost.payload, lost.reason) == ("", "the game crashed")
+    manager.reject("s", lost.slot.id, lost.attempt, "there is nothing")
+    with pytest.raises(BadSetting, match="lost"):
+        manager.ack("s", "a", 0, [lost.slot.id], [])
+    manager.ack("s", "a", 0, [], [lost.slot.id])
+
+
+def test_no_workers(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    clock.now += 11
+    assert manager.arrivals("s", "a", 0) == [], "there is nothing to wait for"
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0))
+    clock.now += 10
+    assert manager.arrivals("s", "a", 0) == []
+    clock.now += 1
+    with pytest.raises(NoWorkers, match="for 11 seconds"):
+        manager.arrivals("s", "a", 0)
+    manager.lease("w", 1)
+    assert manager.arrivals("s", "a", 0) == []
+
+
+def test_no_trainers(clock: Clock) -> None:
+    manager = make(clock)
+    assert manager.lease("w", 1) == []
+    manager.open("s", "a", 0, SETUP)
+    clock.now += 10
+    manager.beat("a")
+    clock.now += 10
+    assert manager.lease("w", 1) == []
+    clock.now += 1
+    with pytest.raises(FlowDown, match="no trainer was heard of for 11 seconds"):
+        manager.lease("w", 1)
+
+
+def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SHARED)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0))
+    clock.now += 11
+    manager.beat("a")
+    manager.lease("w", 1)
+    with pytest.raises(FlowDown, match="new weights of b, whose trainer was not heard of for 11 seconds"):
+        manager.arrivals("s", "a", 0)
+
+
+# -------------------------------------------------------------------- restarts
+def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
+    store, path = Messages(), tmp_path / "folder" / "journal"
+    manager = make(clock, store=store, journal=Journal(path))
+    manager.open("s", "a", 0, SETUP)
+    turn(manager, 0)
+    manager.keep("s", "a", 1)
+    manager.publish("a", 1, 10, b"1")
+    manager.admit("s", slots(1))
+    one, other = manager.lease("w", 2)
+    manager.commit("w", [played(one)])
+    before = manager.status()
+    manager.close()
+    with pytest.raises(FlowDown):
+        manager.status()
+    store.put("a", 3, b"published, and never answered")
+
+    clock.now = 0.0  # another machine
+    manager = make(clock, store=store, journal=Journal(path))
+    after = manager.status()
+    assert after["streams"] == before["streams"]
+    assert store.versions() == [2]
+    assert [arrival.payload for arrival in manager.arrivals("s", "a", 0)] == [played(one).payload]
+    clock.now = 4.0
+    assert manager.commit("w", [played(one), played(other)]) == [Verdict.REPEATED, Verdict.ACCEPTED]
+    assert manager.publish("a", 2, 20, b"2") == 3
+
+
+def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
+    manager = make(clock)
+    manager.open("s", "a", 0, SETUP)
+    turn(manager, 0)
+    with pytest.raises(BadSetting, match="last acknowledged batch here is 0"):
+        manager.open("s", "a", 2, SETUP)
+    manager.keep("s", "a", 1)
+    with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
+        manager.open("s", "a", 0, SETUP)
+    with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
+        make(clock, staleness=2).open("s", "a", 3, SETUP)
+    make(clock, staleness=2, order="ready").open("s", "a", 3, SETUP)
+
+
+def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.journal.MOST_ROWS", 7)
+    store, path = Messages(), tmp_path / "journal"
+    plain, manager = make(clock), make(clock, store=store, journal=Journal(path))
+    plain.open("s", "a", 0, SETUP)
+    manager.open("s", "a", 0, SETUP)
+    for batch in range(6):
+        assert turn(manager, batch) == turn(plain, batch)
+        assert manager.status() == plain.status()
+        manager.close()
+        with sqlite3.connect(path) as file:
+            assert file.execute("SELECT count(*) FROM calls").fetchone()[0] < 7
+        file.close()
+        manager = make(clock, store=store, journal=Journal(path))
+        manager.lease("w", 1), plain.lease("w", 1)
+        plain._handed_in.clear()
+
+
+def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.journal.PATIENCE", 0.05)
+    first = Journal(tmp_path / "journal")
+    with pytest.raises(BadSetting, match="another manager has"):
+        Journal(tmp_path / "journal")
+    first.close()
+    Journal(tmp_path / "journal").close()
+
+
+def test_other_settings_than_those_of_the_journal(tmp_path: Path, clock: Clock) -> None:
+    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    manager.open("s", "a", 0, SETUP)
+    manager.close()
+    with pytest.raises(BadSetting, match="the run of the journal has staleness=0, and this manager 3"):
+        make(clock, staleness=3, journal=Journal(tmp_path / "journal"))
+
+
+def spoilt(path: Path) -> Iterator[None]:
+    """Damage a journal in one way after the other."""
+    whole = path.read_bytes()
+    for statement in (
+        "UPDATE calls SET events = replace(events, 'lease', 'leash') WHERE number = 4",
+        "DELETE FROM calls WHERE number = 3",
+        "UPDATE calls SET events = '[[\"lease\"]]', sum = 0 WHERE number = 1",
+        "UPDATE streams SET setup = '{}'",
+        "PRAGMA user_version = 2",
+        "PRAGMA application_id = 7",
+        "DROP TABLE payloads",
+    ):
+        with sqlite3.connect(path) as file:
+            file.execute(statement)
+        file.close()
+        yield
+        path.write_bytes(whole)
+    for content in (b"x" * 5000, whole[:5000], whole[:4096] + b"x" * 4096 + whole[8192:]):
+        path.write_bytes(content)
+        yield
+
+
+def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "journal"
+    manager = make(clock, journal=Journal(path))
+    manager.open("s", "a", 0, SETUP)
+    turn(manager, 0)
+    manager.close()
+    for _ in spoilt(path):
+        damaged = path.read_bytes()
+        with pytest.raises(BadData, match=str(path)):
+            make(clock, journal=Journal(path)).arrivals("s", "a", 0)
+        assert path.read_bytes() == damaged
+
+
+def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "journal"
+    manager = make(clock, journal=Journal(path))
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    manager.admit("s", slots(0))
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 4)])
+    manager.close()
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE payloads SET payload = CAST('x' AS BLOB) WHERE sample = 1")
+    file.close()
+    with pytest.raises(BadData, match="another episode"):
+        make(clock, journal=Journal(path)).arrivals("s", "a", 0)
+
+
+def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock: Clock) -> None:
+    journal = Journal(tmp_path / "journal")
+    manager = make(clock, journal=journal)
+    manager.open("s", "a", 0, SETUP)
+    manager.publish("a", 0, 0, b"")
+    journal._file.execute("PRAGMA query_only = ON")
+    for _ in range(2):
+        with pytest.raises(FlowDown, match="the journal cannot be used"):
+            manager.admit("s", slots(0))
+    journal.close()
+    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    assert manager.status()["streams"]["s"]["counts"] == {}
+
+
+CHILD = """
+import sys
+from tests.dataflow.test_manager import *
+clock = Clock()
+manager = make(clock, journal=Journal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
+clock.now += 2e9  # nobody plays on what an earlier process has leased
+if "s" not in manager.describe():
+    manager.open("s", "a", 0, SETUP)
+for batch in range(manager.status()["streams"]["s"]["policies"]["a"]["done"], 1000000):
+    print("published", manager.publish("a", batch, batch, str(batch).encode()), flush=True)
+    manager.admit("s", slots(batch))
+    for lease in manager.lease("w", 10):
+        print("leased", *lease.slot.id, lease.attempt, flush=True)
+        print(manager.commit("w", [played(lease)])[0].value, *lease.slot.id, flush=True)
+    print("acked", batch, manager.ack("s", "a", batch, [slot.id for slot in slots(batch)], []), flush=True)
+"""
+
+
+def slot_id(words: list[str]) -> SlotId:
+    batch, group, sample = map(int, words[:3])
+    return batch, group, sample
+
+
+def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    versions: list[int] = []
+    for lines in (3, 40, 200):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        assert child.stdout is not None
+        told = [child.stdout.readline() for _ in range(lines)]
+        os.kill(child.pid, signal.SIGKILL)
+        told += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+        child.wait()
+        child.stdout.close()
+        manager = make(Clock(), journal=Journal(path))
+        policy = manager.status()["streams"]["s"]["policies"]["a"]
+        entries = manager._ledgers["s"].entries
+        for line in told:
+            word, *numbers = line.split()
+            if word == "published":
+                versions.append(int(numbers[0]))
+                assert policy["newest"]["version"] >= versions[-1]
+            elif word == "acked":
+                assert policy["done"] > int(numbers[0])
+                assert numbers[1] == "[]", line
+            elif word == "leased":
+                assert entries[slot_id(numbers)].attempt >= int(numbers[3])
+            else:
+                assert word == "accepted"
+                assert entries[slot_id(numbers)].state in ("committed", "used")
+        manager.close()
+    assert versions == sorted({*versions})

@@ -1,0 +1,241 @@
+"""What a manager knows, on disk: the calls that changed its ledgers. A restart makes them again, in the same order.
+
+The file is SQLite's, with a write-ahead log, and one transaction a call. What was answered survives the end of the
+process, and what is written with `durable` also survives a loss of power, together with all before it. Each row has a
+sum that covers the rows before it, so that a damaged file is noticed instead of followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.dataflow.ledger import Ledger, Published
+from agentgym_flow.dataflow.records import Slot, SlotId
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.files import naming
+from agentgym_flow.sqlite_file import open_sqlite
+
+Event = Sequence[Any]
+"""The name of a method of `Ledger` and its arguments, as plain data."""
+
+MOST_ROWS = 5000
+"""After so many calls they are replaced by what came of them."""
+
+PATIENCE = 10.0
+"""Seconds that one waits for a manager that is about to end."""
+
+_APPLICATION = 0x41474646
+_VERSION = 1
+_TABLES = """
+CREATE TABLE streams (name TEXT PRIMARY KEY, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE calls (number INTEGER PRIMARY KEY, stream TEXT NOT NULL, events TEXT NOT NULL, sum INTEGER NOT NULL);
+CREATE TABLE payloads (
+    stream TEXT, batch INTEGER, place INTEGER, sample INTEGER, payload BLOB NOT NULL,
+    PRIMARY KEY (stream, batch, place, sample)
+)
+"""
+_PAYLOAD = "INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)"
+_WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class Journal:
+    """The journal of one manager. Not safe in threads.
+
+    Args:
+        path: the file; made, with its folder, if it is not there.
+
+    Raises:
+        BadData: the file is damaged, something else, or of another version. It is left as it is.
+        BadSetting: another manager has it open.
+        OSError: the folder cannot be made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._file = open_sqlite(
+                self.path, "journal of a dataflow", _TABLES, _APPLICATION, _VERSION, patience=PATIENCE, exclusive=True
+            )
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise self._damaged(error) from None
+            raise BadSetting(f"another manager has {self.path} open; end it, or name another journal") from None
+        except sqlite3.Error as error:
+            raise self._damaged(error) from None
+        self._sum = 0
+        self._rows = 0
+
+    def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
+        """Return the setup and the ledger of each stream as of the last call. Raises `BadData` for a damaged file."""
+        try:
+            if self._file.execute("PRAGMA quick_check").fetchone() != ("ok",):
+                raise self._damaged("its pages are")
+            found = {}
+            for name, setup, ledger, row_sum in self._file.execute("SELECT * FROM streams"):
+                if row_sum != _sum_of(0, name, setup, ledger):
+                    raise self._damaged(f"stream {name}")
+                found[name] = (json.loads(setup), Ledger.restore(json.loads(ledger)))
+            for number, stream, events, row_sum in self._file.execute("SELECT * FROM calls ORDER BY number"):
+                self._sum, self._rows = _sum_of(self._sum, stream, events), self._rows + 1
+                if row_sum != self._sum:
+                    raise self._damaged(f"call {number}")
+                for event in json.loads(events):
+                    _replay(found[stream][1], *event)
+            self._file.execute("SELECT payload FROM payloads LIMIT 0")
+        except (sqlite3.Error, LookupError, ValueError, TypeError, AssertionError) as error:
+            self.close()
+            raise error if isinstance(error, BadData) else self._damaged(error) from None
+        return found
+
+    def begin(self, stream: str, setup: Mapping[str, Any], ledger: Ledger) -> None:
+        """Note a new stream."""
+        self._transact([("INSERT INTO streams VALUES (?, ?, ?, ?)", [_stream_row(stream, setup, ledger)])])
+
+    def write(
+        self,
+        events: Mapping[str, Sequence[Event]],
+        payloads: Iterable[tuple[str, SlotId, bytes]] = (),
+        forgotten: Iterable[tuple[str, SlotId]] = (),
+        *,
+        durable: bool = False,
+    ) -> None:
+        """Note what a call did.
+
+        Args:
+            events: for each stream, what its ledger did.
+            payloads: stream, slot and content of new episodes.
+            forgotten: stream and slot of episodes that are not needed any more.
+            durable: let it survive a loss of power.
+        """
+        calls = []
+        for stream, some in events.items():
+            text = _encode(some)
+            self._sum, self._rows = _sum_of(self._sum, stream, text), self._rows + 1
+            calls.append((stream, text, self._sum))
+        rows: list[tuple[str, Iterable[Sequence[Any]]]] = [
+            ("INSERT INTO calls (stream, events, sum) VALUES (?, ?, ?)", calls),
+            (
+                "INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)",
+                [(name, *slot, p) for name, slot, p in payloads],
+            ),
+            (f"DELETE FROM payloads WHERE {_WHERE}", [(name, *slot) for name, slot in forgotten]),
+        ]
+        if durable:
+            self._file.execute("PRAGMA synchronous = FULL")
+        self._transact(rows)
+        if durable:
+            self._file.execute("PRAGMA synchronous = NORMAL")
+
+    def payload(self, stream: str, slot: SlotId) -> bytes | None:
+        """Return the last content of an episode that was written; None if it is forgotten."""
+        row = self._file.execute(f"SELECT payload FROM payloads WHERE {_WHERE}", (stream, *slot)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is time for `compact`."""
+        return self._rows >= MOST_ROWS
+
+    def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
+        """Replace all calls by what came of them: the setup and the ledger of each stream."""
+        rows = [_stream_row(name, setup, ledger) for name, (setup, ledger) in streams.items()]
+        self._transact([("DELETE FROM calls", [()]), ("INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)", rows)])
+        self._sum = self._rows = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _transact(self, work: Iterable[tuple[str, Iterable[Sequence[Any]]]]) -> None:
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, rows in work:
+                self._file.executemany(statement, rows)
+            self._file.execute("COMMIT")
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+
+    def _damaged(self, what: object) -> BadData:
+        return BadData(f"{self.path} is damaged, or not the journal of a dataflow ({what}); it is left as it is")
+
+
+class Memory:
+    """What a manager has instead of a journal when nothing is to survive it."""
+
+    is_long = False
+
+    def __init__(self) -> None:
+        self._payloads: dict[tuple[str, SlotId], bytes] = {}
+
+    def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
+        """Return nothing."""
+        return {}
+
+    def begin(self, stream: str, setup: Mapping[str, Any], ledger: Ledger) -> None:
+        """Note nothing."""
+
+    def write(
+        self,
+        events: Mapping[str, Sequence[Event]],
+        payloads: Iterable[tuple[str, SlotId, bytes]] = (),
+        forgotten: Iterable[tuple[str, SlotId]] = (),
+        *,
+        durable: bool = False,
+    ) -> None:
+        """Keep the episodes of a call, and nothing else of it."""
+        self._payloads.update({(stream, slot): payload for stream, slot, payload in payloads})
+        for one in forgotten:
+            self._payloads.pop(one, None)
+
+    def payload(self, stream: str, slot: SlotId) -> bytes | None:
+        """Return the last content of an episode that was written; None if it is forgotten."""
+        return self._payloads.get((stream, slot))
+
+    def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
+        """Do nothing: no call was noted."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _sum_of(before: int, *texts: str) -> int:
+    return zlib.crc32(_encode(texts).encode("ascii"), before)
+
+
+def _stream_row(name: str, setup: Mapping[str, Any], ledger: Ledger) -> tuple[str, str, str, int]:
+    texts = name, _encode(setup), _encode(ledger.snapshot())
+    return *texts, _sum_of(0, *texts)
+
+
+def _replay(ledger: Ledger, name: str, *args: Any) -> None:
+    """Make a call again. Raises what the call raises, and `ValueError` if there is no such call."""
+    match name, *args:
+        case "admit", slots:
+            ledger.admit(Slot(*row) for row in slots)
+        case "publish", policy, *published:
+            ledger.publish(policy, Published(*published))
+        case "ack", policy, batch, trained, dropped:
+            ledger.ack(policy, batch, map(_slot, trained), map(_slot, dropped))
+        case ("lease", worker, count):
+            ledger.lease(worker, count, 0.0)
+        case (("commit" | "fail" | "reject"), slot, *rest):
+            getattr(ledger, name)(_slot(slot), *rest)
+        case (("keep" | "rewind"), policy, batch):
+            getattr(ledger, name)(policy, batch)
+        case _:
+            raise ValueError(f"no call {name!r} with {len(args)} arguments")
+
+
+def _slot(row: Sequence[int]) -> SlotId:
+    batch, group, sample = row
+    return batch, group, sample
