@@ -63,7 +63,7 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
     if description == "scripted":
         return scripted(env_id)
     if colon and kind and rest:
-        _find_modules_here()
+        find_modules_here()
         return load_policy(description)
     raise UnknownPolicy.among(description, FORMS)
 
@@ -116,8 +116,8 @@ def _made(policy: object, path: str) -> Policy | AsyncPolicy:
     )
 
 
-def _find_modules_here() -> None:
-    # Unlike `python -m`, a console script does not have the current directory on its path.
+def find_modules_here() -> None:
+    """Let modules of the current directory be imported: unlike with `python -m`, a console script does not find them."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

@@ -1,0 +1,194 @@
+"""Data algorithms as a list of operators on groups, between the arrival of a group and its training.
+
+An operator is a function from a group to a group, or to None to leave it out. It changes nothing that it was given, so
+a group can be put through the list again, after a restart or for another policy, with the same result. In a
+configuration it is a name, or a name with its keyword arguments:
+
+    operators: [relabel, keep_signal, {drop_alike: {outcome: return}}, "my_module:my_operator"]
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from agentgym_flow.episode import Episode, Group, Turn
+from agentgym_flow.errors import BadSetting, UnknownOption, shown
+from agentgym_flow.policies.make import find_modules_here
+from agentgym_flow.rewards import relabel as write_potentials
+from agentgym_flow.rewards.comparison import Outcome, check_word
+from agentgym_flow.rewards.relabel import NoOp
+from agentgym_flow.rewards.state_graph import EdgeMode
+from agentgym_flow.training.outcomes import ended_alike
+
+Operator: TypeAlias = Callable[[Group], Group | None]
+
+
+# ---------------------------------------------------------------- operators
+def relabel(group: Group, *, gamma: float = 0.9, edges: EdgeMode = "directed", bridge_noops: NoOp = False) -> Group:
+    """Return the group with `phi`, `phi_next` and `anchor` on every turn; see `agentgym_flow.rewards.relabel`."""
+    copied = Group([replace(one, turns=[replace(turn) for turn in one.turns]) for one in group])
+    write_potentials(copied, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
+    return copied
+
+
+def drop_alike(group: Group, *, outcome: Outcome = "success", policy: str | None = None) -> Group | None:
+    """Leave out a group without variance: all its episodes are worth the same to `policy`; see `ended_alike`."""
+    check_word(outcome, Outcome)
+    return None if ended_alike(group, outcome, policy) else group
+
+
+def keep_signal(group: Group, *, outcome: Outcome = "success", policy: str | None = None) -> Group | None:
+    """Leave out a group that has variance neither in its outcomes nor in its steps. Comes after `relabel`.
+
+    Steps vary where decisions of `policy` in one state lead to states of different potential, which is what RewardFlow
+    compares. Raises `BadSetting` if the group has no potentials.
+    """
+    reached: dict[str | None, set[float]] = {}
+    for turn in group.turns:
+        if turn.phi_next is None:
+            raise BadSetting("keep_signal looks at potentials: put relabel before it")
+        if turn.is_by(policy):
+            reached.setdefault(turn.anchor, set()).add(turn.phi_next)
+    if any(len(potentials) > 1 for potentials in reached.values()):
+        return group
+    return drop_alike(group, outcome=outcome, policy=policy)
+
+
+OPERATORS: Mapping[str, Callable[..., Group | None]] = {
+    "relabel": relabel,
+    "drop_alike": drop_alike,
+    "keep_signal": keep_signal,
+}
+"""Those that a configuration can name without their module."""
+
+
+def operators(config: object, **known: Any) -> list[Operator]:
+    """Return the operators that a configuration lists, in order.
+
+    Args:
+        config: a list of names and of {name: keyword arguments}; None for an empty list.
+        known: settings of the trainer (`outcome`, `policy`, `gamma`); an operator that has an argument of this name
+            gets it, unless the configuration says otherwise.
+
+    Raises:
+        UnknownOption: there is no such operator, or it has no such argument.
+        BadSetting: the list is none, an argument has a value that cannot be, or `keep_signal` has no `relabel` before.
+    """
+    if config is None:
+        return []
+    if not isinstance(config, list | tuple):
+        raise BadSetting(f"operators must be a list of names and of {{name: settings}}, got {shown(config)}")
+    made: list[Operator] = []
+    probe = _probe()
+    for entry in config:
+        name, settings = named(entry, "an operator")
+        operator = bound(found(name, OPERATORS, "operator"), name, settings, known, given=1)
+        if name in OPERATORS:  # let it find now what is wrong with its settings
+            probe = operator(probe) or probe
+        made.append(operator)
+    return made
+
+
+def put_through(chain: Iterable[Operator], group: Group) -> Group | None:
+    """Return what a list of operators makes of a group; None if one of them leaves it out."""
+    for operator in chain:
+        following = operator(group)
+        if following is None:
+            return None
+        group = following
+    return group
+
+
+def _probe() -> Group:
+    turn = Turn("", "start", "go", 0.0, "", "end:fail:", True, False, True, False, 0.0)
+    return Group([Episode("probe", {}, {}, "train", 0, "probe:0", "", 0, 0, 1, "", "start", turns=[turn])])
+
+
+# ---------------------------------------------------------------- which of those that are ready come first
+class Ready(NamedTuple):
+    """A group that can be trained on.
+
+    Attributes:
+        group: the group.
+        update: the oldest update of weights that played it.
+        number: of the last commit that made it complete, see `Arrival.number`.
+    """
+
+    group: Group
+    update: int
+    number: int
+
+
+OrderName = Literal["arrival", "staleness"]
+"""The group that was complete first comes first; or the one of the oldest weights, before it becomes too old."""
+
+
+def in_order(groups: Iterable[Ready], order: OrderName = "staleness") -> list[Ready]:
+    """Return groups in the order in which they are to be trained on. Raises `UnknownOption` for another order."""
+    check_word(order, OrderName)
+    if order == "arrival":
+        return sorted(groups, key=lambda one: one.number)
+    return sorted(groups, key=lambda one: (one.update, one.number))
+
+
+# ---------------------------------------------------------------- what a configuration says
+def named(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of `name`, or of `{name: settings}`. Raises `BadSetting` for anything else."""
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        [(name, settings)] = entry.items()
+        if isinstance(name, str) and isinstance(settings, Mapping | None):
+            return name, dict(settings or {})
+    raise BadSetting(f"{kind} is a name, or {{name: settings}}, got {shown(entry)}")
+
+
+def found(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Callable[..., Any]:
+    """Return what has this name among the known ones, or what `module:name` names. Raises `UnknownOption`."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        if name not in known:
+            raise UnknownOption.among(name, known, f"Your own {kind} is named as module:name.")
+        return known[name]
+    find_modules_here()
+    try:
+        there = vars(importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise UnknownOption(f"The {kind} {name!r} cannot be imported: {error}") from None
+    if not callable(there.get(attribute)):
+        public = [one for one, value in there.items() if callable(value) and not one.startswith("_")]
+        raise UnknownOption.among(attribute, public, f"These are the callables of module {module!r}.")
+    return there[attribute]  # type: ignore[no-any-return]
+
+
+def bound(
+    function: Callable[..., Any], name: str, settings: Mapping[str, Any], known: Mapping[str, Any], given: int
+) -> Callable[..., Any]:
+    """Return a function with its keyword arguments: its `settings`, and those of `known` that it has.
+
+    Args:
+        function: takes `given` positional arguments first.
+        name: its name, for errors.
+        settings: those of the configuration.
+        known: those that are known from elsewhere.
+        given: how many of its arguments are no settings.
+
+    Raises:
+        UnknownOption: it has no such argument.
+        BadSetting: it needs another one.
+    """
+    parameters: Sequence[inspect.Parameter] = list(inspect.signature(function).parameters.values())[given:]
+    names = [one.name for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    for setting in settings:
+        if setting not in names and not any(one.kind is one.VAR_KEYWORD for one in parameters):
+            raise UnknownOption.among(setting, names, f"These are the settings of {name}.")
+    chosen = {key: value for key, value in known.items() if key in names} | dict(settings)
+    for one in parameters:
+        if one.name in names and one.default is one.empty and one.name not in chosen:
+            raise BadSetting(f"{name} needs the setting {one.name}")
+    return partial(function, **chosen)
