@@ -117,7 +117,7 @@ def _made(policy: object, path: str) -> Policy | AsyncPolicy:
 
 
 def find_modules_here() -> None:
-    """Let modules of the current directory be imported: unlike with `python -m`, a console script does not find them."""
+    """Let modules of the current directory be imported: a console script, unlike `python -m`, does not find them."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
