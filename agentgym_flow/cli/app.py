@@ -20,6 +20,7 @@ from agentgym_flow.cli import (
     play,
     retriever,
     shop,
+    simulate,
     train,
     verify,
     view,
@@ -93,6 +94,8 @@ app.command("view")(view.view)
 app.command("shop")(shop.shop)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+dataflow.app.command("simulate")(simulate.simulate)
+dataflow.app.command("trace")(simulate.trace)
 app.add_typer(dataflow.app, name="dataflow")
 app.add_typer(retriever.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")

@@ -19,8 +19,8 @@ from agentgym_flow.dataflow.records import Slot, Verdict
 from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Scenario, Times
 from agentgym_flow.dataflow.virtual import Clock, Play, Pool
 
-Record = Callable[[str, float, dict[str, Any]], None]
-"""Takes an event: what happened, at which virtual second, and its fields as in `agentgym_flow.dataflow.trace`."""
+Record = Callable[[dict[str, Any]], None]
+"""Takes an event of a run, as `agentgym_flow.dataflow.trace` describes them."""
 
 _TICK = 1.0  # seconds between two looks of the manager for leases that have expired
 _SAMPLES = 400  # states of the ledger are recorded after this part of the time that has passed
@@ -64,13 +64,10 @@ class _Simulation:
         self.scenario, self._seed, self._record = scenario, seed, record
         self._clock = Clock()
         self._ready = scenario.mode == READY
-        order = READY if self._ready else FIXED
-        self._ledger = Ledger(scenario.policies, order=order, staleness=scenario.bound)
+        self._ledger = Ledger(scenario.policies, order=READY if self._ready else FIXED, staleness=scenario.bound)
         self._pool = Pool(self._clock, self, scenario, seed)
-        self._trainers = {
-            policy: _Trainer(policy, seconds)
-            for policy, seconds in zip(scenario.policies, scenario.train_seconds, strict=True)
-        }
+        policies = zip(scenario.policies, scenario.train_seconds, strict=True)
+        self._trainers = {policy: _Trainer(policy, seconds) for policy, seconds in policies}
         self._planned = 0  # groups
         self._times = Times(scenario, seed)
         self._committed: Counter[tuple[int, int]] = Counter()  # by batch and group
@@ -81,7 +78,7 @@ class _Simulation:
         self._staleness: Counter[int] = Counter()
         self._trained_on, self._seconds_trained = 0, 0.0
         self._composition = hashlib.sha256()
-        self._sampled = -math.inf
+        self._sampled = 0.0
 
     def run(self) -> Outcome:
         for policy in self._trainers:
@@ -93,8 +90,7 @@ class _Simulation:
     # ---------------------------------------------------------------- trainers
     def _take(self, policy: str) -> None:
         """Publish the weights, plan batches and wait for the next batch, as `LeasedGroups.take` does."""
-        trainer = self._trainers[policy]
-        batch = trainer.batch
+        trainer, batch = self._trainers[policy], self._trainers[policy].batch
         if batch == self.scenario.updates:
             return
         self._ledger.publish(policy, Published(version=batch + 1, update=batch, step=batch))
@@ -102,7 +98,6 @@ class _Simulation:
         self._calls[int(self._clock.now)] += 3  # publish, keep, arrivals
         size = round(self.scenario.transfer(batch or None, batch + 1))
         self.note("publish", policy=policy, update=batch, version=batch + 1, step=batch, bytes=size)
-        self.note("take", policy=policy, stream="main", batch=batch)
         trainer.waits = self._clock.now
         self._plan()
         self._train(trainer)
@@ -123,14 +118,14 @@ class _Simulation:
             self._planned = target
             self._ledger.admit(slots)
             self._calls[int(self._clock.now)] += 1
+            self.note("admit", stream="main", slots=len(slots))
             self._sample(now=True)
 
     def _train(self, trainer: _Trainer) -> None:
         """Begin to train if the batch is there."""
         if trainer.waits is None:
             return
-        chosen = self._choose_ready(trainer) if self._ready else self._choose_fixed(trainer)
-        if not chosen:
+        if not (chosen := self._choose_ready(trainer) if self._ready else self._choose_fixed(trainer)):
             return
         self._account(trainer, chosen)
         trainer.waited += self._clock.now - trainer.waits
@@ -139,17 +134,17 @@ class _Simulation:
         trainer.busy += seconds
         queue = max(0.0, self._device_free - self._clock.now) if self.scenario.one_device else 0.0
         self._device_free = self._clock.now + queue + seconds
-        self._clock.after(queue, self._begin, trainer)
+        if queue:
+            self._clock.after(queue, self._begin, trainer)
         self._clock.after(queue + seconds, self._trained, trainer)
         if self.scenario.mode == OVERLAP:
             self._plan()
             self._pool.wake()
 
     def _begin(self, trainer: _Trainer) -> None:
-        self.note("train", policy=trainer.policy, stream="main", batch=trainer.batch)
+        self.note("train", policy=trainer.policy, batch=trainer.batch)
 
     def _trained(self, trainer: _Trainer) -> None:
-        self.note("trained", policy=trainer.policy, stream="main", batch=trainer.batch)
         trainer.batch += 1
         if not self.scenario.lockstep:
             self._take(trainer.policy)
@@ -198,8 +193,8 @@ class _Simulation:
         self._staleness += ages
         self._trained_on += len(trained)
         self._seconds_trained += sum(self.seconds(entry.slot) for entry in trained)
-        updates = [sorted(self._ledger.entries[slot].weights.items()) for slot in ids]
-        self._composition.update(repr((trainer.policy, trainer.batch, ids, updates)).encode())
+        weights = [sorted(self._ledger.entries[slot].weights.items()) for slot in ids]
+        self._composition.update(repr((trainer.policy, trainer.batch, ids, weights)).encode())
         counted = {
             "trained": len(ids),
             "dropped": len(lost),
@@ -216,8 +211,7 @@ class _Simulation:
         entries = self._ledger.lease(worker, count, math.inf)
         plays = [Play(entry.slot, entry.attempt, entry.weights, now) for entry in entries]
         if plays:
-            slots = [[*play.slot.id, play.attempt] for play in plays]
-            self.note("lease", worker=worker, stream="main", slots=slots)
+            self.note("lease", worker=worker, stream="main", slots=[[*play.slot.id, play.attempt] for play in plays])
             self._sample()
         return plays
 
@@ -244,8 +238,7 @@ class _Simulation:
         self._expiries.remove(tick)
         ended = self._ledger.expire(tick)
         if ended:
-            slots = [[*entry.slot.id, entry.attempt] for entry in ended]
-            self.note("ended", stream="main", why="expired", slots=slots)
+            self.note("ended", stream="main", why="expired", slots=[[*one.slot.id, one.attempt] for one in ended])
             self._commits([entry.slot for entry in ended if entry.state is State.COMMITTED])  # those that are lost
             self._pool.wake()
 
@@ -268,17 +261,17 @@ class _Simulation:
     # ---------------------------------------------------------------- what came of it
     def note(self, what: str, **fields: Any) -> None:
         if self._record is not None:
-            self._record(what, self._clock.now, fields)
+            self._record({"at": self._clock.now, "what": what, **fields})
 
     def _sample(self, *, now: bool = False) -> None:
         """Record the states of the ledger, but not at every call: it looks at all slots."""
-        at = self._clock.now
-        if self._record is not None and (now or at >= self._sampled + max(1.0, at / _SAMPLES)):
-            self._sampled = at
+        if self._record is not None and (now or self._clock.now >= self._sampled + max(1.0, self._sampled / _SAMPLES)):
+            self._sampled = self._clock.now
             self.note("states", stream="main", states=self._ledger.states())
 
     def _outcome(self) -> Outcome:
         self._pool.close()
+        self._sample(now=True)
         total, pool, trainers = self._clock.now, self._pool, self._trainers.values()
         calls = self._calls.total() + int(pool.lived / (self.scenario.lease_seconds / 3))  # with renewals
         return Outcome(

@@ -1,0 +1,261 @@
+"""`agentgym-flow dataflow simulate` and `dataflow trace`: how long a dataflow would take, and pictures of one."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli.console import Force, note, printed, progress_bars, show_table, stdout
+from agentgym_flow.errors import BadSetting, shown
+from agentgym_flow.files import check_new
+
+if TYPE_CHECKING:
+    from agentgym_flow.dataflow.scenario import Change, Outcome, Region, Scenario
+
+_DEFAULT_MODES = ["synchronous", "overlap", "fixed:4", "ready:4"]
+_PICTURES = ("trace.svg", "staleness.svg", "states.svg", "trace.json", "trace.html")
+
+Modes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODE]...",
+        help="synchronous, overlap, or fixed:S and ready:S at a staleness S. Several are compared. "
+        f"[default: {' '.join(_DEFAULT_MODES)}]",
+    ),
+]
+Regions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--region",
+        metavar="NAME=WORKERSxPLACES[,speed=X][,gbit=X][,delay=SECONDS][,direct]",
+        help="Workers at one place, and how many episodes each plays at once. gbit and delay are of the link to the "
+        "trainer; direct: each worker fetches weights itself, without a relay. Can be repeated. [default: local=64x1]",
+    ),
+]
+Events = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--change",
+        metavar="HOURS:KIND:WORKERS:REGION",
+        help="Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Can be repeated.",
+    ),
+]
+
+
+def simulate(
+    modes: Modes = None,
+    region: Regions = None,
+    change: Events = None,
+    updates: Annotated[int, typer.Option(help="Batches to train on.")] = 100,
+    groups: Annotated[int, typer.Option(help="Tasks of a batch.")] = 16,
+    size: Annotated[int, typer.Option(help="Episodes of a task.")] = 8,
+    median: Annotated[float, typer.Option(help="Seconds of an episode.")] = 30.0,
+    sigma: Annotated[float, typer.Option(help="Spread of these seconds (lognormal); 0: all are equal.")] = 0.8,
+    train: Annotated[
+        list[float] | None,
+        typer.Option(help="Seconds of training on a batch; repeat it for each policy. [default: 60]"),
+    ] = None,
+    train_sigma: Annotated[float, typer.Option(help="Spread of these seconds.")] = 0.0,
+    one_device: Annotated[bool, typer.Option("--one-device", help="Policies train one after the other.")] = False,
+    lockstep: Annotated[
+        bool, typer.Option("--lockstep", help="No policy begins a batch before all have finished the one before.")
+    ] = False,
+    versions: Annotated[int, typer.Option(help="Versions of the weights that a worker holds at once.")] = 2,
+    weights: Annotated[str, typer.Option(help="What moves at an update: full, delta or lora.")] = "delta",
+    gigabytes: Annotated[
+        float | None, typer.Option(help="Of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]")
+    ] = None,
+    full_gigabytes: Annotated[float, typer.Option(help="Of all weights, which come first.")] = 28.0,
+    lease_seconds: Annotated[float, typer.Option(help="After which an unrenewed lease ends.")] = 60.0,
+    hours_to_death: Annotated[
+        float | None, typer.Option(help="Mean hours until a worker dies by itself. [default: never]")
+    ] = None,
+    restart: Annotated[float, typer.Option(help="Seconds until such a worker is back.")] = 30.0,
+    seeds: Annotated[int, typer.Option(min=1, help="How often to simulate; more than one gives intervals.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write events and pictures of the first seed to this folder, one mode only.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all figures as JSON lines, one a mode and seed.")
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Simulate a dataflow in virtual time, and compare ways to run it.
+
+    The bookkeeping is that of a real run; episodes and training are only times. Nothing is learnt.
+
+    In the table: hours with half the width of their 95 % interval; how busy workers and trainers are; episodes dropped
+    for being too stale, and played again because a worker died; the mean length of trained episodes over that of all
+    that were planned; by how many updates weights are stale; gigabytes of weights that crossed links; calls to the
+    manager per second.
+    """
+    from agentgym_flow.dataflow.scenario import Scenario
+
+    common: dict[str, Any] = {
+        "updates": updates,
+        "groups": groups,
+        "size": size,
+        "median": median,
+        "sigma": sigma,
+        "train_seconds": tuple(train or [60.0]),
+        "train_sigma": train_sigma,
+        "one_device": one_device,
+        "lockstep": lockstep,
+        "regions": tuple(_region(text) for text in region or ["local=64x1"]),
+        "changes": tuple(_change(text) for text in change or []),
+        "versions": versions,
+        "weights": weights,
+        "gigabytes": gigabytes,
+        "full_gigabytes": full_gigabytes,
+        "lease_seconds": lease_seconds,
+        "hours_to_death": math.inf if hours_to_death is None else hours_to_death,
+        "restart": restart,
+    }
+    scenarios = [Scenario(**common, **_mode(text)) for text in modes or _DEFAULT_MODES]
+    if trace is not None:
+        if len(scenarios) > 1:
+            raise BadSetting("--trace takes one mode: name it, such as fixed:4")
+        _check_pictures(trace, ("trace.jsonl", *_PICTURES), force)
+    outcomes = _simulated(scenarios, seeds, trace)
+    if as_json:
+        for scenario, found in zip(scenarios, outcomes, strict=True):
+            for seed, outcome in enumerate(found):
+                typer.echo(json.dumps({"mode": scenario.name, "seed": seed, **asdict(outcome)}))
+    else:
+        show_table(_table(scenarios, outcomes))
+
+
+def trace(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or its trace.jsonl.")],
+    out: Annotated[Path | None, typer.Option(help="The folder for the pictures. [default: that of the trace]")] = None,
+    force: Force = False,
+) -> None:
+    """Write pictures of a run: who did what when, staleness, and where its slots were.
+
+    trace.json is for Perfetto (ui.perfetto.dev) or chrome://tracing; trace.html shows all pictures.
+    """
+    from agentgym_flow.dataflow.timeline import write_pictures
+    from agentgym_flow.dataflow.trace import NAME, read_trace
+
+    file = run / NAME if run.is_dir() else run
+    events = read_trace(file)
+    folder = file.parent if out is None else out
+    _check_pictures(folder, _PICTURES, force)
+    for path in write_pictures(folder, events, f"Dataflow of {file.resolve().parent.name}"):
+        stdout().print(printed(str(path)), soft_wrap=True)
+
+
+def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
+    for name in names:
+        check_new(folder / name, replace=force)
+
+
+def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[Outcome]]:
+    from agentgym_flow.dataflow.simulate import simulate
+    from agentgym_flow.dataflow.timeline import write_pictures
+    from agentgym_flow.files import LineWriter
+
+    events: list[dict[str, Any]] = []
+    with progress_bars() as bars:
+        bar = bars.add_task("simulating", total=len(scenarios) * seeds)
+        found: list[list[Outcome]] = []
+        for scenario in scenarios:
+            found.append([])
+            for seed in range(seeds):
+                record = events.append if folder is not None and seed == 0 else None
+                found[-1].append(simulate(scenario, seed, record))
+                bars.advance(bar)
+    if folder is not None:
+        events.sort(key=lambda event: event["at"])
+        with LineWriter(folder / "trace.jsonl") as lines:
+            lines.write_lines(json.dumps(event, separators=(",", ":")) for event in events)
+        for path in write_pictures(folder, events, f"Simulated dataflow, {scenarios[0].name}"):
+            note(str(path))
+    return found
+
+
+def _table(scenarios: list[Scenario], outcomes: list[list[Outcome]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("mode", no_wrap=True)
+    for name in ("hours", "workers", "trainers", "dropped", "again", "length", "stale", "GB", "calls/s"):
+        table.add_column(name, justify="right", overflow="fold")
+    for scenario, found in zip(scenarios, outcomes, strict=True):
+        ages = [sum(age * n for age, n in one.staleness.items()) / sum(one.staleness.values()) for one in found]
+        table.add_row(
+            scenario.name,
+            _hours([one.hours for one in found]),
+            f"{_mean([one.worker_use for one in found]):.0%}",
+            f"{_mean([one.trainer_use for one in found]):.0%}",
+            f"{_mean([one.dropped / max(1, one.played) for one in found]):.1%}",
+            f"{_mean([one.repeated for one in found]):,.0f}",
+            f"{_mean([one.length for one in found]):.3f}",
+            f"{_mean(ages):.1f}",
+            f"{_mean([sum(one.crossed.values()) for one in found]) / 1e9:,.0f}",
+            f"{_mean([one.calls_per_second for one in found]):,.1f}",
+        )
+    return table
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _hours(values: list[float]) -> str:
+    from agentgym_flow.intervals import bootstrap
+
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    low, high = bootstrap(values)
+    return f"{_mean(values):.2f} \N{PLUS-MINUS SIGN}{(high - low) / 2:.2f}"
+
+
+def _mode(text: str) -> dict[str, Any]:
+    mode, colon, staleness = text.partition(":")
+    if mode in ("fixed", "ready"):
+        return {"mode": mode, "staleness": _number(int, staleness, f"mode {text!r}, such as fixed:4") if colon else 4}
+    if colon and mode in ("synchronous", "overlap"):
+        raise BadSetting(f"only fixed and ready have a staleness, got {shown(text)}")
+    return {"mode": mode}
+
+
+def _region(text: str) -> Region:
+    from agentgym_flow.dataflow.scenario import Region
+
+    name, _, rest = text.partition("=")
+    shape, *more = rest.split(",")
+    workers, _, places = shape.partition("x")
+    wanted = f"--region {text!r}, such as far=8x4,speed=0.5,gbit=4,delay=0.3"
+    given: dict[str, Any] = {"workers": _number(int, workers, wanted), "slots": _number(int, places or "1", wanted)}
+    for item in more:
+        key, _, value = item.partition("=")
+        if item == "direct":
+            given["relay"] = False
+        elif key in ("speed", "gbit", "delay"):
+            given[key] = _number(float, value, wanted)
+        else:
+            raise BadSetting(f"{shown(item)} is nothing that a region can have: {wanted}")
+    return Region(name, **given)
+
+
+def _change(text: str) -> Change:
+    from agentgym_flow.dataflow.scenario import Change
+
+    wanted = f"--change {text!r}, such as 1:join:32:local"
+    parts = text.split(":")
+    if len(parts) != 4:
+        raise BadSetting(f"hours, kind, workers and region are wanted in {wanted}")
+    hours, kind, workers, region = parts
+    return Change(3600 * _number(float, hours, wanted), kind, _number(int, workers, wanted), region)
+
+
+def _number(kind: Any, text: str, wanted: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise BadSetting(f"{shown(text)} is not a number in {wanted}") from None

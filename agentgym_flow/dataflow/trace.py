@@ -1,0 +1,225 @@
+"""The trace of a run: a file of JSON lines, one an event, that is only ever appended to.
+
+Every line has `at` (seconds of the clock) and `what`; `slots` are lists [batch, group, sample, attempt]:
+
+    open     stream, policy, batch                      a trainer begins, or goes on from a checkpoint
+    publish  policy, update, version, step, bytes       a trainer has new weights, and waits for batch `update`
+    admit    stream, slots                              the trainer has planned so many more (a number)
+    lease    worker, stream, slots                      a worker begins to play
+    fetch    [worker,] policy, version, bytes, seconds    weights are sent to it, from now on for so long
+    commit   worker, stream, slots, verdicts            a worker has handed in episodes
+    ended    stream, why, slots                         leases ended, or episodes were refused
+    ack      stream, policy, batch, trained, dropped, staleness     a trainer has its batch, and trains on it
+    keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
+    states   stream, states                             how many slots are in each state
+    train    policy, batch                              only simulated: the device was busy, training begins now
+    killed   worker                                     only simulated: a worker dies
+
+`Traced` writes them for any manager, and `simulate` makes them in virtual time. `agentgym_flow.dataflow.timeline` makes
+pictures of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.dataflow.records import Arrival, Commit, Flow, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadData
+from agentgym_flow.files import naming
+
+NAME = "trace.jsonl"
+"""The name of the file in the folder of a run."""
+
+Event = dict[str, Any]
+
+
+class TraceWriter:
+    """Appends events to a trace. Safe in threads; several processes may append to one file.
+
+    Each event is one write of one line, so a process that is killed leaves whole lines, at worst with a torn last one.
+
+    Args:
+        path: the file; what is in it stays.
+        clock: the seconds of each event.
+
+    Raises `OSError` if the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
+        self.path, self._clock = Path(path), clock
+        self._lock = threading.Lock()
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab", buffering=0)
+            self._file.write(b"\n" if _is_torn(self.path) else b"")
+
+    def now(self) -> float:
+        """Return the time of an event that happens now."""
+        return self._clock()
+
+    def write(self, what: str, at: float | None = None, **fields: Any) -> None:
+        """Append an event, by default of now."""
+        event = {"at": round(self._clock() if at is None else at, 4), "what": what, **fields}
+        line = json.dumps(event, separators=(",", ":")).encode("ascii") + b"\n"
+        with self._lock, naming(self.path):
+            self._file.write(line)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _is_torn(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n"
+
+
+def read_trace(path: str | os.PathLike[str]) -> list[Event]:
+    """Return the events of a trace in the order of time. Lines that were torn by a kill are left out.
+
+    Raises `OSError` if there is no such file, and `BadData` if it has no event.
+    """
+    events = []
+    with naming(Path(path)), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and isinstance(event.get("at"), int | float) and "what" in event:
+                events.append(event)
+    if not events:
+        raise BadData(f"{path} has no event of a dataflow")
+    return sorted(events, key=lambda event: event["at"])
+
+
+class Traced:
+    """A manager that writes down what it is asked and answers; otherwise it is as the one that it wraps.
+
+    Args:
+        flow: the manager, or what passes calls on to it.
+        writer: where the events go.
+        every: seconds between two looks at the states of all slots, at least.
+    """
+
+    def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
+        self._flow, self._writer, self._every = flow, writer, every
+        self._updates: dict[tuple[str, str, SlotId], int] = {}  # which update played what a policy has not used yet
+        self._looked = -every
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= self._every:
+            self._looked = now
+            for name, stream in self._flow.status()["streams"].items():
+                self._writer.write("states", stream=name, states=stream["states"])
+
+    # ---------------------------------------------------------------- workers
+    def describe(self) -> dict[str, Any]:
+        """Return what the manager returns."""
+        return self._flow.describe()
+
+    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
+        """Write down who plays what from now on."""
+        leases = self._flow.lease(worker, count, wait)
+        for stream in dict.fromkeys(lease.stream for lease in leases):
+            slots = [[*one.slot.id, one.attempt] for one in leases if one.stream == stream]
+            self._writer.write("lease", worker=worker, stream=stream, slots=slots)
+        self._look()
+        return leases
+
+    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+        """Write down which leases have ended."""
+        ended = self._flow.renew(worker, held)
+        for one in ended:
+            self._writer.write("ended", stream=one.stream, why="expired", slots=[[*one.slot, one.attempt]])
+        return ended
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        """Write down what was handed in."""
+        verdicts = self._flow.commit(worker, commits)
+        both = list(zip([commit.held for commit in commits], verdicts, strict=True))
+        for stream in dict.fromkeys(held.stream for held, _ in both):
+            slots = [[*held.slot, held.attempt] for held, _ in both if held.stream == stream]
+            said = [verdict.value for held, verdict in both if held.stream == stream]
+            self._writer.write("commit", worker=worker, stream=stream, slots=slots, verdicts=said)
+        self._look()
+        return verdicts
+
+    def fail(self, worker: str, held: Held, reason: str) -> None:
+        """Write down what a worker cannot play."""
+        self._flow.fail(worker, held, reason)
+        self._writer.write("ended", stream=held.stream, why="given back", slots=[[*held.slot, held.attempt]])
+
+    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+        """Write down how many bytes are sent."""
+        began = self._writer.now()
+        message = self._flow.fetch(policy, version, have)
+        size, seconds = len(message), round(self._writer.now() - began, 4)
+        self._writer.write("fetch", began, policy=policy, version=version, bytes=size, seconds=seconds)
+        return message
+
+    # ---------------------------------------------------------------- trainers
+    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
+        """Write down that a trainer begins."""
+        state = self._flow.open(stream, policy, batch, setup)
+        self._writer.write("open", stream=stream, policy=policy, batch=batch)
+        return state
+
+    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
+        """Write down that there are new weights."""
+        version = self._flow.publish(policy, update, step, message)
+        size = len(message)
+        self._writer.write("publish", policy=policy, update=update, version=version, step=step, bytes=size)
+        return version
+
+    def admit(self, stream: str, slots: list[Slot]) -> None:
+        """Write down how much is planned."""
+        self._flow.admit(stream, slots)
+        self._writer.write("admit", stream=stream, slots=len(slots))
+
+    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
+        """Remember which weights played the episodes."""
+        arrivals = self._flow.arrivals(stream, policy, after, wait)
+        for arrival in arrivals:
+            if policy in arrival.updates:
+                self._updates[stream, policy, arrival.slot.id] = arrival.updates[policy]
+        return arrivals
+
+    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+        """Write down what is refused."""
+        self._flow.reject(stream, slot, attempt, reason)
+        self._writer.write("ended", stream=stream, why="refused", slots=[[*slot, attempt]])
+
+    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> None:
+        """Write down what a batch is made of."""
+        self._flow.ack(stream, policy, batch, trained, dropped)
+        updates = [self._updates.pop((stream, policy, slot), None) for slot in trained]
+        for slot in dropped:
+            self._updates.pop((stream, policy, slot), None)
+        ages = Counter(batch - update for update in updates if update is not None)
+        told: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
+        told["staleness"] = {str(age): ages[age] for age in sorted(ages)}
+        self._writer.write("ack", stream=stream, policy=policy, batch=batch, **told)
+        self._look()
+
+    def keep(self, stream: str, policy: str, batch: int) -> None:
+        """Write down that a checkpoint is there."""
+        self._flow.keep(stream, policy, batch)
+        self._writer.write("keep", stream=stream, policy=policy, batch=batch)
+
+    def beat(self, policy: str) -> None:
+        """Pass it on."""
+        self._flow.beat(policy)
+
+    # ---------------------------------------------------------------- anyone
+    def status(self) -> dict[str, Any]:
+        """Return what the manager returns."""
+        return self._flow.status()
