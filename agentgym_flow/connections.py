@@ -31,7 +31,7 @@ ACCEPTED = 128
 """The most connections that are accepted before they are counted."""
 
 
-def server(app: Any, *, patience: int, connections: int) -> uvicorn.Server:
+def server(app: Any, *, patience: int, connections: int, body: float = BODY) -> uvicorn.Server:
     """Return a server of the ASGI application `app`.
 
     Args:
@@ -39,6 +39,7 @@ def server(app: Any, *, patience: int, connections: int) -> uvicorn.Server:
         patience: requests under way have so many seconds to end when the server stops.
         connections: the most at a time, or fewer where the process may not open as many files. One more closes the
             connection that sent nothing for longest; if all have requests under way, it is answered with status 503.
+        body: a request has so many seconds for its body.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:
@@ -49,7 +50,7 @@ def server(app: Any, *, patience: int, connections: int) -> uvicorn.Server:
     most = min(connections, files * 3 // 4)
     config = uvicorn.Config(
         quiet,
-        http=type("_BoundedProtocol", (_Protocol,), {"most": most}),
+        http=type("_BoundedProtocol", (_Protocol,), {"most": most, "body": body}),
         log_level="error",
         access_log=False,
         server_header=False,
@@ -81,9 +82,13 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 by uvicorn, with deadlines and a bound. `most` connections are open at a time."""
+    """HTTP/1.1 by uvicorn, with deadlines and a bound. `most` connections are open at a time.
+
+    A request has `body` seconds for its body.
+    """
 
     most: int
+    body: float
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock, and make room when there are too many connections."""
@@ -128,7 +133,7 @@ class _Protocol(H11Protocol):
             self._expected = expected
             _stop(self._receiving)
             if expected is not None:
-                seconds = HEADERS if expected is h11.IDLE else BODY
+                seconds = HEADERS if expected is h11.IDLE else self.body
                 self._receiving = self.loop.call_later(seconds, self.transport.abort)
 
     def _make_room(self) -> None:

@@ -13,6 +13,7 @@ from agentgym_flow.cli import (
     collect,
     data,
     dataflow,
+    dataflow_status,
     demo,
     doctor,
     evaluate,
@@ -24,6 +25,7 @@ from agentgym_flow.cli import (
     train,
     verify,
     view,
+    worker,
     workflow,
 )
 from agentgym_flow.cli.console import printed, stderr
@@ -92,10 +94,13 @@ app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("verify")(verify.verify)
 app.command("view")(view.view)
 app.command("shop")(shop.shop)
+app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 dataflow.app.command("simulate")(simulate.simulate)
 dataflow.app.command("trace")(simulate.trace)
+dataflow.app.command("serve")(dataflow_status.serve)
+dataflow.app.command("status")(dataflow_status.status)
 app.add_typer(dataflow.app, name="dataflow")
 app.add_typer(retriever.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")

@@ -1,0 +1,141 @@
+"""`agentgym-flow dataflow serve` and `status`: the manager in a process of its own, and what it says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.errors import BadSetting
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from agentgym_flow.dataflow.records import Flow
+
+MOST_ROWS = 40
+"""The table has so many workers at most, those that were heard of last."""
+
+TokenFile = Annotated[
+    Path | None, typer.Option(help="The file with the manager's token; otherwise AGENTGYM_FLOW_TOKEN has it.")
+]
+
+
+def serve(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the manager keeps its journal and weights.")
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="Relay this manager, for the workers of a region, instead.")
+    ] = None,
+    upstream_token_file: TokenFile = None,
+    settings: Annotated[Path | None, typer.Option(help="The YAML file of `train --dataflow`.")] = None,
+    token_file: Annotated[
+        Path, typer.Option(help="The file with the token that workers and trainers send; made if it is missing.")
+    ] = Path("dataflow.token"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8300,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on. There is no encryption: beyond one machine, use a tunnel.")
+    ] = "127.0.0.1",
+) -> None:
+    """Manage rollouts in a process of its own. Killed and started again on its FOLDER, it goes on.
+
+    Trainers join with `agentgym-flow train --dataflow FILE --engine URL`, workers with `agentgym-flow worker`.
+    """
+    from agentgym_flow.dataflow.config import FlowConfig
+    from agentgym_flow.dataflow.hosting import RelayFlow, hosted
+    from agentgym_flow.dataflow.http_client import HttpFlow
+    from agentgym_flow.dataflow.http_server import serve as serve_flow
+    from agentgym_flow.dataflow.tokens import read_token, token_in
+
+    if (folder is None) == (upstream is None):
+        raise BadSetting("name a FOLDER for a manager, or --upstream URL for a relay")
+    token = token_in(token_file)
+    config = FlowConfig() if settings is None else FlowConfig.read(settings)
+    with contextlib.ExitStack() as stack:
+        flow: Flow
+        if upstream is not None:
+            flow = RelayFlow(HttpFlow(upstream, read_token(upstream_token_file), deadline=config.deadline))
+        else:
+            assert folder is not None  # checked above
+            flow = stack.enter_context(hosted(folder, config))
+
+        def on_ready(address: str) -> None:
+            advice = f"agentgym-flow worker --join {address} --token-file {token_file}"
+            stdout().print(printed(f"The manager answers at {address}. Workers join with: {advice}"), soft_wrap=True)
+
+        with contextlib.suppress(KeyboardInterrupt):
+            serve_flow(flow, token, port=port, host=host, on_ready=on_ready)
+
+
+def status(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The address of the manager, or of a relay.")],
+    token_file: TokenFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures once, as JSON.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+) -> None:
+    """Show streams, policies and workers of a dataflow, until Ctrl-C."""
+    from rich.live import Live
+
+    from agentgym_flow.dataflow.http_client import HttpFlow
+    from agentgym_flow.dataflow.tokens import read_token
+
+    flow = HttpFlow(url, read_token(token_file), deadline=5.0)
+    figures = flow.status()
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    console = stdout()
+    if once or not console.is_terminal:
+        for table in tables(figures):
+            console.print(table)
+        return
+    from rich.console import Group
+
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
+        while True:
+            live.update(Group(*tables(figures)), refresh=True)
+            time.sleep(every)
+            figures = flow.status()
+
+
+def tables(figures: dict[str, Any]) -> list[Table]:
+    """Return the figures of `Manager.status` as tables: slots by stream, policies, workers."""
+    from rich.table import Table
+
+    streams, policies = Table(title="slots"), Table(title="policies")
+    names = list(next(iter(figures["streams"].values()), {"states": {}})["states"])
+    for column in ("stream", *names, "expired", "late", "rejected"):
+        streams.add_column(column, justify="left" if column == "stream" else "right")
+    for column in ("stream", "policy", "update", "version", "batches", "silent"):
+        policies.add_column(column, justify="left" if column in ("stream", "policy") else "right")
+    for stream, found in figures["streams"].items():
+        counts = [found["counts"].get(name, 0) for name in ("expired", "late", "rejected")]
+        streams.add_row(printed(stream), *(f"{number:,}" for number in (*found["states"].values(), *counts)))
+        for policy, one in found["policies"].items():
+            newest = one["newest"] or {"update": "-", "version": "-"}
+            row = (newest["update"], newest["version"], one["done"], _seconds(one["silent"]))
+            policies.add_row(printed(stream), printed(policy), *map(str, row))
+    return [streams, policies, _workers(figures["workers"])]
+
+
+def _workers(found: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"workers ({len(found)})")
+    for column in ("worker", "accepted", "repeated", "late", "rejected", "silent"):
+        table.add_column(column, justify="left" if column == "worker" else "right")
+    for name, one in sorted(found.items(), key=lambda item: item[1]["silent"])[:MOST_ROWS]:
+        counts = (f"{one.get(count, 0):,}" for count in ("accepted", "repeated", "late", "rejected"))
+        table.add_row(printed(name), *counts, _seconds(one["silent"]))
+    return table
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s"

@@ -1,0 +1,218 @@
+"""The calls of `Flow` as JSON: what HTTP carries, checked against the types that the protocol declares.
+
+Arguments are one JSON object, an answer is one JSON value; records are lists. Weights, which are bytes, are the whole
+body instead. Nothing is read but JSON, and an error is raised again only if its class is in a fixed table: what comes
+over a network can name no code.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import json
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from agentgym_flow import errors
+from agentgym_flow.dataflow.records import Flow
+
+LARGEST_INTEGER = 2**63 - 1
+"""Integers are in the range of SQLite's."""
+
+JSON_BODY = 1 << 20
+"""The most bytes of a request of most calls."""
+
+LARGE_BODY = 64 << 20
+"""The most bytes of a request with episodes, slots or a setup."""
+
+WEIGHTS_BODY = 16 << 30
+"""The most bytes of a message with weights, by default."""
+
+DIGEST = "Content-Digest"
+"""The header with the SHA-256 of a body, as RFC 9530 has it."""
+
+ERRORS: Mapping[str, type[errors.AgentGymFlowError]] = {
+    one.__name__: one
+    for one in (
+        errors.BadData,
+        errors.BadResume,
+        errors.BadSetting,
+        errors.FlowDown,
+        errors.Forged,
+        errors.NoWorkers,
+        errors.UnknownName,
+        errors.UnknownOption,
+    )
+}
+"""The errors that pass from the manager to those who call it."""
+
+
+class Malformed(Exception):
+    """A message is not what the call asks for; the text says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of `Flow`.
+
+    Attributes:
+        name: of the method.
+        parameters: name -> type.
+        required: the parameters without a default.
+        result: the type of the answer.
+        limit: the most bytes of a request; None: as many as weights may have.
+    """
+
+    name: str
+    parameters: Mapping[str, Any]
+    required: frozenset[str]
+    result: Any
+    limit: int | None
+
+    @property
+    def raw(self) -> str | None:
+        """The parameter that is the body itself, if there is one."""
+        return next((name for name, hint in self.parameters.items() if hint is bytes), None)
+
+
+def _call(name: str, method: Callable[..., Any]) -> Call:
+    hints = get_type_hints(method)
+    result = hints.pop("return")
+    defaults = inspect.signature(method).parameters
+    required = frozenset(one for one in hints if defaults[one].default is inspect.Parameter.empty)
+    limit = LARGE_BODY if name in ("commit", "admit", "ack", "open") else JSON_BODY
+    return Call(name, hints, required, result, None if bytes in hints.values() else limit)
+
+
+CALLS: Mapping[str, Call] = {
+    name: _call(name, method) for name, method in vars(Flow).items() if not name.startswith("_") and callable(method)
+}
+"""All calls of the protocol, by name."""
+
+
+def digest_of(body: bytes) -> str:
+    """Return the value of the header that goes with a body."""
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"
+
+
+def dumped(value: Any) -> bytes:
+    """Return `value` as JSON. Raises `BadSetting` if it is not plain data."""
+    try:
+        return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise errors.BadSetting(f"what is sent to a manager must be plain data ({error})") from None
+
+
+def loaded(body: bytes) -> Any:
+    """Return the value of a JSON text. Raises `Malformed`."""
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise Malformed("the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def arguments_of(call: Call, given: Any) -> dict[str, Any]:
+    """Return the arguments of a call from a JSON object, without the raw one. Raises `Malformed`."""
+    if not isinstance(given, dict):
+        raise Malformed("the arguments are not a JSON object")
+    known = {name: hint for name, hint in call.parameters.items() if name != call.raw}
+    for name in given:
+        if name not in known:
+            raise Malformed(f"{call.name} has no argument {errors.shown(name)}; it has {', '.join(known) or 'none'}")
+    for name in known:
+        if name in call.required and name not in given:
+            raise Malformed(f"{call.name} needs the argument {name}")
+    return {name: read(known[name], value, name) for name, value in given.items()}
+
+
+def read(hint: Any, value: Any, place: str) -> Any:
+    """Return a JSON value as the type `hint`; `place` names it in errors. Raises `Malformed`."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return _plain(value, place)
+    if origin in (Union, types.UnionType):
+        return (
+            None if value is None else read(next(one for one in get_args(hint) if one is not type(None)), value, place)
+        )
+    if hint is float:
+        _check(isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12, place, value, hint)
+        return float(value)
+    if hint in (str, int, bool, type(None)):
+        _check(type(value) is (type(None) if hint is None else hint), place, value, hint)
+        return _plain(value, place)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        _check(isinstance(value, str) and value in [one.value for one in hint], place, value, hint)
+        return hint(value)
+    return _read_container(hint, origin, value, place)
+
+
+def _read_container(hint: Any, origin: Any, value: Any, place: str) -> Any:
+    if origin is dict:
+        _check(isinstance(value, dict), place, value, dict)
+        return {
+            _plain(key, place): read(get_args(hint)[1], one, f"{place}[{key[:40]!r}]") for key, one in value.items()
+        }
+    _check(isinstance(value, list), place, value, list)
+    if origin is list:
+        return [read(get_args(hint)[0], one, f"{place}[{at}]") for at, one in enumerate(value)]
+    hints = _fields(hint)
+    if len(value) != len(hints):
+        raise Malformed(f"{place} is not a list of {len(hints)}, but of {len(value)}")
+    values = [read(one, part, f"{place}.{name}") for (name, one), part in zip(hints.items(), value, strict=True)]
+    return tuple(values) if origin is tuple else hint(*values)
+
+
+@cache
+def _fields(hint: Any) -> dict[Any, Any]:
+    """Return the types of a tuple's or a record's parts."""
+    return dict(enumerate(get_args(hint))) if get_origin(hint) is tuple else get_type_hints(hint)
+
+
+def _check(fits: bool, place: str, value: Any, hint: Any) -> None:
+    if not fits:
+        raise Malformed(f"{place} is not of the type {getattr(hint, '__name__', hint)}: {errors.shown(value)}")
+
+
+def _plain(value: Any, place: str) -> Any:
+    """Return plain data as they are. Raises `Malformed` for what a data base or UTF-8 cannot hold."""
+    if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        raise Malformed(f"{place} is an integer of more than 64 bits")
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise Malformed(f"{place} has half a character (a lone surrogate)") from None
+    if isinstance(value, list):
+        for one in value:
+            _plain(one, place)
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _plain(key, place)
+            _plain(one, place)
+    return value
+
+
+def error_of(error: errors.AgentGymFlowError) -> dict[str, str]:
+    """Return an error as plain data; one that is not in the table goes as the nearest class that is."""
+    name = next((one.__name__ for one in type(error).__mro__ if one.__name__ in ERRORS), "BadSetting")
+    return {"error": name, "message": str(error)}
+
+
+def raise_error(given: Any) -> NoReturn:
+    """Raise the error that a manager has sent. Raises `Malformed` if it is not one of the table."""
+    if isinstance(given, dict) and isinstance(message := given.get("message"), str):
+        kind = ERRORS.get(str(given.get("error")))
+        if kind is not None:
+            raise kind(message)
+    raise Malformed("the error is not one of a manager")

@@ -1,0 +1,137 @@
+"""Workers that somebody looks after: who dies is replaced, and who dies again and again is given up."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentgym_flow.errors import AgentGymFlowError, NoWorkers
+
+QUICK = 30.0
+"""A worker that dies within so many seconds counts as one that cannot start."""
+
+MOST_FAILURES = 5
+"""After so many deaths in a row, each of them quick, a worker is given up."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds before a dead worker is replaced: twice as many after each quick death."""
+
+LOOK = 0.1
+"""Seconds between two looks at the workers."""
+
+_logger = logging.getLogger(__name__)
+
+
+class Member(Protocol):
+    """One worker at work."""
+
+    def ended(self) -> str | None:
+        """Return None while it works, and then why it does not any more."""
+
+    def leave(self) -> None:
+        """Ask it to give its leases back and to end; returns at once."""
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+
+
+@dataclass(slots=True)
+class _Seat:
+    number: int
+    member: Member | None = None
+    since: float = 0.0
+    due: float = 0.0
+    failures: int = 0
+    given_up: bool = False
+
+
+class Crew:
+    """Keeps workers at work.
+
+    Args:
+        hire: starts the worker with a number.
+        quick: see `QUICK`.
+        most_failures: see `MOST_FAILURES`.
+
+    Attributes:
+        deaths: how many workers have ended that were not asked to.
+    """
+
+    def __init__(
+        self, hire: Callable[[int], Member], *, quick: float = QUICK, most_failures: int = MOST_FAILURES
+    ) -> None:
+        self.deaths = 0
+        self._hire, self._quick, self._most = hire, quick, most_failures
+        self._seats: list[_Seat] = []
+        self._last_words = ""
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, count: int) -> None:
+        """Let `count` more workers work."""
+        self._seats += [_Seat(len(self._seats) + number) for number in range(count)]
+        if self._thread is None and self._seats:
+            self._thread = threading.Thread(target=self._watch, name="flow-crew", daemon=True)
+            self._thread.start()
+
+    def __len__(self) -> int:
+        """Return how many workers are at work, or about to be replaced."""
+        return sum(not seat.given_up for seat in self._seats)
+
+    def check(self) -> None:
+        """Raise `NoWorkers`, with what the last one said, if all were given up."""
+        if self._seats and not len(self):
+            raise NoWorkers(
+                f"all {len(self._seats)} workers were given up: each ended {self._most} times in a row within "
+                f"{self._quick:g} seconds. The last one said: {self._last_words}"
+            )
+
+    def close(self, patience: float = 10.0) -> None:
+        """End all workers; they have `patience` seconds to give their leases back."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        left = [seat.member for seat in self._seats if seat.member is not None]
+        self._seats = []
+        for member in left:
+            with contextlib.suppress(Exception):  # one that cannot be asked is ended below
+                member.leave()
+        end = time.monotonic() + patience
+        while any(member.ended() is None for member in left) and time.monotonic() < end:
+            time.sleep(LOOK)
+        for member in left:
+            member.end()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(LOOK):
+            for seat in list(self._seats):
+                if not seat.given_up and not self._closing.is_set():
+                    self._look_at(seat)
+
+    def _look_at(self, seat: _Seat) -> None:
+        now = time.monotonic()
+        why = None
+        if seat.member is not None:
+            why = seat.member.ended()
+        elif now >= seat.due:
+            seat.since = now
+            try:
+                seat.member = self._hire(seat.number)
+            except (AgentGymFlowError, OSError) as error:
+                why = f"{type(error).__name__}: {error}"
+        if why is None:
+            return
+        if seat.member is not None:
+            seat.member.end()
+        self.deaths += 1
+        self._last_words = why
+        seat.failures = seat.failures + 1 if now - seat.since < self._quick else 0
+        seat.given_up = seat.failures >= self._most
+        seat.member, seat.due = None, now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** max(0, seat.failures - 1))
+        fate = "is given up" if seat.given_up else "is replaced"
+        _logger.warning("rollout worker %d has ended and %s: %s", seat.number, fate, why)

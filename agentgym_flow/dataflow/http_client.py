@@ -1,0 +1,135 @@
+"""A manager that is reached over HTTP, as a `Flow`."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from agentgym_flow.dataflow import calls
+from agentgym_flow.dataflow.remote import Again, RemoteFlow
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.retrieval.protocol import check_token
+
+ANSWER = 60.0
+"""Seconds without a byte after which an attempt is given up, beside those that the call waits."""
+
+KEPT = 4.0
+"""Seconds after which a connection that was not used is not trusted: the server closes it after 5."""
+
+_UNREADABLE = (OSError, http.client.HTTPException)
+
+
+class HttpFlow(RemoteFlow):
+    """Implements `agentgym_flow.dataflow.records.Flow` over HTTP. Safe in threads; connections are kept open.
+
+    Args:
+        url: the address of the manager or of a relay, such as `http://127.0.0.1:8300`.
+        token: its token.
+        deadline: for so many seconds a call is tried again.
+
+    Raises:
+        BadSetting: the address or the token cannot be used.
+    """
+
+    def __init__(self, url: str, token: str, *, deadline: float = 600.0) -> None:
+        self._secure, self._host, self._port = _parts_of(url)
+        self.url = url.rstrip("/")
+        super().__init__(f"the manager at {self.url}", deadline=deadline)
+        self._token = check_token(token)
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []  # since when, the latest last
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections; calls that are between two attempts raise `FlowDown`."""
+        super().close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            connection.close()
+
+    # ---------------------------------------------------------------- inside
+    def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
+        call = calls.CALLS[name]
+        path = f"/v1/{name}"
+        if call.raw is None:
+            body = calls.dumped(arguments)
+        else:
+            body = arguments[call.raw]
+            path += "?" + urlencode({one: value for one, value in arguments.items() if one != call.raw})
+        return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
+
+    def _answer(self, call: calls.Call, path: str, body: bytes, patience: float) -> Any:
+        status, answer = self._sent(path, body, patience)
+        if status == 200 and call.result is bytes:
+            return answer
+        try:
+            value = calls.loaded(answer)
+            if status == 200:
+                return calls.read(call.result, value, "the answer")
+            if status == 422:
+                calls.raise_error(value)
+        except calls.Malformed as error:
+            raise Again(f"HTTP {status}, {error}") from None
+        if status >= 500 or not isinstance(value, dict) or value.get("error") == "Corrupted":
+            raise Again(f"HTTP {status}")
+        advice = "; take the token of this manager" if status == 401 else ""
+        raise BadSetting(f"{self.url} refused {call.name} with HTTP {status}: {value.get('message')!s:.300}{advice}")
+
+    def _sent(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
+        """Make one attempt; return status and body of the answer, whose digest is right."""
+        headers = {"Authorization": f"Bearer {self._token}", calls.DIGEST: calls.digest_of(body)}
+        with self._connection(patience) as connection:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have refused before the end
+                connection.request("POST", path, body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+            if response.headers.get(calls.DIGEST, "") != calls.digest_of(answer):
+                raise Again(f"HTTP {response.status}, and the answer is not what its digest says")
+            return response.status, answer
+
+    @contextmanager
+    def _connection(self, patience: float) -> Iterator[http.client.HTTPConnection]:
+        connection = self._kept()
+        if connection is None:
+            kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+            connection = kind(self._host, self._port)
+        connection.timeout = patience
+        if connection.sock is not None:
+            connection.sock.settimeout(patience)
+        kept = False
+        try:
+            yield connection
+            kept = not self._closed.is_set()
+        except _UNREADABLE as error:
+            raise Again(f"{type(error).__name__}: {error}") from None
+        finally:
+            if kept:
+                with self._lock:
+                    self._idle.append((time.monotonic(), connection))
+            else:
+                connection.close()
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        oldest = time.monotonic() - KEPT
+        with self._lock:
+            while self._idle and self._idle[0][0] < oldest:
+                self._idle.pop(0)[1].close()
+            return self._idle.pop()[1] if self._idle else None
+
+
+def _parts_of(url: str) -> tuple[bool, str, int]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in ("http", "https") or parts.path not in ("", "/") or parts.query or "@" in url:
+        raise BadSetting(f"{url!r:.100} is not the address of a manager, such as http://127.0.0.1:8300")
+    secure = parts.scheme == "https"
+    return secure, host, port or (443 if secure else 80)

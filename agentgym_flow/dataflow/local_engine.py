@@ -1,0 +1,167 @@
+"""Workers on the trainer's machine: threads of its process, or processes that join over the loopback interface."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol, Self
+
+from agentgym_flow.dataflow import tokens
+from agentgym_flow.dataflow.crew import Crew, Member
+from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.dataflow.remote import RemoteFlow
+
+LAST_LINES = 15
+"""So many lines of what a dead process has written are shown."""
+
+_LAST_BYTES = 8192
+
+
+class Service(Protocol):
+    """A rollout worker, such as `agentgym_flow.dataflow.rollout.RolloutService`."""
+
+    def run(self) -> None:
+        """Play until `stop` is called."""
+
+    def stop(self) -> None:
+        """Let `run` end soon."""
+
+
+class WatchedFlow(RemoteFlow):
+    """A manager whose trainer hears at once when its engine has no workers any more.
+
+    Args:
+        flow: the manager.
+        check: raises `NoWorkers` in that case.
+    """
+
+    def __init__(self, flow: Flow, check: Callable[[], None]) -> None:
+        super().__init__("the manager")
+        self._flow, self._check = flow, check
+
+    def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
+        if name == "arrivals":
+            self._check()
+        return getattr(self._flow, name)(**arguments)
+
+
+class LocalEngine:
+    """Starts workers beside the trainer, replaces those that die, and ends them with it.
+
+    Args:
+        manager: the manager, in this process.
+        service: makes the worker of a thread, from the manager and a name; None: workers are processes.
+        options: of `agentgym-flow worker`, for processes.
+        quick: see `agentgym_flow.dataflow.crew.QUICK`.
+
+    Attributes:
+        flow: the manager as the trainer calls it. Raises `NoWorkers` with the last words of a worker when all have died
+            again and again.
+        crew: the workers.
+    """
+
+    def __init__(
+        self,
+        manager: Flow,
+        *,
+        service: Callable[[Flow, str], Service] | None = None,
+        options: Sequence[str] = (),
+        **crew: Any,
+    ) -> None:
+        self._manager, self._service, self._options = manager, service, options
+        self._stack = ExitStack()
+        self._url, self._token = "", tokens.new_token()
+        self.crew = Crew(self._thread if service is not None else self._process, **crew)
+        self.flow: Flow = WatchedFlow(manager, self.crew.check)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, workers: int) -> None:
+        """Start so many workers; they need some seconds to join. Raises `MissingExtra` without the extra `serve`."""
+        if self._service is None and not self._url:
+            from agentgym_flow.dataflow.http_server import serving
+
+            self._url = self._stack.enter_context(serving(self._manager, self._token))
+        self.crew.start(workers)
+
+    def close(self) -> None:
+        """End the workers, which give their leases back."""
+        self.crew.close()
+        self._stack.close()
+        self._url = ""
+
+    def _thread(self, number: int) -> Member:
+        assert self._service is not None
+        return _Thread(self._service(self._manager, f"thread-{number}"))
+
+    def _process(self, number: int) -> Member:
+        command = [sys.executable, "-m", "agentgym_flow", "worker", "--join", self._url]
+        command += ["--parent", str(os.getpid()), "--name", f"process-{number}", *self._options]
+        return _Process(command, {**os.environ, tokens.VARIABLE: self._token})
+
+
+class _Thread:
+    def __init__(self, service: Service) -> None:
+        self._work, self._why = service, ""
+        self._thread = threading.Thread(target=self._run, name="flow-worker", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work.run()
+            self._why = "it has left"
+        except Exception as error:  # whatever it is, the crew decides
+            self._why = f"{type(error).__name__}: {error}"
+
+    def ended(self) -> str | None:
+        return None if self._thread.is_alive() else self._why
+
+    def leave(self) -> None:
+        self._work.stop()
+
+    def end(self) -> None:
+        self._work.stop()
+
+
+class _Process:
+    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        # A session of its own: Ctrl-C at a terminal reaches the trainer alone, which ends its workers in time.
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    def ended(self) -> str | None:
+        status = self._process.poll()
+        return None if status is None else f"status {status}; {self._last_lines()}"
+
+    def leave(self) -> None:
+        self._process.terminate()
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        self._said.close()
+
+    def _last_lines(self) -> str:
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - _LAST_BYTES))
+        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
+        return "\n".join(lines) if lines else "it wrote nothing"

@@ -1,0 +1,99 @@
+"""Calls of many clients on one manager: those that wait do not hold up the others.
+
+A thread is needed for each call that waits in the manager, and 1,000 idle workers would hold 1,000. So a call first
+asks without waiting. If there is nothing, at most `WAITING` of a kind wait inside the manager, for a short while each,
+and the others stand in line without a thread until it is their turn or their time is up. When something is there,
+those inside return at once and the line moves, so nobody waits longer than the line takes to be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from agentgym_flow.dataflow.records import Flow, Held
+
+AT_ONCE = 16
+"""Calls that do not wait, at the same time."""
+
+WAITING = 8
+"""Calls of one kind that wait inside the manager at the same time."""
+
+TURN = 1.0
+"""Seconds after which a call that waits lets the next one in line wait."""
+
+LONGEST = 60.0
+"""Seconds that a call may wait at most; who wants to wait for longer asks again."""
+
+KINDS = ("lease", "arrivals")
+"""The calls that wait."""
+
+
+async def _never() -> bool:
+    return False
+
+
+class Switchboard:
+    """Makes calls on a flow for the coroutines of one event loop.
+
+    Args:
+        flow: the manager; safe in threads.
+        is_ending: tells whether the server stops; who waits then gets what there is, which may be nothing.
+    """
+
+    def __init__(self, flow: Flow, is_ending: Callable[[], bool] = lambda: False) -> None:
+        self._flow, self._is_ending = flow, is_ending
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flow")
+        self._waiters = ThreadPoolExecutor(WAITING * len(KINDS), thread_name_prefix="flow-waiting")
+        self._lines = {kind: asyncio.Semaphore(WAITING) for kind in KINDS}
+
+    async def call(self, name: str, arguments: dict[str, Any], gone: Callable[[], Awaitable[bool]] = _never) -> Any:
+        """Return the answer of a call.
+
+        Args:
+            name: of the method.
+            arguments: its arguments.
+            gone: tells whether nobody waits for the answer any more; leases are then given back at once.
+
+        Raises what the manager raises.
+        """
+        wait = arguments.get("wait", 0.0)
+        answer = await self._now(name, {**arguments, "wait": 0.0} if name in KINDS else arguments)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(wait, LONGEST)
+        while name in KINDS and not answer and (left := end - loop.time()) > 0:
+            if self._is_ending() or await gone():
+                break
+            answer = await self._in_line(name, arguments, left)
+        if name == "lease" and answer and await gone():
+            for lease in answer:
+                held = Held(lease.stream, lease.slot.id, lease.attempt)
+                await self._now("fail", {"worker": arguments["worker"], "held": held, "reason": "the worker has left"})
+        return answer
+
+    def close(self) -> None:
+        """End the threads when their calls are done."""
+        for pool in (self._threads, self._waiters):
+            pool.shutdown(wait=False)
+
+    async def _now(self, name: str, arguments: dict[str, Any]) -> Any:
+        work = partial(getattr(self._flow, name), **arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _in_line(self, name: str, arguments: dict[str, Any], left: float) -> Any:
+        line = self._lines[name]
+        loop = asyncio.get_running_loop()
+        end = loop.time() + left
+        try:
+            await asyncio.wait_for(line.acquire(), left)
+        except TimeoutError:
+            return await self._now(name, {**arguments, "wait": 0.0})  # the manager hears of the caller
+        try:
+            wait = 0.0 if self._is_ending() else min(TURN, max(0.0, end - loop.time()))
+            work = partial(getattr(self._flow, name), **{**arguments, "wait": wait})
+            return await loop.run_in_executor(self._waiters, work)
+        finally:
+            line.release()

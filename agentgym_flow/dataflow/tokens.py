@@ -1,0 +1,52 @@
+"""The secret that a manager and those who call it over HTTP share.
+
+It is in a file that only its owner can read, or in the environment; never among the arguments of a command, which all
+users of a machine can see.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.retrieval.protocol import check_token
+
+VARIABLE = "AGENTGYM_FLOW_TOKEN"
+"""The environment variable with the token."""
+
+
+def new_token() -> str:
+    """Return a token that nobody can guess."""
+    return secrets.token_urlsafe(32)
+
+
+def token_in(file: Path) -> str:
+    """Return the token in a file; a file that is missing is made, with a new token, for its owner alone.
+
+    Raises `BadSetting` if others may read the file, or there is no token in it.
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return read_token(file)
+    token = new_token()
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write(token + "\n")
+    return token
+
+
+def read_token(file: Path | None = None) -> str:
+    """Return the token in a file, or in the environment if no file is named.
+
+    Raises `BadSetting` if there is none, or others may read the file.
+    """
+    if file is None:
+        if not (token := os.environ.get(VARIABLE, "")):
+            raise BadSetting(f"the manager's token is missing: name its file with --token-file, or set {VARIABLE}")
+        return check_token(token)
+    with file.open(encoding="utf-8", errors="replace") as opened:
+        if os.name == "posix" and os.fstat(opened.fileno()).st_mode & 0o077:
+            raise BadSetting(f"others than its owner may use {file}: chmod 600 {file}")
+        return check_token(opened.read(4096).strip())

@@ -1,0 +1,394 @@
+"""A manager over HTTP: the same answers, hostile requests, and a server that dies."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from flow_trace import SETUP, WEIGHTS, manager, opened, played, slots, trace
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.dataflow import calls, serving, tokens
+from agentgym_flow.dataflow.http_client import HttpFlow
+from agentgym_flow.dataflow.http_server import create_app
+from agentgym_flow.dataflow.http_server import serving as http_serving
+from agentgym_flow.dataflow.journal import Journal
+from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, Verdict
+from agentgym_flow.errors import BadSetting, FlowDown
+
+TOKEN = "a-token-for-tests"
+
+
+class Served:
+    """A manager, its address, and requests that no client of ours makes."""
+
+    def __init__(self, url: str, there: Manager) -> None:
+        self.url, self.manager = url, there
+        self.flow = HttpFlow(url, TOKEN, deadline=5.0)
+        self.port = urlsplit(url).port or 0
+
+    def ask(self, path: str, body: bytes = b"{}", *, method: str = "POST", **headers: str | None) -> tuple[int, Any]:
+        """Return status and answer of a request, whose token and digest are right unless given."""
+        usual = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": calls.digest_of(body)}
+        usual |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, {name: value for name, value in usual.items() if value is not None})
+            response = connection.getresponse()
+            text = response.read()
+            return response.status, json.loads(text) if text else None
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    there = manager()
+    with http_serving(there, TOKEN) as url:
+        yield Served(url, there)
+
+
+def test_answers_are_those_of_the_manager_itself(served: Served) -> None:
+    there, here = trace(manager()), trace(served.flow)
+    assert there == here
+    assert [type(one) for one in there] == [type(one) for one in here]
+
+
+def test_records_keep_their_types(served: Served) -> None:
+    opened(served.flow)
+    (lease, *_) = served.flow.lease("w", 4)
+    assert (type(lease), type(lease.slot)) == (Lease, Slot)
+    (verdict,) = served.flow.commit("w", [played(lease)])
+    assert verdict is Verdict.ACCEPTED
+    (arrival,) = served.flow.arrivals("s", "a", 0)
+    assert type(arrival) is Arrival
+    assert arrival.payload == played(lease).payload
+
+
+RECORDS = st.one_of(
+    st.builds(Slot, *[st.integers(-(2**63) + 1, 2**63 - 1)] * 5),
+    st.builds(Held, st.text(), st.tuples(*[st.integers(0, 2**40)] * 3), st.integers(0, 99)),
+    st.sampled_from(Verdict),
+)
+
+
+@given(RECORDS)
+def test_json_brings_records_back(record: Any) -> None:
+    back = calls.read(type(record), calls.loaded(calls.dumped(record)), "it")
+    assert (type(back), back) == (type(record), record)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+NAMES = st.sampled_from(sorted({name for call in calls.CALLS.values() for name in call.parameters}))
+
+
+@given(st.sampled_from(sorted(calls.CALLS)), PLAIN | st.dictionaries(NAMES, PLAIN))
+def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
+    call = calls.CALLS[name]
+    with contextlib.suppress(calls.Malformed):
+        arguments = calls.arguments_of(call, values)
+        assert call.required - {call.raw} <= arguments.keys() <= call.parameters.keys()
+
+
+@pytest.mark.parametrize("token", ["Bearer wrong", "Bearer", "Basic " + TOKEN, "", None, "Bearer \xe9"])
+@pytest.mark.parametrize("path", ["/v1/status", "/v1/nothing"])
+def test_a_wrong_token_learns_nothing(served: Served, token: str | None, path: str) -> None:
+    status, answer = served.ask(path, Authorization=token)
+    assert (status, answer["message"]) == (401, "the token is missing or wrong")
+
+
+def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
+    with pytest.raises(BadSetting, match=r"401.*the token of this manager"):
+        HttpFlow(served.url, "another").status()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/v1", "/v1/", "/v1/status/", "/v2/status", "/v1/../v1/status", "/v1/%73tatus/x", "/v1/_stream", "/v1/close",
+     "/v1/__init__", "//v1/status", "/v1/status%00", "/etc/passwd", "/v1/Manager.status"],
+)  # fmt: skip
+def test_other_paths_are_not_there(served: Served, path: str) -> None:
+    assert served.ask(path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
+def test_calls_are_posted(served: Served, method: str) -> None:
+    assert served.ask("/v1/status", method=method)[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("lease", b""),
+        ("lease", b"\xff\xfe"),
+        ("lease", b"[]"),
+        ("lease", b"null"),
+        ("lease", b"[" * 100_000),
+        ("lease", b'{"worker": "w"}'),
+        ("lease", b'{"worker": "w", "count": true}'),
+        ("lease", b'{"worker": "w", "count": 1.5}'),
+        ("lease", b'{"worker": "w", "count": 1, "wait": NaN}'),
+        ("lease", b'{"worker": "w", "count": 1, "wait": 1e999}'),
+        ("lease", b'{"worker": "w", "count": 99999999999999999999}'),
+        ("lease", b'{"worker": "w", "count": ' + b"9" * 10_000 + b"}"),
+        ("lease", b'{"worker": "\\ud800", "count": 1}'),
+        ("lease", b'{"worker": "w", "count": 1, "self": 1}'),
+        ("renew", b'{"worker": "w", "held": [["s", [0, 0], 1]]}'),
+        ("renew", b'{"worker": "w", "held": [["s", {"0": 0}, 1]]}'),
+        ("commit", b'{"worker": "w", "commits": [["s", "payload"]]}'),
+        ("admit", b'{"stream": "s", "slots": [[0, 0, 0, 0]]}'),
+        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "setup": []}'),
+        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "setup": {"policies": ["\\udfff"]}}'),
+        ("publish", b"weights"),
+        ("publish?policy=a&update=x&step=1", b"weights"),
+        ("publish?policy=a&update=1&step=1&message=1", b"weights"),
+        ("publish?policy=a&update=[1]&step=1", b"weights"),
+    ],
+)
+def test_garbage_is_refused_with_a_sentence(served: Served, path: str, body: bytes) -> None:
+    status, answer = served.ask(f"/v1/{path}", body)
+    assert status == 400
+    assert answer["message"]
+    assert "Traceback" not in answer["message"]
+    assert served.ask("/v1/status")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("open", {"stream": "s", "policy": "a", "batch": 0, "setup": {}}),
+        ("open", {"stream": "s", "policy": "a", "batch": 0, "setup": {"policies": [[]]}}),
+        ("open", {"stream": "s", "policy": "a", "batch": -5, "setup": SETUP}),
+        ("lease", {"worker": "w", "count": -1}),
+        ("keep", {"stream": "other", "policy": "a", "batch": 2**62}),
+    ],
+)
+def test_what_the_manager_refuses_has_a_name(served: Served, path: str, arguments: dict[str, Any]) -> None:
+    status, answer = served.ask(f"/v1/{path}", calls.dumped(arguments))
+    assert (status, answer["error"] in calls.ERRORS) == (422, True)
+
+
+def test_bodies_are_bounded(served: Served) -> None:
+    status, answer = served.ask("/v1/lease", b"x", Content_Length=str(calls.JSON_BODY + 1))
+    assert status == 413
+    assert "1,048,576 bytes" in answer["message"]
+
+
+def test_a_body_without_a_length_is_bounded_as_well(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
+        head = (
+            f"POST /v1/lease HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        client.sendall(head.encode())
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        for _ in range(17):
+            client.sendall(chunk)
+        assert client.recv(4096).startswith(b"HTTP/1.1 413")
+
+
+def test_a_damaged_request_is_refused(served: Served) -> None:
+    status, answer = served.ask("/v1/status", b"{}", Content_Digest=calls.digest_of(b"{ }"))
+    assert (status, answer["error"]) == (400, "Corrupted")
+    assert served.ask("/v1/status", Content_Digest=None)[0] == 400
+
+
+def test_slow_bodies_keep_nobody_waiting(served: Served) -> None:
+    head = f"POST /v1/status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 100\r\n\r\n{{"
+    slow = [socket.create_connection(("127.0.0.1", served.port), timeout=20) for _ in range(50)]
+    try:
+        for one in slow:
+            one.sendall(head.encode())
+        assert served.flow.status()["streams"] == {}
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_nothing_is_read_of_who_has_no_token(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as client:
+        client.sendall(b"POST /v1/publish HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 401")
+
+
+def test_a_defect_of_the_manager_shows_no_details(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(served.manager, "status", fail)
+    assert served.ask("/v1/status") == (500, {"error": "Failed", "message": "RuntimeError"})
+    served.flow.deadline = 0.3
+    with pytest.raises(FlowDown, match=r"gave no answer for 0\.3 seconds \(HTTP 500\)"):
+        served.flow.status()
+
+
+def test_errors_are_those_of_the_table_and_no_other() -> None:
+    with pytest.raises(calls.Malformed):
+        calls.raise_error({"error": "SystemExit", "message": "0"})
+    with pytest.raises(calls.Malformed):
+        calls.raise_error({"error": "BadSetting", "message": ["0"]})
+    with pytest.raises(FlowDown, match=r"^why$"):
+        calls.raise_error({"error": "FlowDown", "message": "why"})
+
+
+def test_many_who_wait_hold_up_nobody(served: Served) -> None:
+    """With nothing to play, far more workers wait than there are threads, and all of them get what comes in the end."""
+    workers = 3 * (serving.WAITING + serving.AT_ONCE)
+    opened(served.flow)
+    first = served.flow.lease("first", 4)
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(served.flow.lease, f"w{number}", 1, 30.0) for number in range(workers)]
+        while len(served.flow.status()["workers"]) < workers + 1:
+            time.sleep(0.01)
+        assert served.flow.commit("first", [played(lease) for lease in first]) == [Verdict.ACCEPTED] * 4
+        arrivals = served.flow.arrivals("s", "a", 0)
+        served.flow.ack("s", "a", 0, [one.slot.id for one in arrivals], [])
+        served.flow.publish("a", 1, 1, WEIGHTS)
+        served.flow.admit("s", slots(1, groups=workers, samples=1))
+        leases = [one.result() for one in waiting]
+    assert sorted(lease.slot for (lease,) in leases) == slots(1, groups=workers, samples=1)
+
+
+def test_leases_of_a_worker_that_has_gone_are_given_back(served: Served) -> None:
+    body = calls.dumped({"worker": "gone", "count": 4, "wait": 20})
+    connection = http.client.HTTPConnection("127.0.0.1", served.port)
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": calls.digest_of(body)}
+    connection.request("POST", "/v1/lease", body, headers)
+    while "gone" not in served.flow.status()["workers"]:
+        time.sleep(0.01)
+    connection.close()
+    opened(served.flow)
+    found: list[Lease] = []
+    while len(found) < 4:
+        found += served.flow.lease("here", 4, 1.0)
+    assert {lease.slot for lease in found} == set(slots(0))
+
+
+def until_something(call: Callable[..., list[Any]], *args: Any) -> list[Any]:
+    while not (found := call(*args, 60.0)):  # a server that stops lets nobody wait
+        pass
+    return found
+
+
+def test_clients_wait_for_a_server_that_is_started_again_on_its_journal(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with closing(manager(journal=Journal(tmp_path / "journal"))) as there, http_serving(there, TOKEN) as url:
+            flow = HttpFlow(url, TOKEN, deadline=60.0)
+            opened(flow)
+            first = flow.lease("w", 4)
+            arrivals = pool.submit(until_something, flow.arrivals, "s", "a", 0)
+            lease = pool.submit(until_something, flow.lease, "v", 1)
+            while "v" not in there.status()["workers"]:
+                time.sleep(0.01)
+        port = urlsplit(url).port or 0
+        with closing(manager(journal=Journal(tmp_path / "journal"))) as there, http_serving(there, TOKEN, port=port):
+            flow.fail("w", played(first[0]).held, "it broke")
+            assert [one.slot for one in lease.result()] == [first[0].slot]
+            assert flow.commit("w", [played(first[1])]) == [Verdict.ACCEPTED]
+            assert [one.slot for one in arrivals.result()] == [first[1].slot]
+
+
+def test_a_manager_that_does_not_come_back_is_named(unused_port: int) -> None:
+    flow = HttpFlow(f"http://127.0.0.1:{unused_port}", TOKEN, deadline=0.5)
+    with pytest.raises(FlowDown, match=rf"127\.0\.0\.1:{unused_port} gave no answer for 0\.5 seconds.*start it again"):
+        flow.status()
+
+
+def test_closing_ends_the_attempts(unused_port: int) -> None:
+    flow = HttpFlow(f"http://127.0.0.1:{unused_port}", TOKEN)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(flow.status)
+        flow.close()
+        with pytest.raises(FlowDown, match="was closed"):
+            waiting.result()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+class Tampering:
+    """An ASGI application that changes a byte in the first answers."""
+
+    def __init__(self, app: Any, times: int) -> None:
+        self.app, self.left = app, times
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def change(message: Any) -> None:
+            if message["type"] == "http.response.body" and self.left and message["body"]:
+                self.left -= 1
+                message = {**message, "body": bytes([message["body"][0] ^ 1]) + message["body"][1:]}
+            await send(message)
+
+        await self.app(scope, receive, change)
+
+
+def test_a_damaged_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = manager()
+    opened(there)
+    tampering = Tampering(create_app(there, token=TOKEN), times=3)
+    monkeypatch.setattr("agentgym_flow.dataflow.http_server.create_app", lambda *_, **__: tampering)
+    with http_serving(there, TOKEN) as url:
+        assert HttpFlow(url, TOKEN).fetch("a", 1, None) == WEIGHTS
+    assert tampering.left == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:80", "ftp://x", "http://", "http://a:b@c", "http://x/y", "http://x:99999"]
+)
+def test_addresses_that_cannot_be(url: str) -> None:
+    with pytest.raises(BadSetting, match="is not the address of a manager"):
+        HttpFlow(url, TOKEN)
+
+
+def test_tokens_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tokens.token_in(tmp_path / "token")
+    assert len(token) > 40
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert tokens.token_in(tmp_path / "token") == tokens.read_token(tmp_path / "token") == token
+    (tmp_path / "token").chmod(0o640)
+    with pytest.raises(BadSetting, match="chmod 600"):
+        tokens.read_token(tmp_path / "token")
+    monkeypatch.delenv(tokens.VARIABLE, raising=False)
+    with pytest.raises(BadSetting, match=tokens.VARIABLE):
+        tokens.read_token()
+    monkeypatch.setenv(tokens.VARIABLE, token)
+    assert tokens.read_token() == token
+
+
+def test_one_client_serves_many_threads(served: Served) -> None:
+    opened(served.flow)
+    barrier = threading.Barrier(8)
+
+    def fetch(_: int) -> bytes:
+        barrier.wait()
+        return served.flow.fetch("a", 1, None)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(fetch, range(8))) == {WEIGHTS}
+
+
+def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:
+    assert served.flow.commit("w", [Commit(Held("none", (0, 0, 0), 1), "x")]) == [Verdict.LATE]
