@@ -14,7 +14,7 @@ from typing import Any
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
 from agentgym_flow.dataflow.residents import Residents
-from agentgym_flow.dataflow.stage import Stage
+from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import BadData
 from agentgym_flow.independent import SharedRequests, run, take_turn
@@ -23,9 +23,6 @@ from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
 
 WAIT = 0.5
 """Seconds that one call waits for leases."""
-
-Stages = Callable[[str, Mapping[str, Any]], Stage]
-"""Makes the stage of a stream from its name and its setup."""
 
 
 @dataclass
@@ -61,7 +58,6 @@ class RolloutService:
 
     Args:
         flow: the manager.
-        stages: makes the stage of each stream.
         name: of this worker.
         num_envs: episodes under way at most.
         versions: for how many versions of a policy's weights there is room at a time. With one, episodes with new
@@ -71,11 +67,18 @@ class RolloutService:
         BadSetting: a number is not positive.
     """
 
-    def __init__(self, flow: Flow, stages: Stages, *, name: str, num_envs: int = 16, versions: int = 2) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        stage_of: Callable[[Mapping[str, Any]], Stage],
+        *,
+        name: str,
+        num_envs: int = 16,
+        versions: int = 2,
+    ) -> None:
         self.name = name
         self.episodes = 0
         self._flow = flow
-        self._stages = stages
         self._num_envs = check_positive("num_envs", num_envs)
         self._versions = check_positive("versions", versions)
         self._known: dict[str, tuple[Stage, EnvPool]] = {}
@@ -193,7 +196,7 @@ class RolloutService:
     async def _stage(self, stream: str) -> tuple[Stage, EnvPool]:
         if stream not in self._known:
             setups = await asyncio.to_thread(self._flow.describe)
-            stage = self._stages(stream, setups[stream])
+            stage = stage_of(setups[stream])
             self._known[stream] = stage, EnvPool(stage.make_env)
         return self._known[stream]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from agentgym_flow.core import TextEnv
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.source import LeasedGroups
-from agentgym_flow.dataflow.stage import Actor, Stage
-from agentgym_flow.training.run import load_model
+from agentgym_flow.dataflow.stage import actor_setup
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
@@ -30,14 +30,18 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def actor(trainer: AgentTrainer) -> dict[str, Any]:
+    """What a run with these settings tells its workers."""
+    run = RunConfig(env_kwargs={"size": 6, "boxes": 1, "min_pushes": 1})
+    return actor_setup(
+        (run, WarmStartConfig(warm_start_levels=0), trainer.args), trainer.model, trainer.policy.tokenizer
+    )
+
+
 @contextmanager
-def workers(manager: Manager, trainer: AgentTrainer, make_env: Callable[[], TextEnv], count: int) -> Iterator[None]:
-    """Threads that play for `trainer`."""
-    own = trainer.policy
-    model, tokenizer = load_model("tiny", own.profile, seed=5)  # any weights
-    actor = Actor(model, tokenizer, own.profile, trainer.args)
-    stage = Stage(make_env, {"policy": actor}, lambda _: "policy")
-    services = [RolloutService(manager, lambda *_: stage, name=f"worker {n}", num_envs=3) for n in range(count)]
+def workers(manager: Manager, count: int) -> Iterator[None]:
+    """Threads that play."""
+    services = [RolloutService(manager, name=f"worker {n}", num_envs=3) for n in range(count)]
     threads = [threading.Thread(target=service.run, daemon=True) for service in services]
     for thread in threads:
         thread.start()
@@ -51,25 +55,21 @@ def workers(manager: Manager, trainer: AgentTrainer, make_env: Callable[[], Text
             assert not thread.is_alive()
 
 
-def trained_by_workers(
-    trainer: AgentTrainer, make_env: Callable[[], TextEnv], *, order: str = "fixed", staleness: int = 0, count: int = 2
-) -> Manager:
+def trained_by_workers(trainer: AgentTrainer, *, order: str = "fixed", staleness: int = 0, count: int = 2) -> Manager:
     manager = Manager(order=order, staleness=staleness)
     config = FlowConfig(order=order, staleness=staleness)
-    trainer.source = LeasedGroups(trainer.source, manager, dict, config)
-    with workers(manager, trainer, make_env, count):
+    trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config)
+    with workers(manager, count):
         trainer.train()
     return manager
 
 
-def test_without_staleness_it_is_the_plain_trainer(
-    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
-) -> None:
+def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_warm: Any) -> None:
     settings = {"max_steps": 6, "logging_steps": 6}
     plain = make_trainer(model=make_warm(), **settings)
     plain.train()
     leased = make_trainer(model=make_warm(), **settings)
-    manager = trained_by_workers(leased, make_env)
+    manager = trained_by_workers(leased)
     assert same(weights_of(plain), weights_of(leased))
     assert not same(weights_of(plain), make_trainer(model=make_warm()).model.state_dict())
     (stream,) = manager.status()["streams"].values()
@@ -77,32 +77,26 @@ def test_without_staleness_it_is_the_plain_trainer(
 
 
 @pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"dynamic_sampling": True, "max_sampling_rounds": 2}])
-def test_tasks_that_depend_on_what_was_played(
-    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv], settings: dict[str, Any]
-) -> None:
+def test_tasks_that_depend_on_what_was_played(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
     plain = make_trainer(model=make_warm(), max_steps=6, **settings)
     plain.train()
     leased = make_trainer(model=make_warm(), max_steps=6, **settings)
-    trained_by_workers(leased, make_env)
+    trained_by_workers(leased)
     assert same(weights_of(plain), weights_of(leased))
 
 
-def test_fixed_order_does_not_depend_on_the_workers(
-    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
-) -> None:
+def test_fixed_order_does_not_depend_on_the_workers(make_trainer: Trainers, make_warm: Any) -> None:
     found = []
     for count in (1, 3):
         trainer = make_trainer(model=make_warm(), max_steps=8)
-        trained_by_workers(trainer, make_env, staleness=2, count=count)
+        trained_by_workers(trainer, staleness=2, count=count)
         found.append(weights_of(trainer))
     assert same(*found)
 
 
-def test_ready_order_trains_on_what_is_complete(
-    make_trainer: Trainers, make_warm: Any, make_env: Callable[[], TextEnv]
-) -> None:
+def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_warm: Any) -> None:
     trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)
-    manager = trained_by_workers(trainer, make_env, order="ready", staleness=1)
+    manager = trained_by_workers(trainer, order="ready", staleness=1)
     (stream,) = manager.status()["streams"].values()
     assert stream["states"]["used"] == 4 * 16
     assert max(row.get("staleness_max", 0) for row in trainer.state.log_history) <= 2  # steps, two to an update
