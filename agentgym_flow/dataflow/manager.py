@@ -18,9 +18,12 @@ from agentgym_flow.dataflow.entries import Entry, State
 from agentgym_flow.dataflow.journal import Event, Journal, Memory
 from agentgym_flow.dataflow.ledger import Ledger
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
-from agentgym_flow.dataflow.versions import FIXED, Published
+from agentgym_flow.dataflow.versions import Published
 from agentgym_flow.dataflow.weight_store import WeightStore
 from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName, shown
+
+ACTOR, ACTORS = "actor", "actors"
+"""What a trainer tells workers of its policy, and where workers find it."""
 
 TICK = 1.0
 """Seconds after which a call that waits looks for leases that have ended, and for who is silent."""
@@ -46,9 +49,6 @@ class Manager:
     a store that finds its weights again, and it goes on. Leases are then valid for `lease_seconds` from that moment.
 
     Args:
-        order: how batches are put together, one of `agentgym_flow.dataflow.versions.ORDERS`.
-        staleness: by how many updates the weights that play a batch may be older than those that it trains.
-        max_attempts: a slot that was leased so often without success is lost.
         lease_seconds: how long a lease is valid, unless it is renewed.
         deadline: seconds of silence after which a trainer, or all workers together, are taken for dead.
         journal: what survives this process; by default nothing.
@@ -56,25 +56,19 @@ class Manager:
         clock: the seconds of a clock that never goes back.
 
     Raises:
-        BadSetting: a number is out of its range, or the journal's run had other settings.
+        BadSetting: a number is out of its range.
         BadData: the journal is damaged.
-        UnknownOption: there is no such order.
     """
 
     def __init__(
         self,
         *,
-        order: str = FIXED,
-        staleness: int = 4,
-        max_attempts: int = 20,
         lease_seconds: float = 60.0,
         deadline: float = 600.0,
         journal: Journal | None = None,
         store: Store | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings: dict[str, Any] = {"order": order, "staleness": staleness, "max_attempts": max_attempts}
-        Ledger(["any"], **self._settings)  # checks them
         for name, seconds in (("lease_seconds", lease_seconds), ("deadline", deadline)):
             if not seconds > 0:
                 raise BadSetting(f"{name} must be above 0 seconds, got {shown(seconds)}")
@@ -96,7 +90,6 @@ class Manager:
         self._payloads: list[tuple[str, SlotId, bytes]] = []
         self._forgotten: list[tuple[str, SlotId]] = []
         for stream, (setup, ledger) in self._journal.load().items():
-            self._check_settings(ledger)
             ledger.renew_all(self._began + lease_seconds)
             self._add(stream, setup, ledger)
             for policy in ledger.policies:  # also what was stored last, and its version never answered
@@ -104,9 +97,9 @@ class Manager:
 
     # ---------------------------------------------------------------- workers
     def describe(self) -> dict[str, Any]:
-        """Return the setup of each stream."""
+        """Return for each stream what its trainers gave, and under `actors` for each policy what its own did."""
         with self._changed:
-            return dict(self._setups)
+            return {name: {**setup, ACTORS: {**setup[ACTORS]}} for name, setup in self._setups.items()}
 
     def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
         """Return up to `count` leases; none if there is nothing to play for `wait` seconds.
@@ -160,18 +153,27 @@ class Manager:
     def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
         """Begin, or go on from before `batch`; return the figures of the stream.
 
+        `setup` has the stream's `policies`, `order`, `staleness` and `max_attempts`, and what else workers need to know
+        of it; all trainers of a stream give the same. What only workers need to know of this policy is its `actor`.
+
         Raises `BadSetting` if the stream has another setup, or what the batch needs is not there any more.
         """
         setup = json.loads(json.dumps(setup))
+        actor = setup.pop(ACTOR, {})
         with self._call(durable=True):
             self._check_setup(stream, policy, setup)
             if stream not in self._ledgers:
-                ledger = Ledger(setup["policies"], **self._settings, first=batch)
-                self._journal.begin(stream, setup, ledger)
-                self._add(stream, setup, ledger)
+                settings = {name: setup[name] for name in ("order", "staleness", "max_attempts") if name in setup}
+                ledger = Ledger(setup["policies"], **settings, first=batch)
+                self._add(stream, {**setup, ACTORS: {}}, ledger)
+                self._journal.begin(stream, self._setups[stream], ledger)
             void = self._ledgers[stream].rewind(policy, batch)
             self._forgotten += [(stream, slot) for slot in void]
             self._note(stream, policy, "rewind", policy, batch)
+            if self._setups[stream][ACTORS].get(policy) != actor:
+                self._setups[stream][ACTORS][policy] = actor
+                self._write(durable=True)
+                self._compact()
             return self._figures(stream)
 
     def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
@@ -263,7 +265,7 @@ class Manager:
         with self._call():
             now = self._clock()
             return {
-                "settings": {**self._settings, "lease_seconds": self.lease_seconds, "deadline": self.deadline},
+                "settings": {"lease_seconds": self.lease_seconds, "deadline": self.deadline},
                 "streams": {stream: self._figures(stream) for stream in self._ledgers},
                 "workers": {
                     name: {"silent": now - heard, **self._handed_in[name]} for name, heard in self._workers.items()
@@ -303,7 +305,10 @@ class Manager:
                 done.clear()
             self._journal.write(events, payloads, forgotten, durable=durable)
             if self._journal.is_long:
-                self._journal.compact({name: (self._setups[name], ledger) for name, ledger in self._ledgers.items()})
+                self._compact()
+
+    def _compact(self) -> None:
+        self._journal.compact({name: (self._setups[name], ledger) for name, ledger in self._ledgers.items()})
 
     def _note(self, stream: str, policy: str | None, name: str, *args: Any) -> None:
         """Note what a trainer did."""
@@ -413,20 +418,12 @@ class Manager:
             }
         return {"states": ledger.states(), "counts": dict(ledger.counts), "policies": policies}
 
-    def _check_settings(self, ledger: Ledger) -> None:
-        for name, value in self._settings.items():
-            if getattr(ledger, name) != value:
-                raise BadSetting(
-                    f"the run of the journal has {name}={getattr(ledger, name)!r}, and this manager {value!r}: give it "
-                    "the same settings, or begin a new run with a new journal"
-                )
-
     def _check_setup(self, stream: str, policy: str, setup: dict[str, Any]) -> None:
         policies = setup.get("policies")
         if not isinstance(policies, list) or policy not in policies or len({*policies}) < len(policies):
             raise BadSetting(f"setup['policies'] must list the stream's policies, {policy} too, got {shown(policies)}")
         for other, known in self._setups.items():
-            for name in sorted({*setup, *known}) if other == stream else ():
+            for name in sorted({*setup, *known} - {ACTORS}) if other == stream else ():
                 if setup.get(name) != known.get(name):
                     raise BadSetting(
                         f"stream {stream} has {name}={shown(known.get(name))}, and this trainer "

@@ -7,9 +7,8 @@ worker that dies is one whose leases end. A quick one asks more often, and so ge
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
@@ -67,15 +66,7 @@ class RolloutService:
         BadSetting: a number is not positive.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        stage_of: Callable[[Mapping[str, Any]], Stage],
-        *,
-        name: str,
-        num_envs: int = 16,
-        versions: int = 2,
-    ) -> None:
+    def __init__(self, flow: Flow, *, name: str, num_envs: int = 16, versions: int = 2) -> None:
         self.name = name
         self.episodes = 0
         self._flow = flow

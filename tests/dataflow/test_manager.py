@@ -19,8 +19,8 @@ from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.records import Commit, Held, Lease, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
 
-SETUP = {"policies": ["a"], "env": "game"}
-SHARED = {"policies": ["a", "b"], "env": "game"}
+SETUP: dict[str, Any] = {"policies": ["a"], "staleness": 0, "env": "game"}
+SHARED: dict[str, Any] = {"policies": ["a", "b"], "staleness": 0, "env": "game"}
 
 
 class Clock:
@@ -56,7 +56,7 @@ def clock() -> Clock:
 
 
 def make(clock: Clock, **settings: Any) -> Manager:
-    usual: dict[str, Any] = {"store": Messages(), "staleness": 0, "deadline": 10.0, "lease_seconds": 5.0}
+    usual: dict[str, Any] = {"store": Messages(), "deadline": 10.0, "lease_seconds": 5.0}
     return Manager(clock=clock, **{**usual, **settings})
 
 
@@ -86,7 +86,7 @@ def turn(manager: Manager, batch: int, policy: str = "a", stream: str = "s") -> 
 def test_a_batch_goes_round(clock: Clock) -> None:
     manager = make(clock)
     manager.open("s", "a", 0, SETUP)
-    assert manager.describe() == {"s": SETUP}
+    assert manager.describe() == {"s": {**SETUP, "actors": {"a": {}}}}
     assert manager.publish("a", 0, 5, b"weights") == 1
     manager.admit("s", slots(0))
     leases = manager.lease("w", 8)
@@ -149,8 +149,8 @@ def test_the_same_message_has_the_same_version(clock: Clock) -> None:
 @pytest.mark.parametrize("order", ["fixed", "ready"])
 def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> None:
     store = Messages()
-    manager = make(clock, staleness=2, order=order, store=store)
-    manager.open("s", "a", 0, SETUP)
+    manager = make(clock, store=store)
+    manager.open("s", "a", 0, {**SETUP, "staleness": 2, "order": order})
     for batch in range(5):
         turn(manager, batch)  # when update n is published, batch n - 1 is acknowledged
     assert store.versions() == [3, 4, 5]
@@ -158,8 +158,8 @@ def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> Non
 
 def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
     store = Messages()
-    manager = make(clock, order="ready", store=store)
-    manager.open("s", "a", 0, SETUP)
+    manager = make(clock, store=store)
+    manager.open("s", "a", 0, {**SETUP, "order": "ready"})
     manager.publish("a", 0, 0, b"0")
     manager.admit("s", slots(0, 1, 1))
     manager.lease("w", 1)
@@ -209,9 +209,9 @@ def test_who_waits_for_another_policy_gets_slots_when_its_weights_come(clock: Cl
 
 
 def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) -> None:
-    manager = make(clock, staleness=1)
+    manager, setup = make(clock), {**SHARED, "staleness": 1}
     for policy in "ab":
-        manager.open("s", policy, 0, SHARED)
+        manager.open("s", policy, 0, setup)
         manager.publish(policy, 0, 0, b"")
     manager.admit("s", slots(0) + slots(1) + slots(2))
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
@@ -220,7 +220,7 @@ def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) 
         manager.publish(policy, 1, 1, b"1")
         manager.ack("s", policy, 1, [slot.id for slot in slots(1)], [])
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])  # batch 2, with update 1
-    manager.open("s", "a", 0, SHARED)
+    manager.open("s", "a", 0, setup)
     ids = [slot.id for slot in slots(2)]
     assert manager.ack("s", "b", 2, ids, []) == ids
     assert manager.status()["streams"]["s"]["states"]["withdrawn"] == 4
@@ -264,8 +264,8 @@ def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
 
 
 def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
-    manager = make(clock, max_attempts=2)
-    manager.open("s", "a", 0, SETUP)
+    manager = make(clock)
+    manager.open("s", "a", 0, {**SETUP, "max_attempts": 2})
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0, 1, 1))
     for _ in range(2):
@@ -357,8 +357,8 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
     with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
         manager.open("s", "a", 0, SETUP)
     with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
-        make(clock, staleness=2).open("s", "a", 3, SETUP)
-    make(clock, staleness=2, order="ready").open("s", "a", 3, SETUP)
+        make(clock).open("s", "a", 3, {**SETUP, "staleness": 2})
+    make(clock).open("s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
 
 
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,20 +388,25 @@ def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Journal(tmp_path / "journal").close()
 
 
-def test_other_settings_than_those_of_the_journal(tmp_path: Path, clock: Clock) -> None:
+def test_a_restart_knows_settings_and_actors(tmp_path: Path, clock: Clock) -> None:
     manager = make(clock, journal=Journal(tmp_path / "journal"))
-    manager.open("s", "a", 0, SETUP)
+    for size in (1, 2):  # a trainer that comes back may tell something else
+        manager.open("s", "a", 0, {**SETUP, "actor": {"size": size}})
+    told = manager.describe()
+    assert told == {"s": {**SETUP, "actors": {"a": {"size": 2}}}}
     manager.close()
-    with pytest.raises(BadSetting, match="the run of the journal has staleness=0, and this manager 3"):
-        make(clock, staleness=3, journal=Journal(tmp_path / "journal"))
+    again = make(clock, journal=Journal(tmp_path / "journal"))
+    assert again.describe() == told
+    with pytest.raises(BadSetting, match="stream s has staleness=0, and this trainer 3"):
+        again.open("s", "a", 0, {**SETUP, "staleness": 3})
 
 
 def spoilt(path: Path) -> Iterator[None]:
     """Damage a journal in one way after the other."""
     whole = path.read_bytes()
     for statement in (
-        "UPDATE calls SET events = replace(events, 'lease', 'leash') WHERE number = 4",
-        "DELETE FROM calls WHERE number = 3",
+        "UPDATE calls SET events = replace(events, 'lease', 'leash') WHERE events LIKE '%lease%'",
+        "DELETE FROM calls WHERE number = 2",
         "UPDATE calls SET events = '[[\"lease\"]]', sum = 0 WHERE number = 1",
         "UPDATE streams SET setup = '{}'",
         "PRAGMA user_version = 2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from agentgym_flow.dataflow import rollout
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.rollout import RolloutService
 from agentgym_flow.dataflow.source import LeasedGroups
-from agentgym_flow.dataflow.stage import actor_setup
+from agentgym_flow.dataflow.stage import actor_setup, stage_of
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -39,27 +41,31 @@ def actor(trainer: AgentTrainer) -> dict[str, Any]:
 
 
 @contextmanager
-def workers(manager: Manager, count: int) -> Iterator[None]:
-    """Threads that play."""
+def workers(manager: Manager, trainer: AgentTrainer, count: int) -> Iterator[None]:
+    """Threads that play. They share a stage: to make models draws from random numbers that the trainer uses as well."""
+    told = json.loads(json.dumps(actor(trainer)))
+    stage = stage_of({"policies": ["policy"], "turns": [], "actors": {"policy": told}})
     services = [RolloutService(manager, name=f"worker {n}", num_envs=3) for n in range(count)]
     threads = [threading.Thread(target=service.run, daemon=True) for service in services]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for service in services:
-            service.stop()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rollout, "stage_of", lambda _: stage)
         for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
+            thread.start()
+        try:
+            yield
+        finally:
+            for service in services:
+                service.stop()
+            for thread in threads:
+                thread.join(30)
+                assert not thread.is_alive()
 
 
 def trained_by_workers(trainer: AgentTrainer, *, order: str = "fixed", staleness: int = 0, count: int = 2) -> Manager:
-    manager = Manager(order=order, staleness=staleness)
+    manager = Manager()
     config = FlowConfig(order=order, staleness=staleness)
     trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config)
-    with workers(manager, count):
+    with workers(manager, trainer, count):
         trainer.train()
     return manager
 
