@@ -43,13 +43,12 @@ def worker(
     """
     from agentgym_flow.dataflow.http_client import HttpFlow
     from agentgym_flow.dataflow.rollout import RolloutService
-    from agentgym_flow.dataflow.stage import stage_of
     from agentgym_flow.dataflow.tokens import read_token
 
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"
     called += f"-{secrets.token_hex(2)}"  # a worker that is replaced is another one
-    service = RolloutService(flow, lambda _, setup: stage_of(setup), name=called, num_envs=num_envs, versions=versions)
+    service = RolloutService(flow, name=called, num_envs=num_envs, versions=versions)
     asked: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -21,12 +21,9 @@ JOURNAL, WEIGHTS = "journal.sqlite", "weights"
 def open_manager(folder: Path, config: FlowConfig) -> Manager:
     """Return the manager whose journal and weights are in `folder`, or a new one.
 
-    Raises `BadSetting` if another manager has it open or it was begun with other settings, `BadData` if it is damaged.
+    Raises `BadSetting` if another manager has it open, `BadData` if it is damaged.
     """
     return Manager(
-        order=config.order,
-        staleness=config.staleness,
-        max_attempts=config.max_attempts,
         lease_seconds=config.lease_seconds,
         deadline=config.deadline,
         journal=Journal(folder / JOURNAL),

@@ -9,7 +9,7 @@ from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, Slot
 from agentgym_flow.errors import AgentGymFlowError
 
-SETUP = {"policies": ["a"], "env": "game", "café": [1, 2.5, None, True]}
+SETUP = {"policies": ["a"], "staleness": 0, "env": "game", "café": [1, 2.5, None, True]}
 WEIGHTS = bytes(range(256)) * 5000
 
 
@@ -30,7 +30,7 @@ class MessageStore:
 
 
 def manager(**settings: Any) -> Manager:
-    return Manager(**{"staleness": 0, "store": MessageStore(), **settings})
+    return Manager(**{"store": MessageStore(), **settings})
 
 
 def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
