@@ -190,7 +190,7 @@ class Ledger:
             self._slots.lease(entry, deadline)
             entry.weights, entry.worker = weights, worker
             leased.append(entry)
-        self.counts["leased"] += len(leased)
+            self.counts["leased"] += 1
         return leased
 
     def renew(self, slot: SlotId, attempt: int, deadline: float) -> bool:

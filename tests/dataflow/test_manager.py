@@ -8,46 +8,20 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from flow_parts import Clock, Messages, held, make_manager, played
 
 from agentgym_flow.dataflow.journal import Journal
 from agentgym_flow.dataflow.manager import Manager
-from agentgym_flow.dataflow.records import Commit, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Commit, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
 
 SETUP: dict[str, Any] = {"policies": ["a"], "staleness": 0, "env": "game"}
 SHARED: dict[str, Any] = {"policies": ["a", "b"], "staleness": 0, "env": "game"}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Messages:
-    """A store of messages that are no weights."""
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[str, int], bytes] = {}
-
-    def put(self, policy: str, version: int, message: bytes) -> None:
-        assert self.kept.setdefault((policy, version), message) == message
-
-    def get(self, policy: str, version: int, have: int | None) -> bytes:
-        return self.kept[policy, version]
-
-    def prune(self, policy: str, versions: Collection[int]) -> None:
-        self.kept = {key: one for key, one in self.kept.items() if key[0] != policy or key[1] in versions}
-
-    def versions(self) -> list[int]:
-        return [version for _, version in self.kept]
 
 
 @pytest.fixture
@@ -55,21 +29,8 @@ def clock() -> Clock:
     return Clock()
 
 
-def make(clock: Clock, **settings: Any) -> Manager:
-    usual: dict[str, Any] = {"store": Messages(), "deadline": 10.0, "lease_seconds": 5.0}
-    return Manager(clock=clock, **{**usual, **settings})
-
-
 def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
     return [Slot(batch, group, sample, group, 7) for group in range(groups) for sample in range(samples)]
-
-
-def held(lease: Lease) -> Held:
-    return Held(lease.stream, lease.slot.id, lease.attempt)
-
-
-def played(lease: Lease) -> Commit:
-    return Commit(held(lease), f"{lease.slot} with {lease.weights}")
 
 
 def turn(manager: Manager, batch: int, policy: str = "a", stream: str = "s") -> list[str]:
@@ -84,7 +45,7 @@ def turn(manager: Manager, batch: int, policy: str = "a", stream: str = "s") -> 
 
 # -------------------------------------------------------------------- calls
 def test_a_batch_goes_round(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     assert manager.describe() == {"s": {**SETUP, "actors": {"a": {}}}}
     assert manager.publish("a", 0, 5, b"weights") == 1
@@ -112,7 +73,7 @@ def test_a_batch_goes_round(clock: Clock) -> None:
 
 
 def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
-    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
     manager.open("s", "a", 0, SETUP)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0))
@@ -124,7 +85,7 @@ def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0, 1, 1))
@@ -139,7 +100,7 @@ def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
 
 
 def test_the_same_message_has_the_same_version(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     assert manager.publish("a", 0, 0, b"weights") == manager.publish("a", 0, 0, b"weights") == 1
     assert manager.publish("a", 0, 0, b"others") == 2
@@ -149,7 +110,7 @@ def test_the_same_message_has_the_same_version(clock: Clock) -> None:
 @pytest.mark.parametrize("order", ["fixed", "ready"])
 def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> None:
     store = Messages()
-    manager = make(clock, store=store)
+    manager = make_manager(clock, store=store)
     manager.open("s", "a", 0, {**SETUP, "staleness": 2, "order": order})
     for batch in range(5):
         turn(manager, batch)  # when update n is published, batch n - 1 is acknowledged
@@ -158,7 +119,7 @@ def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> Non
 
 def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
     store = Messages()
-    manager = make(clock, store=store)
+    manager = make_manager(clock, store=store)
     manager.open("s", "a", 0, {**SETUP, "order": "ready"})
     manager.publish("a", 0, 0, b"0")
     manager.admit("s", slots(0, 1, 1))
@@ -170,7 +131,7 @@ def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
 
 # -------------------------------------------------------------------- streams and policies
 def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SHARED)
     manager.open("s", "b", 0, SHARED)
     with pytest.raises(BadSetting, match="stream s has env='game', and this trainer 'other'"):
@@ -188,7 +149,7 @@ def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
 
 
 def test_workers_are_shared_out_to_streams_by_need(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     for stream, groups in (("large", 3), ("small", 1)):
         manager.open(stream, stream, 0, {"policies": [stream]})
         manager.publish(stream, 0, 0, b"")
@@ -198,7 +159,7 @@ def test_workers_are_shared_out_to_streams_by_need(clock: Clock) -> None:
 
 
 def test_who_waits_for_another_policy_gets_slots_when_its_weights_come(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SHARED)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0))
@@ -209,7 +170,7 @@ def test_who_waits_for_another_policy_gets_slots_when_its_weights_come(clock: Cl
 
 
 def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) -> None:
-    manager, setup = make(clock), {**SHARED, "staleness": 1}
+    manager, setup = make_manager(clock), {**SHARED, "staleness": 1}
     for policy in "ab":
         manager.open("s", policy, 0, setup)
         manager.publish(policy, 0, 0, b"")
@@ -229,7 +190,7 @@ def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) 
 
 # -------------------------------------------------------------------- waiting and silence
 def test_waiting_ends_when_there_is_something(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     found: list[Any] = []
     worker = threading.Thread(target=lambda: found.append(manager.lease("w", 1, wait=60)))
@@ -246,7 +207,7 @@ def test_waiting_ends_when_there_is_something(clock: Clock) -> None:
 
 
 def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0, 1, 2))
@@ -264,7 +225,7 @@ def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
 
 
 def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, {**SETUP, "max_attempts": 2})
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0, 1, 1))
@@ -279,7 +240,7 @@ def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
 
 
 def test_no_workers(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     clock.now += 11
     assert manager.arrivals("s", "a", 0) == [], "there is nothing to wait for"
@@ -295,7 +256,7 @@ def test_no_workers(clock: Clock) -> None:
 
 
 def test_no_trainers(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     assert manager.lease("w", 1) == []
     manager.open("s", "a", 0, SETUP)
     clock.now += 10
@@ -308,7 +269,7 @@ def test_no_trainers(clock: Clock) -> None:
 
 
 def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SHARED)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0))
@@ -322,7 +283,7 @@ def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock)
 # -------------------------------------------------------------------- restarts
 def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     store, path = Messages(), tmp_path / "folder" / "journal"
-    manager = make(clock, store=store, journal=Journal(path))
+    manager = make_manager(clock, store=store, journal=Journal(path))
     manager.open("s", "a", 0, SETUP)
     turn(manager, 0)
     manager.keep("s", "a", 1)
@@ -337,7 +298,7 @@ def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     store.put("a", 3, b"published, and never answered")
 
     clock.now = 0.0  # another machine
-    manager = make(clock, store=store, journal=Journal(path))
+    manager = make_manager(clock, store=store, journal=Journal(path))
     after = manager.status()
     assert after["streams"] == before["streams"]
     assert store.versions() == [2]
@@ -348,7 +309,7 @@ def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
-    manager = make(clock)
+    manager = make_manager(clock)
     manager.open("s", "a", 0, SETUP)
     turn(manager, 0)
     with pytest.raises(BadSetting, match="last acknowledged batch here is 0"):
@@ -357,14 +318,14 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
     with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
         manager.open("s", "a", 0, SETUP)
     with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
-        make(clock).open("s", "a", 3, {**SETUP, "staleness": 2})
-    make(clock).open("s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
+        make_manager(clock).open("s", "a", 3, {**SETUP, "staleness": 2})
+    make_manager(clock).open("s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
 
 
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.journal.MOST_ROWS", 7)
     store, path = Messages(), tmp_path / "journal"
-    plain, manager = make(clock), make(clock, store=store, journal=Journal(path))
+    plain, manager = make_manager(clock), make_manager(clock, store=store, journal=Journal(path))
     plain.open("s", "a", 0, SETUP)
     manager.open("s", "a", 0, SETUP)
     for batch in range(6):
@@ -374,7 +335,7 @@ def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: 
         with sqlite3.connect(path) as file:
             assert file.execute("SELECT count(*) FROM calls").fetchone()[0] < 7
         file.close()
-        manager = make(clock, store=store, journal=Journal(path))
+        manager = make_manager(clock, store=store, journal=Journal(path))
         manager.lease("w", 1), plain.lease("w", 1)
         plain._handed_in.clear()
 
@@ -389,13 +350,13 @@ def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_restart_knows_settings_and_actors(tmp_path: Path, clock: Clock) -> None:
-    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
     for size in (1, 2):  # a trainer that comes back may tell something else
         manager.open("s", "a", 0, {**SETUP, "actor": {"size": size}})
     told = manager.describe()
     assert told == {"s": {**SETUP, "actors": {"a": {"size": 2}}}}
     manager.close()
-    again = make(clock, journal=Journal(tmp_path / "journal"))
+    again = make_manager(clock, journal=Journal(tmp_path / "journal"))
     assert again.describe() == told
     with pytest.raises(BadSetting, match="stream s has staleness=0, and this trainer 3"):
         again.open("s", "a", 0, {**SETUP, "staleness": 3})
@@ -425,20 +386,20 @@ def spoilt(path: Path) -> Iterator[None]:
 
 def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
-    manager = make(clock, journal=Journal(path))
+    manager = make_manager(clock, journal=Journal(path))
     manager.open("s", "a", 0, SETUP)
     turn(manager, 0)
     manager.close()
     for _ in spoilt(path):
         damaged = path.read_bytes()
         with pytest.raises(BadData, match=str(path)):
-            make(clock, journal=Journal(path)).arrivals("s", "a", 0)
+            make_manager(clock, journal=Journal(path)).arrivals("s", "a", 0)
         assert path.read_bytes() == damaged
 
 
 def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
-    manager = make(clock, journal=Journal(path))
+    manager = make_manager(clock, journal=Journal(path))
     manager.open("s", "a", 0, SETUP)
     manager.publish("a", 0, 0, b"")
     manager.admit("s", slots(0))
@@ -448,12 +409,12 @@ def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
         file.execute("UPDATE payloads SET payload = CAST('x' AS BLOB) WHERE sample = 1")
     file.close()
     with pytest.raises(BadData, match="another episode"):
-        make(clock, journal=Journal(path)).arrivals("s", "a", 0)
+        make_manager(clock, journal=Journal(path)).arrivals("s", "a", 0)
 
 
 def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock: Clock) -> None:
     journal = Journal(tmp_path / "journal")
-    manager = make(clock, journal=journal)
+    manager = make_manager(clock, journal=journal)
     manager.open("s", "a", 0, SETUP)
     manager.publish("a", 0, 0, b"")
     journal._file.execute("PRAGMA query_only = ON")
@@ -461,18 +422,21 @@ def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock
         with pytest.raises(FlowDown, match="the journal cannot be used"):
             manager.admit("s", slots(0))
     journal.close()
-    manager = make(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
     assert manager.status()["streams"]["s"]["counts"] == {}
 
 
 CHILD = """
 import sys
-from tests.dataflow.test_manager import *
+from flow_parts import Clock, make_manager, played
+from agentgym_flow.dataflow.journal import Journal
+from agentgym_flow.dataflow.records import Slot
+slots = lambda batch: [Slot(batch, group, 0, group, 7) for group in range(4)]
 clock = Clock()
-manager = make(clock, journal=Journal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
+manager = make_manager(clock, journal=Journal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
 clock.now += 2e9  # nobody plays on what an earlier process has leased
 if "s" not in manager.describe():
-    manager.open("s", "a", 0, SETUP)
+    manager.open("s", "a", 0, {"policies": ["a"]})
 for batch in range(manager.status()["streams"]["s"]["policies"]["a"]["done"], 1000000):
     print("published", manager.publish("a", batch, batch, str(batch).encode()), flush=True)
     manager.admit("s", slots(batch))
@@ -493,7 +457,7 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
     versions: list[int] = []
     for lines in (3, 40, 200):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
         )
         assert child.stdout is not None
         told = [child.stdout.readline() for _ in range(lines)]
@@ -501,7 +465,7 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
         told += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
         child.wait()
         child.stdout.close()
-        manager = make(Clock(), journal=Journal(path))
+        manager = make_manager(Clock(), journal=Journal(path))
         policy = manager.status()["streams"]["s"]["policies"]["a"]
         entries = manager._ledgers["s"].entries
         for line in told:

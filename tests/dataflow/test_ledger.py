@@ -1,0 +1,431 @@
+"""The ledger under everything that can happen, and each rule of it alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_parts import Clock, Messages, held
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agentgym_flow.dataflow import journal as journal_module
+from agentgym_flow.dataflow.journal import Journal
+from agentgym_flow.dataflow.ledger import FIXED, ORDERS, READY, Ledger, Published, State
+from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.records import Arrival, Commit, Lease, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
+
+SIZE = 2  # slots of a batch
+FORGED = "forged"
+
+
+def planned(batch: int) -> list[Slot]:
+    return [Slot(batch, group, 0, group, batch) for group in range(SIZE)]
+
+
+def trained(weights: str, batch: dict[SlotId, str]) -> str:
+    """Return the weights after training on the episodes of a batch."""
+    return hashlib.sha256(json.dumps([weights, sorted(batch.items())]).encode()).hexdigest()[:8]
+
+
+def episode(slot: Slot, weights: dict[str, str]) -> str:
+    return f"{[*slot]} played with {sorted(weights.items())}"
+
+
+def synchronous(policies: list[str], staleness: int, count: int) -> list[dict[SlotId, str]]:
+    """Return the batches of a run in one loop, in which nothing ever goes wrong."""
+    weights, batches = {policy: [policy] for policy in policies}, []
+    for batch in range(count):
+        played_with = {policy: updates[max(0, batch - staleness)] for policy, updates in weights.items()}
+        batches.append({slot.id: episode(slot, played_with) for slot in planned(batch)})
+        for updates in weights.values():
+            updates.append(trained(updates[-1], batches[-1]))
+    return batches
+
+
+class Trainer:
+    """A trainer that can be killed."""
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+        self.weights = policy
+        self.batches: list[dict[SlotId, str]] = []
+        self.dropped = 0
+        self.inbox: dict[SlotId, Arrival] = {}
+        self.checkpoint: tuple[str, list[dict[SlotId, str]], int] = (policy, [], 0)
+
+    def open(self, manager: Manager, setup: dict[str, Any]) -> None:
+        self.weights, batches, self.dropped = self.checkpoint
+        self.batches, self.inbox = list(batches), {}
+        manager.open("s", self.policy, len(self.batches), {"max_attempts": 1000, **setup})
+
+    def step(self, manager: Manager, order: str, staleness: int, *, repeat: bool) -> bool:
+        """Make the next batch if its episodes are there; each call is repeated if the answers are lost."""
+        number = len(self.batches)
+        for _ in range(1 + repeat):
+            manager.publish(self.policy, number, number, self.weights.encode())
+            ahead = 0 if order == FIXED else -(-self.dropped // SIZE)
+            manager.admit(
+                "s", [slot for batch in range(number, number + staleness + 1 + ahead) for slot in planned(batch)]
+            )
+        for arrival in manager.arrivals("s", self.policy, max([0, *(one.number for one in self.inbox.values())])):
+            self.inbox[arrival.slot.id] = arrival
+        for slot, arrival in list(self.inbox.items()):
+            if arrival.payload.startswith(FORGED):
+                manager.reject("s", slot, arrival.attempt, "forged")
+                del self.inbox[slot]
+        return self._ack(manager, number, order, staleness, repeat)
+
+    def _ack(self, manager: Manager, number: int, order: str, staleness: int, repeat: bool) -> bool:
+        there = sorted(self.inbox.values(), key=lambda one: one.number)
+        stale = [one for one in there if number - one.updates[self.policy] > staleness]
+        if order == FIXED:
+            assert not stale
+            there = [one for one in there if one.slot.batch == number]
+        there = [one for one in there if one not in stale][:SIZE]
+        if len(there) < SIZE:
+            return False
+        ids, drops = [one.slot.id for one in there], [one.slot.id for one in stale]
+        for _ in range(1 + repeat):
+            void = manager.ack("s", self.policy, number, ids, drops)
+        for slot in void or ids + drops:
+            del self.inbox[slot]
+        if void:
+            return False
+        self.batches.append({one.slot.id: one.payload for one in there})
+        self.weights = trained(self.weights, self.batches[-1])
+        self.dropped += len(drops)
+        return True
+
+
+class Flow(RuleBasedStateMachine):
+    """Trainers, workers and a manager; all of them can be killed at any time, and answers can be lost."""
+
+    @initialize(order=st.sampled_from(ORDERS), staleness=st.integers(0, 2), policies=st.sampled_from(["a", "ab"]))
+    def begin(self, order: str, staleness: int, policies: str) -> None:
+        self.order, self.staleness, self.policies = order, staleness, [*policies]
+        self.folder = tempfile.TemporaryDirectory()
+        self.store, self.clock = Messages(), Clock()
+        self.manager = self.start()
+        self.trainers = [Trainer(policy) for policy in policies]
+        for trainer in self.trainers:
+            trainer.open(self.manager, self.setup)
+        self.leases: list[tuple[Lease, str]] = []
+        self.attempts: dict[SlotId, int] = {}
+        self.accepted: dict[tuple[SlotId, int], str] = {}
+        self.reference = synchronous(self.policies, staleness, 40)
+
+    def start(self) -> Manager:
+        return Manager(
+            lease_seconds=5.0,
+            deadline=1e9,
+            journal=Journal(Path(self.folder.name) / "journal"),
+            store=self.store,
+            clock=self.clock,
+        )
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        return {"policies": self.policies, "order": self.order, "staleness": self.staleness}
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.manager._ledgers["s"]
+
+    # ---------------------------------------------------------------- trainers
+    @rule(number=st.integers(0, 1), repeat=st.booleans())
+    def train(self, number: int, repeat: bool) -> None:
+        self.trainers[number % len(self.trainers)].step(self.manager, self.order, self.staleness, repeat=repeat)
+
+    @rule(number=st.integers(0, 1), told=st.booleans())
+    def write_checkpoint(self, number: int, told: bool) -> None:
+        trainer = self.trainers[number % len(self.trainers)]
+        trainer.checkpoint = (trainer.weights, list(trainer.batches), trainer.dropped)
+        if told:
+            self.manager.keep("s", trainer.policy, len(trainer.batches))
+
+    @rule(number=st.integers(0, 1), repeat=st.booleans())
+    def kill_trainer(self, number: int, repeat: bool) -> None:
+        for _ in range(1 + repeat):
+            self.trainers[number % len(self.trainers)].open(self.manager, self.setup)
+
+    # ---------------------------------------------------------------- workers
+    @rule(count=st.integers(1, 5))
+    def lease(self, count: int) -> None:
+        for lease in self.manager.lease("w", count):
+            assert lease.attempt > self.attempts.get(lease.slot.id, 0), "attempts only grow"
+            self.attempts[lease.slot.id] = lease.attempt
+            weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
+            self.leases.append((lease, episode(lease.slot, weights)))
+
+    @rule(count=st.integers(1, 6), forged=st.integers(0, 5))
+    def play(self, count: int, forged: int) -> None:
+        before = len(self.leases)
+        self.lease(count)
+        for number, (lease, payload) in enumerate(self.leases[before:]):
+            self.hand_in(lease, f"{FORGED} {payload}" if number == forged else payload)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), again=st.booleans(), forged=st.integers(0, 4))
+    def commit(self, data: st.DataObject, again: bool, forged: int) -> None:
+        lease, payload = data.draw(st.sampled_from(self.leases[-12:]))
+        self.hand_in(lease, f"{FORGED} {payload}" if forged == 0 else payload)
+        if again:
+            self.hand_in(lease, payload)
+
+    def hand_in(self, lease: Lease, payload: str) -> None:
+        key = lease.slot.id, lease.attempt
+        before = self.ledger.snapshot()
+        [verdict] = self.manager.commit("w", [Commit(held(lease), payload)])
+        if verdict is Verdict.ACCEPTED:
+            assert self.attempts[lease.slot.id] == lease.attempt, "only the last attempt commits"
+            assert key not in self.accepted, "and once"
+            self.accepted[key] = payload
+            return
+        if verdict is Verdict.REPEATED:
+            assert self.accepted[key] == payload
+        before["slots"]["counts"].pop("late", None)
+        after = self.ledger.snapshot()
+        assert (after["slots"]["counts"].pop("late", 0) > 0) >= (verdict is Verdict.LATE)
+        assert after == before
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), gives_up=st.booleans())
+    def renew_or_fail(self, data: st.DataObject, gives_up: bool) -> None:
+        lease, _ = data.draw(st.sampled_from(self.leases[-12:]))
+        if gives_up:
+            self.manager.fail("w", held(lease), "tired")
+        else:
+            ended = self.manager.renew("w", [held(lease)]) == [held(lease)]
+            assert ended == (self.ledger._slots.leased(lease.slot.id, lease.attempt) is None)
+
+    @rule(seconds=st.integers(1, 6))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    # ---------------------------------------------------------------- the manager
+    @rule()
+    def kill_manager(self) -> None:
+        before = self.ledger.snapshot()
+        self.manager.close()
+        self.manager = self.start()
+        assert self.ledger.snapshot() == before
+
+    @invariant()
+    def all_slots_are_accounted_for(self) -> None:
+        states, entries = self.ledger.states(), self.ledger.entries
+        assert sum(states.values()) == self.ledger.counts["admitted"]
+        found = Counter(entry.state for entry in entries.values())
+        assert all(states[state] == found[state] for state in State)
+
+    @invariant()
+    def each_slot_is_used_once_and_not_too_old(self) -> None:
+        for trainer in self.trainers:
+            slots = [slot for batch in trainer.batches for slot in batch]
+            assert len(slots) == len({*slots})
+            ages = self.ledger.ages[trainer.policy]
+            assert ages.total() == len(slots)
+            assert all(0 <= age <= self.staleness for age in +ages)
+
+    @invariant()
+    def fixed_order_is_that_of_one_loop(self) -> None:
+        if self.order == FIXED:
+            for trainer in self.trainers:
+                assert trainer.batches == self.reference[: len(trainer.batches)]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "manager"):
+            return
+        try:
+            self.finish()
+        finally:
+            self.manager.close()
+            self.folder.cleanup()
+
+    def finish(self) -> None:
+        """One worker that lives is enough for three more batches of each."""
+        goal = 3 + max(len(trainer.batches) for trainer in self.trainers)
+        for _ in range(20 * goal):
+            self.clock.now += 6
+            for lease in self.manager.lease("last", 3):
+                weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
+                self.manager.commit("last", [Commit(held(lease), episode(lease.slot, weights))])
+            for trainer in self.trainers:
+                if len(trainer.batches) < goal:
+                    trainer.step(self.manager, self.order, self.staleness, repeat=False)
+        assert [len(trainer.batches) for trainer in self.trainers] == [goal] * len(self.trainers)
+        self.fixed_order_is_that_of_one_loop()
+        self.each_slot_is_used_once_and_not_too_old()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_journals() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal_module, "MOST_ROWS", 9)
+        yield
+
+
+TestFlow = Flow.TestCase
+TestFlow.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+# -------------------------------------------------------------------- each rule alone
+def ledger_with(batches: int, policies: str = "a", **options: Any) -> Ledger:
+    ledger = Ledger([*policies], **options)
+    for policy in policies:
+        ledger.publish(policy, Published(1, 0, 0))
+    ledger.admit(slot for batch in range(batches) for slot in planned(batch))
+    return ledger
+
+
+def play(ledger: Ledger, count: int = 100) -> list[SlotId]:
+    entries = ledger.lease("w", count, 5.0)
+    assert {ledger.commit(entry.slot.id, entry.attempt, "digest") for entry in entries} <= {Verdict.ACCEPTED}
+    return [entry.slot.id for entry in entries]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"staleness": -1}, {"staleness": True}, {"max_attempts": 0}, {"policies": []}, {"first": -1}, {"first": 1}],
+)
+def test_settings_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting):
+        Ledger(**{"policies": ["a"], **options})
+
+
+def test_orders_and_policies_are_checked() -> None:
+    with pytest.raises(UnknownOption):
+        Ledger(["a"], order="any")
+    with pytest.raises(UnknownName):
+        Ledger(["a"]).ack("b", 0, [])
+
+
+def test_a_plan_is_taken_whole_or_not_at_all() -> None:
+    ledger = ledger_with(1, staleness=0)
+    other = planned(0)[0]._replace(seed=99)
+    with pytest.raises(BadSetting, match="planned with task 0 and seed 0, and again with task 0 and seed 99"):
+        ledger.admit([*planned(1), other])
+    with pytest.raises(BadSetting, match="same settings"):
+        ledger.admit([Slot(2, 0, 0, 0, 0), Slot(2, 0, 0, 0, 1)])
+    assert len(ledger.entries) == SIZE
+
+
+def test_an_ack_is_noted_whole_or_not_at_all() -> None:
+    ledger = ledger_with(2, staleness=1)
+    ids = play(ledger)
+    before = ledger.snapshot()
+    with pytest.raises(BadSetting, match="last acknowledged batch here is -1"):
+        ledger.ack("a", 1, ids[2:])
+    with pytest.raises(BadSetting, match=r"slot \(7, 0, 0\), which was never planned"):
+        ledger.ack("a", 0, [*ids[:2], (7, 0, 0)])
+    assert ledger.snapshot() == before
+    ledger.ack("a", 0, ids[:2])
+    with pytest.raises(BadSetting, match="before, and would use it twice"):
+        ledger.ack("a", 1, ids[1:])
+    with pytest.raises(BadSetting, match="before, and would use it twice"):
+        ledger.ack("a", 0, ids[:1], ids[1:2])
+    assert ledger.ack("a", 0, ids[:2]) == []
+
+
+def test_episodes_that_are_too_old_cannot_be_trained_on() -> None:
+    ledger = ledger_with(2, order=READY, staleness=1)
+    ids = play(ledger)
+    ledger.ack("a", 0, ids[:1])
+    ledger.ack("a", 1, ids[1:2])
+    with pytest.raises(BadSetting, match="older than 1 updates"):
+        ledger.ack("a", 2, ids[2:])
+    ledger.ack("a", 2, [], ids[2:])
+    assert dict(ledger.ages["a"]) == {0: 1, 1: 1}
+
+
+def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None:
+    ledger = ledger_with(1, staleness=0)
+    ledger.ack("a", 0, play(ledger))
+    ledger.publish("a", Published(2, 1, 1))
+    ledger.admit(planned(1))
+    [first] = ledger.lease("early", 1, 5.0)
+    assert first.slot.id in ledger.rewind("a", 0)
+    ledger.ack("a", 0, [slot.id for slot in planned(0)])
+    ledger.publish("a", Published(3, 1, 1))
+    ledger.admit(planned(1))
+    [second] = ledger.lease("late", 1, 5.0)
+    assert (second.slot, second.attempt) == (first.slot, 2)
+    assert ledger.commit(first.slot.id, 1, "played with weights that never were") is Verdict.LATE
+
+
+def test_what_was_played_with_an_update_published_twice_is_void_once_it_is_gone_back_behind() -> None:
+    ledger = ledger_with(2, staleness=0)
+    ledger.ack("a", 0, play(ledger))
+    ledger.publish("a", Published(2, 1, 1))
+    played = play(ledger)
+    ledger.rewind("a", 1)
+    ledger.publish("a", Published(3, 1, 1))
+    [entry, _] = ledger.arrived("a", SIZE)
+    assert ledger.version("a", entry.weights["a"]) == Published(2, 1, 1), "the old version is known"
+    assert ledger.rewind("a", 0) == played
+    ledger.ack("a", 0, [slot.id for slot in planned(0)])
+    assert ledger.lease("w", 1, 5.0) == [], "update 1 is not there"
+
+
+def test_a_slot_that_was_used_before_its_turn_is_not_planned_twice() -> None:
+    ledger = ledger_with(2, order=READY, staleness=1)
+    ids = play(ledger)
+    ledger.ack("a", 0, ids[1:3])  # a slot of batch 1 was faster than one of batch 0
+    assert ledger.keep("a", 1) == ids[1:2]
+    ledger.rewind("a", 1)
+    ledger.admit([*planned(0), *planned(1)])
+    assert ledger.lease("w", 9, 5.0) == []
+    assert ledger.counts["admitted"] == 2 * SIZE
+
+
+def test_checkpoints_are_of_what_was_acknowledged() -> None:
+    ledger = ledger_with(1)
+    with pytest.raises(BadSetting, match="from a checkpoint that is not later"):
+        ledger.keep("a", 1)
+    ledger.ack("a", 0, play(ledger))
+    assert ledger.keep("a", 1) == [slot.id for slot in planned(0)]
+    with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
+        ledger.rewind("a", 0)
+    ledger.admit(planned(0))
+    assert ledger.entries == {}, "a plan that comes late brings nothing back"
+
+
+def test_what_one_policy_has_used_is_not_refused_by_another() -> None:
+    ledger = ledger_with(1, "ab", staleness=0)
+    slot, _ = play(ledger)
+    ledger.ack("b", 0, [slot])
+    assert not ledger.reject(slot, 1, "forged")
+    assert [entry.slot.id for entry in ledger.arrived("a", 0)] == [(0, 0, 0), (0, 1, 0)]
+    assert [entry.slot.id for entry in ledger.arrived("b", 0)] == [(0, 1, 0)]
+
+
+def test_leases_end_in_the_order_of_their_deadlines() -> None:
+    ledger = ledger_with(2)
+    for deadline in (3.0, 1.0, 2.0):
+        ledger.lease("w", 1, deadline)
+    ledger.renew((0, 1, 0), 1, 9.0)
+    assert [entry.slot.id for entry in ledger.expire(2.5)] == [(1, 0, 0)]
+    assert ledger.expire(2.5) == []
+    ledger.renew_all(5.0)
+    assert ledger.expire(5.0) == []
+    assert len(ledger.expire(5.1)) == 2
+    assert ledger.counts["expired"] == 3
+
+
+def test_a_snapshot_goes_through_json() -> None:
+    ledger = ledger_with(3, "ab", staleness=1)
+    ids = play(ledger, 2)
+    ledger.ack("a", 0, ids[:1], ids[1:])
+    ledger.lease("w", 1, 5.0)
+    ledger.rewind("b", 0)
+    again = Ledger.restore(json.loads(json.dumps(ledger.snapshot())))
+    assert again.snapshot() == ledger.snapshot()
+    assert again.lease("v", 9, 5.0) == ledger.lease("v", 9, 5.0)
+    assert again.states() == ledger.states()
