@@ -16,7 +16,7 @@ import typer
 
 from agentgym_flow.cli.console import note
 from agentgym_flow.errors import FlowDown
-from agentgym_flow.signals import signals_go_to
+from agentgym_flow.signals import signals_go_to, sigterm_raises
 
 LEAVING = 10.0
 """Seconds that a worker that was asked to end tries to reach a manager that does not answer."""
@@ -59,9 +59,9 @@ def worker(
         service.stop()
 
     if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+        threading.Thread(target=follow, args=(parent,), daemon=True).start()
     note(f"worker {called} joins {flow.url}; Ctrl-C lets it leave")
-    with signals_go_to(leave):
+    with sigterm_raises(), signals_go_to(leave):  # the first, because the second leaves defaults alone
         try:
             service.run()
         except FlowDown:
@@ -72,7 +72,7 @@ def worker(
         raise typer.Exit(128 + signal.SIGTERM)
 
 
-def _follow(parent: int) -> None:
+def follow(parent: int) -> None:
     """Ask this process to end when the one that started it is gone."""
     while os.getppid() == parent:
         time.sleep(1.0)

@@ -58,7 +58,8 @@ class LocalEngine:
         manager: the manager, in this process.
         service: makes the worker of a thread, from the manager and a name; None: workers are processes.
         options: of `agentgym-flow worker`, for processes.
-        quick: see `agentgym_flow.dataflow.crew.QUICK`.
+        program: what is run in place of `agentgym-flow worker`, with the same options.
+        crew: see `agentgym_flow.dataflow.crew.Crew`.
 
     Attributes:
         flow: the manager as the trainer calls it. Raises `NoWorkers` with the last words of a worker when all have died
@@ -72,9 +73,10 @@ class LocalEngine:
         *,
         service: Callable[[Flow, str], Service] | None = None,
         options: Sequence[str] = (),
+        program: Sequence[str] = (sys.executable, "-m", "agentgym_flow", "worker"),
         **crew: Any,
     ) -> None:
-        self._manager, self._service, self._options = manager, service, options
+        self._manager, self._service, self._command = manager, service, [*program, *options]
         self._stack = ExitStack()
         self._url, self._token = "", tokens.new_token()
         self.crew = Crew(self._thread if service is not None else self._process, **crew)
@@ -105,9 +107,8 @@ class LocalEngine:
         return _Thread(self._service(self._manager, f"thread-{number}"))
 
     def _process(self, number: int) -> Member:
-        command = [sys.executable, "-m", "agentgym_flow", "worker", "--join", self._url]
-        command += ["--parent", str(os.getpid()), "--name", f"process-{number}", *self._options]
-        return _Process(command, {**os.environ, tokens.VARIABLE: self._token})
+        named = ["--join", self._url, "--parent", str(os.getpid()), "--name", f"process-{number}"]
+        return _Process([*self._command, *named], {**os.environ, tokens.VARIABLE: self._token})
 
 
 class _Thread:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from little_worker import held, played
+
 from agentgym_flow.dataflow.manager import Manager
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, Slot
+from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.errors import AgentGymFlowError
 
 SETUP = {"policies": ["a"], "staleness": 0, "env": "game", "café": [1, 2.5, None, True]}
@@ -35,14 +37,6 @@ def manager(**settings: Any) -> Manager:
 
 def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
     return [Slot(batch, group, sample, group, 2**60 + 7) for group in range(groups) for sample in range(samples)]
-
-
-def held(lease: Lease) -> Held:
-    return Held(lease.stream, lease.slot.id, lease.attempt)
-
-
-def played(lease: Lease) -> Commit:
-    return Commit(held(lease), f"{lease.slot} with {lease.weights} \u2028 \N{SNOWMAN}")
 
 
 def opened(flow: Flow, batch: int = 0) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from flow_trace import SETUP, WEIGHTS, manager, opened, played, slots, trace
+from flow_trace import SETUP, WEIGHTS, manager, opened, slots, trace
 from hypothesis import given
 from hypothesis import strategies as st
+from little_worker import played
 
 from agentgym_flow.dataflow import calls, serving, tokens
 from agentgym_flow.dataflow.http_client import HttpFlow

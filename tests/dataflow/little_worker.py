@@ -1,0 +1,58 @@
+"""A rollout worker that plays nothing: it commits a sentence for every lease. Run as a program, it joins over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+
+from agentgym_flow.cli.worker import follow
+from agentgym_flow.dataflow.http_client import HttpFlow
+from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
+from agentgym_flow.dataflow.tokens import read_token
+
+
+def held(lease: Lease) -> Held:
+    return Held(lease.stream, lease.slot.id, lease.attempt)
+
+
+def played(lease: Lease) -> Commit:
+    return Commit(held(lease), f"{lease.slot} with {lease.weights} \u2028 \N{SNOWMAN}")
+
+
+class LittleWorker:
+    """Has `run` and `stop` as `RolloutService`; each episode takes `seconds`."""
+
+    def __init__(self, flow: Flow, name: str, seconds: float = 0.0) -> None:
+        self.flow, self.name, self.seconds = flow, name, seconds
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            for lease in self.flow.lease(self.name, 1, 0.2):
+                if self._stopped.wait(self.seconds):
+                    self.flow.fail(self.name, held(lease), "the worker is leaving")
+                else:
+                    self.flow.commit(self.name, [played(lease)])
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--join")
+    parser.add_argument("--name")
+    parser.add_argument("--parent", type=int)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    options = parser.parse_args()
+    flow = HttpFlow(options.join, read_token())
+    worker = LittleWorker(flow, options.name, options.seconds)
+
+    def leave(*_: object) -> None:
+        flow.deadline = 1.0  # as the real one: a manager that is gone is not waited for
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, leave)
+    threading.Thread(target=follow, args=(options.parent,), daemon=True).start()
+    worker.run()

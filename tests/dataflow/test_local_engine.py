@@ -1,0 +1,217 @@
+"""Workers beside the trainer: who dies is replaced, and nobody outlives the trainer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_trace import manager, opened, slots
+from little_worker import LittleWorker, held
+
+from agentgym_flow.dataflow.crew import Crew
+from agentgym_flow.dataflow.http_server import serving
+from agentgym_flow.dataflow.local_engine import LocalEngine
+from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.records import Arrival, Flow, Slot
+from agentgym_flow.dataflow.tokens import VARIABLE
+from agentgym_flow.errors import NoWorkers
+
+HERE = Path(__file__).parent
+LITTLE = (sys.executable, str(HERE / "little_worker.py"))
+
+
+def collected(flow: Flow, wanted: list[Slot]) -> dict[Slot, int]:
+    """Wait for these slots; return how often each of them arrived."""
+    found: dict[Slot, int] = {}
+    after = 0
+    while len(found) < len(wanted):
+        arrivals: list[Arrival] = flow.arrivals("s", "a", after, 1.0)
+        for one in arrivals:
+            found[one.slot] = found.get(one.slot, 0) + 1
+            after = one.number
+    return found
+
+
+def until(is_so: Callable[[], Any]) -> Any:
+    while not (found := is_so()):
+        time.sleep(0.02)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and is not waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def pids(engine: LocalEngine) -> list[int]:
+    return [seat.member.pid for seat in engine.crew._seats if seat.member is not None]  # type: ignore[attr-defined]
+
+
+def test_threads_play_until_they_are_closed() -> None:
+    there = manager()
+    opened(there)
+    with LocalEngine(there, service=LittleWorker) as engine:
+        engine.start(2)
+        assert collected(engine.flow, slots(0)) == dict.fromkeys(slots(0), 1)
+        assert len(engine.crew) == 2
+    assert len(engine.crew) == 0
+    assert set(there.status()["workers"]) == {"thread-0", "thread-1"}
+
+
+class Broken(LittleWorker):
+    def run(self) -> None:
+        raise ValueError("there is no such model")
+
+
+def test_a_thread_that_fails_again_and_again_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    there = manager()
+    opened(there)
+    with LocalEngine(there, service=Broken, most_failures=3) as engine:
+        engine.start(2)
+        with pytest.raises(NoWorkers, match=r"all 2 workers.*3 times in a row.*ValueError: there is no such model"):
+            collected(engine.flow, slots(0))
+        assert engine.crew.deaths == 6
+
+
+def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
+    there = manager(lease_seconds=2.0)
+    opened(there)
+    there.admit("s", slots(0, groups=6))
+    with LocalEngine(there, program=LITTLE, options=["--seconds", "0.2"]) as engine:
+        engine.start(2)
+        until(lambda: there.status()["streams"]["s"]["states"]["leased"])
+        (victim, *_) = pids(engine)
+        os.kill(victim, signal.SIGKILL)
+        assert collected(engine.flow, slots(0, groups=6)) == dict.fromkeys(slots(0, groups=6), 1)
+        assert engine.crew.deaths == 1
+        workers = until(lambda: len(pids(engine)) == 2 and pids(engine))
+        assert victim not in workers
+    assert not any(alive(pid) for pid in workers)
+
+
+def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    there = manager()
+    opened(there)
+    program = (sys.executable, "-c", "import sys; sys.exit('no such data set')")
+    with LocalEngine(there, program=program, most_failures=2) as engine:
+        engine.start(1)
+        with pytest.raises(NoWorkers, match=r"status 1; no such data set"):
+            collected(engine.flow, slots(0))
+
+
+def test_the_token_is_in_no_command_line() -> None:
+    there = manager()
+    opened(there)
+    with LocalEngine(there, program=LITTLE) as engine:
+        engine.start(1)
+        collected(engine.flow, slots(0))
+        (worker,) = pids(engine)
+        assert engine._token in Path(f"/proc/{worker}/environ").read_text()
+        assert engine._token not in Path(f"/proc/{worker}/cmdline").read_text()
+
+
+TRAINER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from flow_trace import manager, opened
+from agentgym_flow.dataflow.local_engine import LocalEngine
+there = manager()
+opened(there)
+engine = LocalEngine(there, program=sys.argv[2:])
+engine.start(2)
+while len(there.status()["workers"]) < 2:
+    time.sleep(0.05)
+print(*[seat.member.pid for seat in engine.crew._seats], flush=True)
+time.sleep(600)
+"""
+
+
+def test_workers_end_when_their_trainer_is_killed() -> None:
+    command = [sys.executable, "-c", TRAINER, str(HERE), *LITTLE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        workers = [int(pid) for pid in trainer.stdout.readline().split()]
+        assert len(workers) == 2
+        trainer.kill()
+    until(lambda: not any(alive(pid) for pid in workers))
+
+
+class Counted:
+    """A member of a crew that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+
+    def ended(self) -> str | None:
+        return self.why
+
+    def leave(self) -> None:
+        self.why = "it has left"
+
+    def end(self) -> None:
+        self.why = self.why or "it was ended"
+
+
+def test_one_that_cannot_start_leaves_the_others_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    hired: list[int] = []
+
+    def hire(number: int) -> Counted:
+        hired.append(number)
+        member = Counted()
+        if number == 1:
+            member.why = "it cannot start"
+        return member
+
+    crew = Crew(hire, most_failures=3)
+    crew.start(2)
+    until(lambda: len(crew) == 1)
+    crew.check()
+    assert sorted(hired) == [0, 1, 1, 1]
+    crew.close()
+
+
+def test_deaths_after_long_work_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    members: list[Counted] = []
+
+    def hire(number: int) -> Counted:
+        members.append(Counted())
+        return members[-1]
+
+    crew = Crew(hire, quick=0.0, most_failures=1)
+    crew.start(1)
+    for turn in range(3):
+        until(lambda turn=turn: len(members) > turn)  # type: ignore[misc]
+        members[turn].why = "it was killed"
+    until(lambda: len(members) == 4)
+    crew.check()
+    assert crew.deaths == 3
+    crew.close()
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.heavy  # a process imports PyTorch
+def test_the_command_leaves_when_it_is_asked_to(sent: signal.Signals, status: int) -> None:
+    there: Manager = manager()
+    opened(there)
+    with serving(there, "token") as url:
+        command = [sys.executable, "-m", "agentgym_flow", "worker", "--join", url]
+        with subprocess.Popen(command, env={**os.environ, VARIABLE: "token"}, stderr=subprocess.PIPE) as worker:
+            first = there.lease("another", 4)  # nothing is left to play
+            until(lambda: len(there.status()["workers"]) == 2)
+            worker.send_signal(sent)
+            assert worker.wait() == status
+    assert there.renew("another", [held(lease) for lease in first]) == []
