@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,6 +57,17 @@ def train(
             metavar="FILE", help="A YAML file of settings, or the name of one in the package, such as alfworld_1.5b."
         ),
     ] = None,
+    dataflow: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Let workers play the training episodes: a YAML file of how; may be empty."),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="Where its manager and workers are: local, ray, ray:ADDRESS, or the URL of a manager."),
+    ] = "local",
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="With several policies in a dataflow, the one that this run trains.")
+    ] = "policy",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the run would cost; load no model and run nothing.")
     ] = False,
@@ -85,7 +97,14 @@ def train(
         _show_cost(settings)
         return
     try:
-        results = recipe.train(parse_configs(settings), stdout())
+        if dataflow is None:
+            results = recipe.train(parse_configs(settings), stdout())
+        else:
+            from agentgym_flow.dataflow.config import FlowConfig
+            from agentgym_flow.dataflow.run import train as train_with_workers
+
+            flow = FlowConfig.read(dataflow)
+            results = train_with_workers(parse_configs(settings), flow, engine, policy, stdout())
     except KeyboardInterrupt as interrupt:
         stdout().print(recipe.INTERRUPTED)
         raise typer.Exit(leave(exit_status(interrupt))) from None

@@ -1,0 +1,103 @@
+"""Where the manager and the workers of a run are: beside the trainer, on Ray, or anywhere behind an address.
+
+`local`           the manager in the trainer's process, workers as processes on this machine; the default
+`ray`, `ray:...`  both as actors of a Ray cluster: a new one on this machine, or the one at an address
+`http://...`      a manager that runs already (`agentgym-flow dataflow serve`); workers join by themselves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.hosting import hosted
+from agentgym_flow.dataflow.http_client import HttpFlow
+from agentgym_flow.dataflow.local_engine import LocalEngine
+from agentgym_flow.dataflow.records import Flow
+from agentgym_flow.dataflow.tokens import read_token
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+LOCAL, RAY, ADDRESSES = "local", "ray", ("http://", "https://")
+
+
+class Engine(Protocol):
+    """Something that has a manager and may have workers."""
+
+    @property
+    def flow(self) -> Flow:
+        """The manager."""
+
+    def start(self, workers: int) -> None:
+        """Start so many workers."""
+
+    def close(self) -> None:
+        """End the workers, and what else was started."""
+
+
+@contextmanager
+def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
+    """Within, the engine of this name is there; its workers are to be started.
+
+    Args:
+        name: see above.
+        config: the settings of the dataflow.
+        folder: where a manager that belongs to the run keeps its journal and weights.
+
+    Raises:
+        UnknownOption: there is no such engine.
+        BadSetting: another manager has the folder open, or there is no token for an address.
+        FlowDown: nobody answers at the address.
+        MissingExtra: Ray is not installed.
+    """
+    if name == LOCAL:
+        options = ["--num-envs", config.num_envs, "--versions", config.versions, "--deadline", config.deadline]
+        with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
+            yield local
+    elif name.startswith(ADDRESSES):
+        with Elsewhere(name, config) as elsewhere:
+            yield elsewhere
+    else:
+        raise UnknownOption.among(name, (LOCAL, RAY, "http://HOST:PORT"), "engine says where the manager is.")
+
+
+class Elsewhere:
+    """A manager behind an address; its token is in the environment.
+
+    Args:
+        url: the address.
+        config: the settings of the dataflow.
+
+    Raises:
+        BadSetting: workers are to be started, which nobody here can, or there is no token.
+        FlowDown: nobody answers.
+    """
+
+    def __init__(self, url: str, config: FlowConfig) -> None:
+        if config.workers:
+            raise BadSetting(
+                f"workers of the manager at {url} join by themselves: set workers to 0, and start them with "
+                f"agentgym-flow worker --join {url}"
+            )
+        self.flow = HttpFlow(url, read_token(), deadline=CONNECT)
+        self.flow.status()
+        self.flow.deadline = config.deadline
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, workers: int) -> None:
+        """Start none: they join by themselves."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.flow.close()
+
+
+CONNECT = 10.0
+"""Seconds for the first answer of a manager."""

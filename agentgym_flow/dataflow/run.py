@@ -1,0 +1,108 @@
+"""A training run whose episodes are played by the workers of a dataflow; `agentgym-flow train --dataflow` is this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.engines import Engine, engine_of
+from agentgym_flow.dataflow.source import LeasedGroups
+from agentgym_flow.dataflow.stage import actor_setup
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.files import whole
+from agentgym_flow.training.checkpoints import check_same
+from agentgym_flow.training.config import SERVERS, Configs
+from agentgym_flow.training.group_source import OwnRollout
+from agentgym_flow.training.recipe import Recipe, opened
+from agentgym_flow.training.results import Results
+
+SETTINGS = "dataflow.yaml"
+"""The file of a run folder with the settings of its dataflow."""
+
+FOLDER = "dataflow"
+"""The folder of a run with the manager's journal and the weights that it keeps."""
+
+
+def train(configs: Configs, config: FlowConfig, engine: str, policy: str, console: Console) -> Results:
+    """Run all steps of a recipe, with the rollouts of training done by workers.
+
+    Args:
+        configs: the settings of the run.
+        config: those of its dataflow.
+        engine: `local`, `ray`, `ray://...` or the address of a manager; see `engines`.
+        policy: the name of the policy that is trained.
+        console: where progress is shown.
+
+    Raises:
+        BadSetting: the settings do not go together, or those of a resumed run differ.
+        FlowDown: the manager cannot be reached.
+        NoWorkers: nobody played for longer than the deadline.
+    """
+    check(configs)
+    with opened(configs, console) as recipe, _engine(recipe, config, engine) as running:
+        recipe.clone()
+        recipe.examine("before")
+        _replace_rollout(recipe, config, policy, running)
+        if running is not None:
+            running.start(config.workers)
+        recipe.learn()
+        if running is not None:
+            running.close()  # evaluation needs the processors
+        recipe.examine("after")
+        return recipe.finish()
+
+
+def check(configs: Configs) -> None:
+    """Raise `BadSetting` if a run with these settings cannot have its episodes played by workers."""
+    if configs[2].generator.startswith(SERVERS):
+        raise BadSetting(
+            "generator: the servers of a run hold one version of the weights, and workers need several: let workers "
+            "run the model themselves (transformers or vllm)"
+        )
+
+
+@contextmanager
+def _engine(recipe: Recipe, config: FlowConfig, engine: str) -> Iterator[Engine | None]:
+    """Give the engine of the main process, and None in the others."""
+    folder = recipe.folder.path
+    recipe.together.alone(partial(_settle, folder / SETTINGS, config))
+    with ExitStack() as stack:
+        running: list[Engine] = []
+        recipe.together.alone(lambda: running.append(stack.enter_context(engine_of(engine, config, folder / FOLDER))))
+        yield running[0] if running else None
+
+
+def _settle(path: Path, config: FlowConfig) -> None:
+    """Write the settings of a run's dataflow; raise `BadSetting` if it had others before."""
+    if path.is_file():
+        try:
+            before: Any = yaml.safe_load(path.read_text("utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise BadSetting(f"resume: the settings of the dataflow cannot be read ({error})") from error
+        check_same(path, before, config.lasting())
+    with whole(path) as partial_file:
+        partial_file.write_text(yaml.safe_dump(config.lasting(), sort_keys=False), "utf-8")
+
+
+def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: Engine | None) -> None:
+    trainer = recipe.trainer
+    assert isinstance(trainer.source, OwnRollout)  # a recipe makes no other
+    if len(config.policies(policy)) > 1:
+        trainer.acts_as = policy
+    half = recipe.agent.mixed_precision == "bf16"
+    trainer.source = LeasedGroups(
+        trainer.source,
+        None if running is None else running.flow,
+        partial(actor_setup, (recipe.run, recipe.warm, recipe.agent), trainer.model, recipe.tokenizer),
+        config,
+        policy=policy,
+        dtype=torch.bfloat16 if half else None,
+    )
