@@ -172,6 +172,12 @@ class Entries:
                 heapq.heappush(self._leases, (entry.deadline, slot, attempt))
         return found
 
+    def renew(self, entry: Entry, deadline: float) -> None:
+        """Let a lease end at `deadline`, which may also be earlier than before."""
+        if deadline < entry.deadline:
+            heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
+        entry.deadline = deadline
+
     def renew_all(self, deadline: float) -> None:
         """Let all leases end at `deadline`."""
         leased = [entry for entry in self.by_id.values() if entry.state is State.LEASED]

@@ -199,7 +199,7 @@ class Ledger:
         """Let a lease end at `deadline`; return False if it has ended."""
         entry = self._slots.leased(slot, attempt)
         if entry is not None:
-            entry.deadline = deadline
+            self._slots.renew(entry, deadline)
         return entry is not None
 
     def renew_all(self, deadline: float) -> None:
