@@ -83,6 +83,11 @@ class Crew:
         """Return how many workers are at work, or about to be replaced."""
         return sum(not seat.given_up for seat in self._seats)
 
+    @property
+    def given_up(self) -> int:
+        """How many workers were given up."""
+        return len(self._seats) - len(self)
+
     def check(self) -> None:
         """Raise `NoWorkers`, with what the last one said, if all were given up."""
         if self._seats and not len(self):

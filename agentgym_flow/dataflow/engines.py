@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.hosting import hosted
@@ -19,6 +20,9 @@ from agentgym_flow.dataflow.local_engine import LocalEngine
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.tokens import read_token
 from agentgym_flow.errors import BadSetting, UnknownOption
+
+if TYPE_CHECKING:
+    from agentgym_flow.dataflow.ray_engine import RayEngine
 
 LOCAL, RAY, ADDRESSES = "local", "ray", ("http://", "https://")
 
@@ -59,8 +63,21 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
     elif name.startswith(ADDRESSES):
         with Elsewhere(name, config) as elsewhere:
             yield elsewhere
+    elif name == RAY or name.startswith(f"{RAY}:"):
+        with _on_ray(name, config, folder) as cluster:
+            yield cluster
     else:
         raise UnknownOption.among(name, (LOCAL, RAY, "http://HOST:PORT"), "engine says where the manager is.")
+
+
+def _on_ray(name: str, config: FlowConfig, folder: Path) -> RayEngine:
+    from agentgym_flow.dataflow.ray_engine import RayEngine
+
+    address = name.removeprefix(RAY).removeprefix(":") or None
+    if address is not None and address.startswith("//"):
+        address = f"{RAY}:{address}"
+    run = hashlib.sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return RayEngine(folder, config, address=address, namespace=f"agentgym_flow-{run}")  # found again when it resumes
 
 
 class Elsewhere:

@@ -1,0 +1,109 @@
+"""Manager and workers on Ray: the same answers, and kills of both. One cluster for all tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_trace import WEIGHTS, manager, slots, trace
+from little_worker import LittleWorker
+
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.records import Arrival, Flow
+from agentgym_flow.errors import BadSetting
+
+ray = pytest.importorskip("ray")
+CONFIG = FlowConfig(staleness=0, lease_seconds=3.0, deadline=120.0)
+
+
+def little(flow: Flow, name: str, options: Any) -> LittleWorker:
+    return LittleWorker(flow, name, **options)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+        from agentgym_flow.dataflow import ray_engine  # noqa: F401  sets what Ray reads when it is imported
+
+        ray.init(
+            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20
+        )
+        yield
+        ray.shutdown()
+
+
+def engine(folder: Path, name: str, **settings: Any) -> Any:
+    from agentgym_flow.dataflow.ray_engine import RayEngine
+
+    return RayEngine(folder, CONFIG, namespace=name, service=little, **settings)
+
+
+def weights() -> bytes:
+    import torch
+
+    from agentgym_flow.dataflow.weights import full
+
+    return full({"layer": torch.arange(5.0)})
+
+
+def test_answers_are_those_of_the_manager_itself(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flow_trace.WEIGHTS", weights())  # the actor's store reads them
+    with engine(tmp_path, "trace") as there:
+        assert trace(there.flow) == trace(manager(lease_seconds=3.0))
+    assert len(WEIGHTS) > 1e6
+
+
+def test_kills_of_worker_and_manager_lose_nothing(cluster: None, tmp_path: Path) -> None:
+    """And a trainer that comes later finds the manager by its name."""
+    planned = slots(0, groups=10)
+    first = engine(tmp_path, "kills", options={"seconds": 0.2})
+    first.flow.open("s", "a", 0, {"policies": ["a"]})
+    first.flow.publish("a", 0, 0, weights())
+    first.flow.admit("s", planned)
+    first.start(2)
+    found: list[Arrival] = []
+    killed: list[int] = []
+    while len(found) < len(planned):
+        found += first.flow.arrivals("s", "a", found[-1].number if found else 0, 1.0)
+        if len(killed) < 1 <= len(found) // 4:
+            (actor, *_) = (seat.member.handle for seat in first.crew._seats)
+            killed.append(ray.get(actor.pid.remote()))
+            os.kill(killed[-1], signal.SIGKILL)
+        if len(killed) == 1 and len(found) >= 8:
+            killed.append(ray.get(first.manager.pid.remote()))
+            os.kill(killed[-1], signal.SIGKILL)
+    assert len(killed) == 2
+    assert sorted(one.slot for one in found) == planned
+    assert ray.get(first.manager.pid.remote()) != killed[1]
+    first.close(end_manager=False)
+    with engine(tmp_path, "kills") as second:
+        later = second.flow.arrivals("s", "a", 0)
+        assert sorted(one.slot for one in later) == planned
+        assert second.flow.ack("s", "a", 0, [slot.id for slot in planned], []) == []
+
+
+@pytest.mark.heavy
+def test_as_many_workers_as_fit(cluster: None, tmp_path: Path) -> None:
+    with engine(tmp_path, "fit", options={}) as there:
+        there.start(None)
+        while len(there.flow.status()["workers"]) < 2:
+            assert not there.crew.given_up, there.crew._last_words
+            time.sleep(0.1)
+        assert len(there.crew) == 2
+
+
+def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
+    from agentgym_flow.dataflow.ray_engine import _check_reachable
+
+    with pytest.raises(BadSetting, match=r"no Ray cluster at 127\.0\.0\.1:1 .*ray start --head"):
+        _check_reachable("127.0.0.1:1")
+    _check_reachable("auto")
