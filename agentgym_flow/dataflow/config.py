@@ -10,9 +10,11 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.ledger import FIXED, Ledger
+from agentgym_flow.dataflow.ops import OrderName
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.rewards.comparison import check_word
 
-LASTING = ("order", "staleness", "max_attempts", "turns")
+LASTING = ("order", "staleness", "max_attempts", "turns", "tasks", "operators", "replay", "first")
 """Settings that a resumed run must share with the run it goes on with: they decide what is trained on."""
 
 
@@ -33,6 +35,13 @@ class FlowConfig:
         deadline: seconds without any worker, trainer or manager after which the others end with an error.
         turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
             turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
+        tasks: what chooses the tasks, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all
+            tasks in turn.
+        operators: what is made of each group before it is trained on, see `ops.operators`. Groups that they leave out
+            are not trained on; with the trainer's `dynamic_sampling` others are played in their place.
+        replay: settings of `group_replay.GroupReplay`, which fills a share of each batch with groups from before; None
+            for none.
+        first: in ready order, which groups come first: by `arrival`, or by `staleness`, the oldest weights first.
 
     Raises:
         BadSetting: a number is out of its range.
@@ -48,6 +57,10 @@ class FlowConfig:
     max_attempts: int = 20
     deadline: float = 600.0
     turns: list[str] = field(default_factory=list)
+    tasks: str | dict[str, Any] | None = None
+    operators: list[Any] = field(default_factory=list)
+    replay: dict[str, Any] | None = None
+    first: OrderName = "arrival"
 
     def __post_init__(self) -> None:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
@@ -57,6 +70,7 @@ class FlowConfig:
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
+        check_word(self.first, OrderName)
         for name in ("lease_seconds", "deadline"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:

@@ -10,8 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.data_algorithms import DataAlgorithms
 from agentgym_flow.dataflow.inbox import Inbox
 from agentgym_flow.dataflow.ledger import FIXED
+from agentgym_flow.dataflow.ops import Ready
 from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
 from agentgym_flow.dataflow.weights import full
@@ -19,8 +21,7 @@ from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
-from agentgym_flow.rewards.structure import with_structure_rewards
-from agentgym_flow.training.dynamic_sampling import collect
+from agentgym_flow.training.dynamic_sampling import Collected, collect
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout, starts_of_batch, stop_on
 from agentgym_flow.training.outcomes import ended_alike
 
@@ -80,6 +81,8 @@ class LeasedGroups:
         self._stream, self._policy = "+".join(self._policies), policy
         self._staleness = config.staleness
         self._dtype = dtype
+        self._acts_as = policy if len(self._policies) > 1 else None
+        self._data = DataAlgorithms(config, own.args, own.tasks, self._acts_as)
         self._next = 0  # the first batch that is not planned
         self._open: dict[Key, list[Slot]] = {}  # groups that are planned and not used, in order
         self._taken = 0  # batches
@@ -146,40 +149,51 @@ class LeasedGroups:
         take = self._take_fixed if self._config.order == FIXED else self._take_ready
         taken = take(batch, self._inbox)
         self._taken = batch + 1
-        self._own.tasks.observe(taken.played)
+        self._data.tasks.observe(taken.played)
         taken.metrics["time/env"] = time.perf_counter() - started
         taken.metrics["dataflow/rejected"] = self._inbox.rejected - rejected
         return taken
 
     def _take_fixed(self, batch: int, inbox: Inbox) -> GroupBatch:
-        args = self._own.args
         while self._next <= batch + self._staleness:
             self._plan_next()
         while True:
-            keys: dict[int, Key] = {}
-
-            def play(number: int, groups: int, keys: dict[int, Key] = keys) -> list[Group]:
-                planned = [key for key in self._open if key[0] == batch][len(keys) :][:groups]
-                planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
-                found = []
-                for key in planned:
-                    found.append(self._rewarded(self._wait_for(key, inbox)))
-                    keys[id(found[-1])] = key
-                return found
-
-            collected = collect(
-                play,
-                args.groups_per_batch,
-                alike=partial(ended_alike, outcome=args.outcome),
-                max_rounds=args.max_sampling_rounds if args.dynamic_sampling else 1,
-            )
-            trained = [keys[id(group)] for group in collected.batch]
-            if self._use(batch, inbox, trained, [k for k in self._open if k[0] == batch and k not in trained]):
+            collected, keys, made = self._collected(batch, inbox)
+            # A batch of which the operators leave nothing is trained on whole: it may still feel entropy and KL terms.
+            kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
+            trained = [keys[id(group)] for group in kept]
+            fresh = [
+                Ready(made[id(group)] or group, inbox.oldest_update(self._open[key]), inbox.completed(self._open[key]))
+                for group, key in zip(kept, trained, strict=True)
+            ]
+            if self._use(batch, inbox, trained, [key for key in keys.values() if key not in trained]):
                 break
-        metrics: dict[str, float] = {}
-        if args.dynamic_sampling:
-            metrics = {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
-        return GroupBatch(collected.batch, collected.played, metrics)
+        groups, metrics = self._data.filled(batch, fresh, self._own.args.groups_per_batch)
+        if self._own.args.dynamic_sampling:
+            metrics |= {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
+        return GroupBatch(groups, collected.played, metrics)
+
+    def _collected(self, batch: int, inbox: Inbox) -> tuple[Collected, dict[int, Key], dict[int, Group | None]]:
+        """Return what was played for a batch; by `id` of these groups their keys, and what operators make of them."""
+        args = self._own.args
+        keys: dict[int, Key] = {}
+        made: dict[int, Group | None] = {}
+
+        def play(number: int, groups: int) -> list[Group]:
+            planned = [key for key in self._open if key[0] == batch][len(keys) :][:groups]
+            planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
+            found = []
+            for key in planned:
+                found.append(self._wait_for(key, inbox))
+                keys[id(found[-1])], made[id(found[-1])] = key, self._data.made_of(found[-1])
+            return found
+
+        def alike(group: Group) -> bool:
+            result = made[id(group)]
+            return result is None or (args.dynamic_sampling and ended_alike(result, args.outcome, self._acts_as))
+
+        rounds = args.max_sampling_rounds if args.dynamic_sampling else 1
+        return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), keys, made
 
     def _wait_for(self, key: Key, inbox: Inbox) -> Group:
         while (group := inbox.group(self._open[key])) is None:
@@ -187,35 +201,48 @@ class LeasedGroups:
         return group
 
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
-        wanted = self._own.args.groups_per_batch
-        dropped: list[Group] = []
-        while True:
+        count = self._own.args.groups_per_batch
+        wanted = self._data.fresh(count)
+        ready: dict[Key, Ready] = {}
+        played: list[Group] = []
+        stale = 0
+        while len(ready) < wanted:
             while len(self._open) <= self._staleness * wanted:
                 self._plan_next()
-            whole = {key: group for key, slots in self._open.items() if (group := inbox.group(slots)) is not None}
-            stale = [k for k in whole if batch - inbox.oldest_update(self._open[k]) > self._staleness]
-            first = sorted(whole.keys() - set(stale), key=lambda key: inbox.completed(self._open[key]))[:wanted]
-            ready = first if len(first) == wanted else []
-            if (ready or stale) and self._use(batch, inbox, ready, stale):
-                dropped += [whole[key] for key in stale]
-                if ready:
+            dropped = []
+            for key, slots in self._open.items():
+                group = inbox.group(slots) if key not in ready else None
+                if group is None:
+                    continue
+                update, made = inbox.oldest_update(slots), self._data.made_of(group)
+                is_stale = batch - update > self._staleness
+                if is_stale or made is None:
+                    dropped.append(key)
+                    stale += is_stale
+                    played.append(group)
+                else:
+                    ready[key] = Ready(made, update, inbox.completed(slots))
+            if dropped:
+                self._use(batch, inbox, [], dropped)
+            if len(ready) >= wanted:
+                first = self._data.first(list(ready.values()))[:wanted]
+                chosen = [key for one in first for key, other in ready.items() if other is one]
+                if self._use(batch, inbox, chosen, []):
                     break
+                ready.clear()
             inbox.fetch(WAIT)
-        groups = [self._rewarded(whole[key]) for key in first]
-        return GroupBatch(groups, [*groups, *dropped], {"dataflow/stale_groups": len(dropped)})
-
-    def _rewarded(self, group: Group) -> Group:
-        structure = self._own.args.structure_score
-        return group if structure is None else with_structure_rewards(group, structure)
+        groups, metrics = self._data.filled(batch, first, count)
+        played += [one.group for one in first]
+        return GroupBatch(groups, played, {**metrics, "dataflow/stale_groups": stale})
 
     # ---------------------------------------------------------------- slots
     def _plan_next(self) -> None:
-        self._plan(self._next, 0, self._own.args.groups_per_batch)
+        self._plan(self._next, 0, self._data.fresh(self._own.args.groups_per_batch))
         self._next += 1
 
     def _plan(self, batch: int, number: int, groups: int) -> list[Key]:
         """Plan the groups of one round of a batch, and return their keys."""
-        starts = starts_of_batch(self._own.tasks, self._own.args, batch, number, groups)
+        starts = starts_of_batch(self._data.tasks, self._own.args, batch, number, groups)
         size = self._own.args.num_generations
         first = sum(key[0] == batch for key in self._open)  # all of the batch is open while it is waited for
         slots = []
@@ -250,11 +277,11 @@ class LeasedGroups:
             self._flow.keep(self._stream, self._policy, self._checkpoint)
         self._checkpoint = self._taken
         slots = [list(slot) for group in self._open.values() for slot in group]
-        return {"tasks": self._own.tasks.state_dict(), "taken": self._taken, "next": self._next, "slots": slots}
+        return {**self._data.state_dict(), "taken": self._taken, "next": self._next, "slots": slots}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
-        self._own.tasks.load_state_dict(state["tasks"])
+        self._data.load_state_dict(state)
         self._next, self._taken, self._checkpoint = state["next"], state["taken"], state["taken"]
         self._open = {}
         for slot in map(Slot._make, state["slots"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from agentgym_flow.dataflow.ops import bound, found, named
 from agentgym_flow.episode import Group
@@ -16,29 +16,10 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.comparison import Outcome, check_word
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.outcomes import ended_alike, is_lost
-from agentgym_flow.training.task_replay import TaskReplay
+from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
 
 MOST_SKIPPED = 256
 """After so many tasks in a row that were left out, the next one is played in any case."""
-
-
-class TaskSelector(Protocol):
-    """Chooses the tasks of each batch."""
-
-    def draw(self, count: int) -> list[int]:
-        """Return the tasks of the next `count` groups."""
-
-    def observe(self, groups: Iterable[Group]) -> None:
-        """Take in what came of a batch: all groups that were played for it."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return as plain data what decides the coming draws."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
-
-    def __len__(self) -> int:
-        """Return how many tasks are not simply played in turn: they wait for a replay, or are often left out."""
 
 
 class Curriculum(ABC):

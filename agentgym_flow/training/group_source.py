@@ -22,7 +22,7 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect
 from agentgym_flow.training.outcomes import ended_alike
-from agentgym_flow.training.task_replay import TaskReplay
+from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -168,10 +168,11 @@ class OwnRollout:
         return [with_structure_rewards(group, self._structure) for group in played]
 
 
-def starts_of_batch(tasks: TaskReplay, args: AgentConfig, batch: int, number: int, groups: int) -> list[Start]:
+def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[Start]:
     """Return the starts of one round of a batch, group by group; round 0 is the first.
 
-    With `replay_share` or `dynamic_sampling` tasks are drawn from what is left, so rounds are to be asked for in order.
+    All tasks in turn are a function of the number of the batch. With `replay_share`, `dynamic_sampling` or another
+    selector, tasks are drawn from what is left, so rounds are to be asked for in order.
     """
     # One seed for the whole round, so that members of a group meet equal noise. A small split may come to the same
     # task again: in a later round with another seed, in the same one with further attempts.
@@ -179,8 +180,8 @@ def starts_of_batch(tasks: TaskReplay, args: AgentConfig, batch: int, number: in
     seed = Stream("training batch", args.seed, batch, *later).word()
     before: Counter[int] = Counter()
     starts: list[Start] = []
-    chosen = args.replay_share or args.dynamic_sampling
-    for task in tasks.draw(groups) if chosen else tasks.at(batch * groups, groups):
+    in_turn = isinstance(tasks, TaskReplay) and not (args.replay_share or args.dynamic_sampling)
+    for task in tasks.at(batch * groups, groups) if in_turn else tasks.draw(groups):  # type: ignore[attr-defined]
         first = before[task]
         before[task] += args.num_generations
         starts += [Start(seed, task, attempt) for attempt in range(first, before[task])]

@@ -11,13 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.outcomes import ended_alike
+
+
+class TaskSelector(Protocol):
+    """Chooses the tasks of each batch."""
+
+    def draw(self, count: int) -> list[int]:
+        """Return the tasks of the next `count` groups."""
+
+    def observe(self, groups: Iterable[Group]) -> None:
+        """Take in what came of a batch: all groups that were played for it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return as plain data what decides the coming draws."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+
+    def __len__(self) -> int:
+        """Return how many tasks are not simply played in turn: they wait for a replay, or are often left out."""
 
 
 class TaskReplay:
@@ -34,6 +53,7 @@ class TaskReplay:
         outcome: what an episode is worth, see `ended_alike`.
 
     Attributes:
+        tasks: the tasks.
         replayed: how many tasks of the last draw were replays.
 
     Raises:
@@ -50,8 +70,8 @@ class TaskReplay:
         self._order: list[int] = []  # what is left of this pass, the next task last
         self._passes = 0
         self._shuffled: tuple[int, list[int]] = -1, []  # the pass that was asked for last
-        self._tasks = tasks if isinstance(tasks, Sequence) else range(check_positive("tasks", tasks))
-        check_positive("the number of tasks", len(self._tasks))
+        self.tasks = tasks if isinstance(tasks, Sequence) else range(check_positive("tasks", tasks))
+        check_positive("the number of tasks", len(self.tasks))
         self._waiting: dict[int, None] = {}  # an ordered set: the task that was played the longest ago comes first
 
     def __len__(self) -> int:
@@ -62,7 +82,7 @@ class TaskReplay:
         """Return `count` tasks from a position of the endless sequence of new tasks, which `draw` gives one by one."""
         found: list[int] = []
         while len(found) < count:
-            number, first = divmod(position + len(found), len(self._tasks))
+            number, first = divmod(position + len(found), len(self.tasks))
             found += self._pass(number)[::-1][first : first + count - len(found)]
         return found
 
@@ -87,7 +107,7 @@ class TaskReplay:
     def _pass(self, number: int) -> list[int]:
         """Return all tasks in the order of one pass, the first one last; the list belongs to this object."""
         if self._shuffled[0] != number:  # to shuffle a large split for every batch would take longer than some batches
-            order = list(self._tasks)
+            order = list(self.tasks)
             Stream("task order", self._seed, number).shuffle(order)
             self._shuffled = number, order
         return self._shuffled[1]

@@ -61,9 +61,9 @@ def workers(manager: Manager, trainer: AgentTrainer, count: int) -> Iterator[Non
                 assert not thread.is_alive()
 
 
-def trained_by_workers(trainer: AgentTrainer, *, order: str = "fixed", staleness: int = 0, count: int = 2) -> Manager:
+def trained_by_workers(trainer: AgentTrainer, *, staleness: int = 0, count: int = 2, **settings: Any) -> Manager:
     manager = Manager()
-    config = FlowConfig(order=order, staleness=staleness)
+    config = FlowConfig(staleness=staleness, **settings)
     trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config)
     with workers(manager, trainer, count):
         trainer.train()
@@ -106,3 +106,28 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
     (stream,) = manager.status()["streams"].values()
     assert stream["states"]["used"] == 4 * 16
     assert max(row.get("staleness_max", 0) for row in trainer.state.log_history) <= 2  # steps, two to an update
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tasks": "greso"},
+        {"tasks": {"filter_solved": {"threshold": 0.5}}},
+        {"operators": ["relabel", "keep_signal"]},
+        {"operators": ["drop_alike"], "replay": {"share": 0.5}, "tasks": "greso"},
+        {"order": "ready", "first": "staleness", "operators": ["relabel"], "replay": {"share": 0.25}},
+    ],
+)
+def test_data_algorithms_are_settings(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
+    found = []
+    for count in (1, 2):
+        trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)
+        manager = trained_by_workers(trainer, staleness=1, count=count, **settings)
+        found.append(weights_of(trainer))
+        states = manager.status()["streams"]["policy"]["states"]
+        share = settings.get("replay", {}).get("share", 0)
+        assert states["used"] + states["dropped"] >= (4 * 16) * (1 - share)
+        logged = [row for row in trainer.state.log_history if "turns" in row]
+        assert bool(share) == any(row.get("dataflow/replayed_groups", 0) for row in logged)
+    if settings.get("order") != "ready":
+        assert same(*found)
