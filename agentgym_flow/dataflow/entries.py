@@ -92,12 +92,12 @@ class Entries:
         self._withdrawn: dict[SlotId, int] = {}  # the last attempt: it must not commit if the slot is planned again
 
     # ---------------------------------------------------------------- moves
-    def add(self, slot: Slot) -> None:
+    def add(self, slot_id: SlotId, slot: Slot) -> None:
         """Queue a new slot."""
-        entry = self.by_id[slot.id] = Entry(slot, attempt=self._withdrawn.pop(slot.id, 0))
+        entry = self.by_id[slot_id] = Entry(slot, attempt=self._withdrawn.pop(slot_id, 0))
         self.counts["admitted"] += 1
         self._inside[entry.state] += 1
-        heapq.heappush(self._queue, slot.id)
+        heapq.heappush(self._queue, slot_id)
 
     def queue(self, entry: Entry) -> None:
         """Queue a slot again, and forget its episode."""
@@ -171,6 +171,12 @@ class Entries:
             elif entry is not None:  # it was renewed
                 heapq.heappush(self._leases, (entry.deadline, slot, attempt))
         return found
+
+    def renew(self, entry: Entry, deadline: float) -> None:
+        """Let a lease end at `deadline`, which may also be earlier than before."""
+        if deadline < entry.deadline:
+            heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
+        entry.deadline = deadline
 
     def renew_all(self, deadline: float) -> None:
         """Let all leases end at `deadline`."""

@@ -81,16 +81,18 @@ class Ledger:
         """
         new: dict[SlotId, Slot] = {}
         for slot in slots:
-            entry = self.entries.get(slot.id)
-            known = new.setdefault(slot.id, slot) if entry is None else entry.slot
+            slot_id = slot.id
+            entry = self.entries.get(slot_id)
+            known = new.setdefault(slot_id, slot) if entry is None else entry.slot
             if known != slot:
                 raise BadSetting(
                     f"slot {slot.id} is planned with task {known.task} and seed {known.seed}, and again with "
                     f"task {slot.task} and seed {slot.seed}: give all trainers of the stream the same settings"
                 )
-        for slot in new.values():
-            if slot.batch >= min(self.kept.values()):
-                self._slots.add(slot)
+        oldest = min(self.kept.values())
+        for slot_id, slot in new.items():
+            if slot.batch >= oldest:
+                self._slots.add(slot_id, slot)
 
     def publish(self, policy: str, published: Published) -> None:
         """Let an update of `policy` be played with from now on."""
@@ -197,7 +199,7 @@ class Ledger:
         """Let a lease end at `deadline`; return False if it has ended."""
         entry = self._slots.leased(slot, attempt)
         if entry is not None:
-            entry.deadline = deadline
+            self._slots.renew(entry, deadline)
         return entry is not None
 
     def renew_all(self, deadline: float) -> None:

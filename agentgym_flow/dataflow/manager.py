@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import threading
@@ -14,13 +13,13 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.entries import Entry, State
-from agentgym_flow.dataflow.journal import Event, Journal, Memory
+from agentgym_flow.dataflow.entries import State
+from agentgym_flow.dataflow.journal import Event, Journal, Memory, digest_of
 from agentgym_flow.dataflow.ledger import Ledger
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
 from agentgym_flow.dataflow.versions import Published
 from agentgym_flow.dataflow.weight_store import WeightStore
-from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName, shown
+from agentgym_flow.errors import BadSetting, FlowDown, NoWorkers, UnknownName, shown
 
 ACTOR, ACTORS = "actor", "actors"
 """What a trainer tells workers of its policy, and where workers find it."""
@@ -130,7 +129,7 @@ class Manager:
     def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
         """Hand in episodes; return what became of each."""
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
-        digests = [_digest(content) for content in contents]
+        digests = [digest_of(content) for content in contents]
         with self._call(worker):
             verdicts = [self._commit(*one) for one in zip(commits, contents, digests, strict=True)]
             self._handed_in[worker].update(verdict.value for verdict in verdicts)
@@ -178,7 +177,7 @@ class Manager:
 
     def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
         """Publish the weights of an update; return their version. Raises what the store raises."""
-        digest = _digest(message)
+        digest = digest_of(message)
         with self._publishing:
             with self._call():
                 stream = self._stream_of(policy)
@@ -212,8 +211,8 @@ class Manager:
             while True:
                 with self._call():
                     self._expire()
-                    ledger = self._ledger(stream)
-                    found = [self._arrival(stream, entry) for entry in ledger.arrived(policy, after)]
+                    self._ledger(stream)
+                    found = self._arrivals(stream, policy, after)
                     self._trainers[policy] = self._clock()
                     if not found:
                         self._check_progress(stream)
@@ -241,7 +240,7 @@ class Manager:
 
     def keep(self, stream: str, policy: str, batch: int) -> None:
         """Forget what was acknowledged before `batch`. Raises `BadSetting` if something before it was not."""
-        with self._call(durable=True):
+        with self._call():
             self._forgotten += [(stream, slot) for slot in self._ledger(stream).keep(policy, batch)]
             self._note(stream, policy, "keep", policy, batch)
 
@@ -371,15 +370,22 @@ class Manager:
             self._payloads.append((stream, slot, content))
         return verdict
 
-    def _arrival(self, stream: str, entry: Entry) -> Arrival:
-        published = {policy: self._ledgers[stream].version(policy, one) for policy, one in entry.weights.items()}
-        steps = {policy: one.step for policy, one in published.items() if one is not None}
-        updates = {policy: one.update for policy, one in published.items() if one is not None}
-        content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
-        if content is None or (entry.digest and _digest(content) != entry.digest):
-            raise BadData(f"the journal is damaged: it has another episode for slot {entry.slot.id} of {stream}")
-        payload = content.decode("utf-8", "surrogatepass")
-        return Arrival(entry.number, entry.slot, entry.attempt, steps, updates, payload, entry.reason)
+    def _arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
+        ledger, found = self._ledgers[stream], []
+        known: dict[
+            tuple[int, ...], tuple[dict[str, int], dict[str, int]]
+        ] = {}  # many are played with the same weights
+        for entry in ledger.arrived(policy, after):
+            versions = tuple(entry.weights.values())
+            if versions not in known:
+                published = {one: ledger.version(one, version) for one, version in entry.weights.items()}
+                there = {one: it for one, it in published.items() if it is not None}
+                known[versions] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
+            content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
+            assert content is not None, "the journal has what was committed"
+            payload = content.decode("utf-8", "surrogatepass")
+            found.append(Arrival(entry.number, entry.slot, entry.attempt, *known[versions], payload, entry.reason))
+        return found
 
     def _check_trainers(self) -> None:
         silent = self._clock() - max(self._trainers.values(), default=self._began)
@@ -432,7 +438,3 @@ class Manager:
             if other != stream and {*policies} & {*known["policies"]}:
                 twice = sorted({*policies} & {*known["policies"]})
                 raise BadSetting(f"{twice[0]} acts in stream {other}, so it cannot act in {stream} too")
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

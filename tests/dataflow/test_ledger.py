@@ -196,6 +196,16 @@ class Flow(RuleBasedStateMachine):
         assert (after["slots"]["counts"].pop("late", 0) > 0) >= (verdict is Verdict.LATE)
         assert after == before
 
+    @rule(count=st.integers(1, 4))
+    def play_slowly(self, count: int) -> None:
+        before = len(self.leases)
+        self.lease(count)
+        slow = self.leases[before:]
+        self.clock.now += 6
+        self.lease(count)
+        for lease, payload in slow:
+            self.hand_in(lease, payload)
+
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), gives_up=st.booleans())
     def renew_or_fail(self, data: st.DataObject, gives_up: bool) -> None:

@@ -1,0 +1,112 @@
+"""Slots that a dataflow's manager takes through a run in a second, next to empty calls of the same engine.
+
+`python benchmarks/dataflow_capacity.py [--slots N] [--calls N ...] [--bytes N]`
+
+A slot is admitted, leased, committed with an episode, fetched by the trainer and acknowledged. Workers lease and commit
+so many slots a call; the trainer makes its calls once per batch of 1,024, and two of them wait for the disk if there is
+a journal. An empty call is `beat`. The last column says how many empty calls take as long as one slot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from agentgym_flow.dataflow.journal import Journal
+from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, Slot
+from agentgym_flow.dataflow.weights import full
+
+BATCH, GROUP = 1024, 8
+ROUNDS = 3
+MESSAGE = full({})
+
+
+@contextmanager
+def in_memory() -> Iterator[Flow]:
+    """Give a manager in this process, without a journal."""
+    yield Manager()
+
+
+@contextmanager
+def with_journal() -> Iterator[Flow]:
+    """Give a manager in this process, with a journal on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        manager = Manager(journal=Journal(Path(folder) / "journal"))
+        yield manager
+        manager.close()
+
+
+ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
+    "in process": in_memory,
+    "in process, journal": with_journal,
+}
+"""How to get at a manager, by the name of the row. Each call gives a new one."""
+
+
+def commit_of(lease: Lease, payload: str) -> Commit:
+    """Return what a worker hands in."""
+    return Commit(Held(lease.stream, lease.slot.id, lease.attempt), payload)
+
+
+def run(flow: Flow, slots: int, per_call: int, payload: str) -> None:
+    """Take slots from their plan to a checkpoint."""
+    flow.open("stream", "policy", 0, {"policies": ["policy"], "staleness": 1})
+    after = 0
+    for batch in range(slots // BATCH):
+        flow.publish("policy", batch, batch, MESSAGE)
+        flow.admit("stream", [Slot(batch, place // GROUP, place % GROUP, 0, place) for place in range(BATCH)])
+        while leases := flow.lease("worker", per_call):
+            flow.commit("worker", [commit_of(lease, payload) for lease in leases])
+        arrivals = flow.arrivals("stream", "policy", after)
+        assert len(arrivals) == BATCH
+        after = arrivals[-1].number
+        assert not flow.ack("stream", "policy", batch, [one.slot.id for one in arrivals], [])
+        flow.keep("stream", "policy", batch + 1)
+
+
+def beats(flow: Flow, count: int) -> None:
+    """Make empty calls."""
+    for _ in range(count):
+        flow.beat("policy")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long `work` takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def measure(engine: Callable[[], AbstractContextManager[Flow]], slots: int, per_call: int, payload: str) -> str:
+    """Return the figures of a row: slots a second, empty calls a second, and their ratio; the best of some rounds."""
+    best, empty, calls = 0.0, 0.0, max(1, slots // 16)
+    for _ in range(ROUNDS):
+        with engine() as flow:
+            best = max(best, slots / seconds(partial(run, flow, slots, per_call, payload)))
+            empty = max(empty, calls / seconds(partial(beats, flow, calls)))
+    return f"{best:,.0f} | {empty:,.0f} | {empty / best:.1f}"
+
+
+def main(engines: Mapping[str, Callable[[], AbstractContextManager[Flow]]] = ENGINES) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slots", type=int, default=10_240, help="in each run; whole batches are made of them")
+    parser.add_argument("--calls", type=int, nargs="+", default=[16, 1], help="slots a call")
+    parser.add_argument("--bytes", type=int, default=6_000, help="of an episode")
+    options = parser.parse_args()
+    slots = max(1, options.slots // BATCH) * BATCH
+    print("| engine | slots a call | slots/s | empty calls/s | empty calls a slot |")
+    print("|---|---|---|---|---|")
+    for name, engine in engines.items():
+        for per_call in options.calls:
+            print(f"| {name} | {per_call} | {measure(engine, slots, per_call, 'x' * options.bytes)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
