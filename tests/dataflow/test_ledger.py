@@ -137,7 +137,7 @@ class Flow(RuleBasedStateMachine):
 
     @property
     def ledger(self) -> Ledger:
-        return self.manager._ledgers["s"]
+        return self.manager._book.ledgers["s"]
 
     # ---------------------------------------------------------------- trainers
     @rule(number=st.integers(0, 1), repeat=st.booleans())

@@ -1,0 +1,164 @@
+"""The ledgers of all streams with the journal behind them: one call at a time, and written before it is answered."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agentgym_flow.dataflow.journal import Event, Journal, Memory
+from agentgym_flow.dataflow.ledger import Ledger
+from agentgym_flow.dataflow.records import Arrival, SlotId
+from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
+
+TICK = 1.0
+"""Seconds after which a call that waits looks again, also if nothing has changed."""
+
+
+class Book:
+    """The streams of a manager. Everything is done within `call`, or by a thread that holds `changed`.
+
+    Args:
+        journal: what survives this process; None if nothing shall.
+
+    Attributes:
+        changed: the lock; notified when there may be something for those who wait.
+        setups: for each stream, what its trainers gave.
+        ledgers: for each stream, its ledger.
+
+    Raises:
+        BadData: the journal is damaged.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self.changed = threading.Condition()
+        self.setups: dict[str, dict[str, Any]] = {}
+        self.ledgers: dict[str, Ledger] = {}
+        self._journal = Memory() if journal is None else journal
+        self._down = ""  # why nothing can be answered any more
+        self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
+        self._payloads: list[tuple[str, SlotId, bytes]] = []
+        self._forgotten: list[tuple[str, SlotId]] = []
+        for stream, (setup, ledger) in self._journal.load().items():
+            self.setups[stream], self.ledgers[stream] = setup, ledger
+
+    @contextmanager
+    def call(self, *, durable: bool = False) -> Iterator[None]:
+        """Let nobody else in, and write what was noted when the block ends, by an error or not.
+
+        Args:
+            durable: let it survive a loss of power too.
+
+        Raises `FlowDown` if the journal cannot be written: memory is then ahead of it, so nothing is answered any more.
+        """
+        with self.changed:
+            if self._down:
+                raise FlowDown(self._down)
+            try:
+                try:
+                    yield
+                finally:
+                    self._write(durable)
+            except sqlite3.Error as error:
+                self._down = f"the journal cannot be used ({error}); mend that and start the manager again"
+                self.changed.notify_all()
+                raise FlowDown(self._down) from error
+
+    def waited(self, end: float) -> bool:
+        """Wait until something has changed, or for a `TICK`; return whether `end` (of `time.monotonic`) is to come."""
+        left = end - time.monotonic()
+        if left > 0:
+            self.changed.wait(min(left, TICK))
+        return left > 0
+
+    def close(self) -> None:
+        """Close the journal. Every later call raises `FlowDown`."""
+        with self.changed:
+            self._down = "the manager has ended; start it again with its journal"
+            self._journal.close()
+            self.changed.notify_all()
+
+    # ---------------------------------------------------------------- within a call
+    def begin(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
+        """Add a stream."""
+        self._journal.begin(stream, setup, ledger)
+        self.setups[stream], self.ledgers[stream] = setup, ledger
+
+    def note(self, stream: str, name: str, *args: Any) -> None:
+        """Note what a ledger has done: a method and its arguments, as plain data."""
+        self._events[stream].append((name, *args))
+
+    def put_payload(self, stream: str, slot: SlotId, payload: bytes) -> None:
+        """Keep an episode."""
+        self._payloads.append((stream, slot, payload))
+
+    def drop_payloads(self, stream: str, slots: list[SlotId]) -> None:
+        """Forget episodes."""
+        self._forgotten += [(stream, slot) for slot in slots]
+
+    def replace_setup(self, stream: str, setup: dict[str, Any]) -> None:
+        """Give a stream another setup."""
+        self.setups[stream] = setup
+        self._write(durable=True)
+        self._compact()
+
+    def ledger(self, stream: str) -> Ledger:
+        """Return the ledger of a stream. Raises `UnknownName` if there is none."""
+        if stream not in self.ledgers:
+            raise UnknownName.among(stream, self.ledgers)
+        return self.ledgers[stream]
+
+    def stream_of(self, policy: str) -> str:
+        """Return the stream in which a policy acts. Raises `UnknownName` if there is none."""
+        for stream, ledger in self.ledgers.items():
+            if policy in ledger.policies:
+                return stream
+        raise UnknownName.among(policy, [one for ledger in self.ledgers.values() for one in ledger.policies])
+
+    def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
+        """Return what is committed and not used by a policy, with numbers above `after`, in that order."""
+        ledger, found = self.ledger(stream), []
+        figures: dict[tuple[int, ...], tuple[dict[str, int], dict[str, int]]] = {}  # many have the same weights
+        for entry in ledger.arrived(policy, after):
+            versions = tuple(entry.weights.values())
+            if versions not in figures:
+                published = {one: ledger.version(one, version) for one, version in entry.weights.items()}
+                there = {one: it for one, it in published.items() if it is not None}
+                figures[versions] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
+            content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
+            assert content is not None, "the journal has what was committed"
+            payload = content.decode("utf-8", "surrogatepass")
+            found.append(Arrival(entry.number, entry.slot, entry.attempt, *figures[versions], payload, entry.reason))
+        return found
+
+    def check_setup(self, stream: str, policy: str, setup: dict[str, Any], besides: Iterable[str]) -> None:
+        """Raise `BadSetting` unless a trainer may open a stream: its setup is that of the others, `besides` aside."""
+        policies = setup.get("policies")
+        if not isinstance(policies, list) or policy not in policies or len({*policies}) < len(policies):
+            raise BadSetting(f"setup['policies'] must list the stream's policies, {policy} too, got {shown(policies)}")
+        for other, known in self.setups.items():
+            for name in sorted({*setup, *known} - set(besides)) if other == stream else ():
+                if setup.get(name) != known.get(name):
+                    raise BadSetting(
+                        f"stream {stream} has {name}={shown(known.get(name))}, and this trainer "
+                        f"{shown(setup.get(name))}: give all trainers of a stream the same settings"
+                    )
+            if other != stream and {*policies} & {*known["policies"]}:
+                twice = sorted({*policies} & {*known["policies"]})
+                raise BadSetting(f"{twice[0]} acts in stream {other}, so it cannot act in {stream} too")
+
+    def _write(self, durable: bool) -> None:
+        if self._events or self._payloads or self._forgotten:
+            events, payloads, forgotten = dict(self._events), [*self._payloads], [*self._forgotten]
+            for done in (self._events, self._payloads, self._forgotten):
+                done.clear()
+            self._journal.write(events, payloads, forgotten, durable=durable)
+            if self._journal.is_long:
+                self._compact()
+
+    def _compact(self) -> None:
+        self._journal.compact({stream: (self.setups[stream], ledger) for stream, ledger in self.ledgers.items()})
