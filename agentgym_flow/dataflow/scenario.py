@@ -226,6 +226,15 @@ class Outcome:
     composition: str
 
 
+class Play(NamedTuple):
+    """A lease in the hands of a worker, and when it began."""
+
+    slot: Slot
+    attempt: int
+    weights: dict[str, int]
+    since: float
+
+
 class Times:
     """How long each episode and each training takes: functions of the seed alone, alike in all modes."""
 

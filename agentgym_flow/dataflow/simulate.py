@@ -16,8 +16,8 @@ from typing import Any
 
 from agentgym_flow.dataflow.ledger import FIXED, READY, Entry, Ledger, Published, State
 from agentgym_flow.dataflow.records import Slot, Verdict
-from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Scenario, Times
-from agentgym_flow.dataflow.virtual import Clock, Play, Pool
+from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Play, Scenario, Times
+from agentgym_flow.dataflow.virtual import Clock, Pool
 
 Record = Callable[[dict[str, Any]], None]
 """Takes an event of a run, as `agentgym_flow.dataflow.trace` describes them."""
@@ -77,7 +77,7 @@ class _Simulation:
         self._calls: Counter[int] = Counter()
         self._staleness: Counter[int] = Counter()
         self._trained_on, self._seconds_trained = 0, 0.0
-        self._composition = hashlib.sha256()
+        self._batches_of: dict[tuple[str, int], Any] = {}
         self._sampled = 0.0
 
     def run(self) -> Outcome:
@@ -92,7 +92,7 @@ class _Simulation:
         """Publish the weights, plan batches and wait for the next batch, as `LeasedGroups.take` does."""
         trainer, batch = self._trainers[policy], self._trainers[policy].batch
         if batch == self.scenario.updates:
-            return
+            return self.note("done", policy=policy)
         self._ledger.publish(policy, Published(version=batch + 1, update=batch, step=batch))
         self._ledger.keep(policy, batch)
         self._calls[int(self._clock.now)] += 3  # publish, keep, arrivals
@@ -109,7 +109,7 @@ class _Simulation:
         if self.scenario.mode == OVERLAP:  # the next batch, as soon as training on one begins
             target = min(t.batch + (t.waits is None) + 1 for t in trainers) * groups
         else:
-            target = min((t.batch + bound + 1) * groups + t.stale for t in trainers)
+            target = min(t.batch + bound + 1 for t in trainers) * groups + max(t.stale for t in trainers)
         slots: list[Slot] = []
         for number in range(self._planned, target):
             batch, group = divmod(number, groups)
@@ -194,7 +194,7 @@ class _Simulation:
         self._trained_on += len(trained)
         self._seconds_trained += sum(self.seconds(entry.slot) for entry in trained)
         weights = [sorted(self._ledger.entries[slot].weights.items()) for slot in ids]
-        self._composition.update(repr((trainer.policy, trainer.batch, ids, weights)).encode())
+        self._batches_of[trainer.policy, trainer.batch] = (ids, weights)
         counted = {
             "trained": len(ids),
             "dropped": len(lost),
@@ -291,7 +291,7 @@ class _Simulation:
             calls=calls,
             calls_per_second=calls / total,
             busiest_second=max(self._calls.values()),
-            composition=self._composition.hexdigest(),
+            composition=hashlib.sha256(repr(sorted(self._batches_of.items())).encode()).hexdigest(),
         )
 
 

@@ -69,6 +69,8 @@ class _Spans:
         elif what == "fetch":
             args = {name: event[name] for name in ("policy", "version", "bytes")}
             self._done.append(Span(event.get("worker") or "weights", FETCH, at, at + event["seconds"], args))
+        elif what == "done":
+            self._trainer_ends(event["policy"], at, what)
         elif what in ("open", "publish", "ack", "train"):
             self._trainer(event, at)
 

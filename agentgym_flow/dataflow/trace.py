@@ -13,6 +13,7 @@ Every line has `at` (seconds of the clock) and `what`; `slots` are lists [batch,
     keep     stream, policy, batch                      a checkpoint from before `batch` is on disk
     states   stream, states                             how many slots are in each state
     train    policy, batch                              only simulated: the device was busy, training begins now
+    done     policy                                     only simulated: a trainer has made its updates
     killed   worker                                     only simulated: a worker dies
 
 `Traced` writes them for any manager, and `simulate` makes them in virtual time. `agentgym_flow.dataflow.timeline` makes
@@ -198,9 +199,11 @@ class Traced:
         self._flow.reject(stream, slot, attempt, reason)
         self._writer.write("ended", stream=stream, why="refused", slots=[[*slot, attempt]])
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> None:
-        """Write down what a batch is made of."""
-        self._flow.ack(stream, policy, batch, trained, dropped)
+    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
+        """Write down what a batch is made of, unless it is void."""
+        void = self._flow.ack(stream, policy, batch, trained, dropped)
+        if void:
+            return void
         updates = [self._updates.pop((stream, policy, slot), None) for slot in trained]
         for slot in dropped:
             self._updates.pop((stream, policy, slot), None)
@@ -209,6 +212,7 @@ class Traced:
         told["staleness"] = {str(age): ages[age] for age in sorted(ages)}
         self._writer.write("ack", stream=stream, policy=policy, batch=batch, **told)
         self._look()
+        return void
 
     def keep(self, stream: str, policy: str, batch: int) -> None:
         """Write down that a checkpoint is there."""

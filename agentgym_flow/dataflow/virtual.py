@@ -7,23 +7,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from agentgym_flow.dataflow.records import Slot, SlotId
-from agentgym_flow.dataflow.scenario import Change, Region, Scenario
+from agentgym_flow.dataflow.scenario import Change, Play, Region, Scenario
 from agentgym_flow.errors import NoWorkers
 from agentgym_flow.seeding import Stream
 
 _BITS = 8e-9  # gigabits of a byte
-
-
-class Play(NamedTuple):
-    """A lease in the hands of a worker, and when it began."""
-
-    slot: Slot
-    attempt: int
-    weights: dict[str, int]
-    since: float
 
 
 class Flow(Protocol):
@@ -139,10 +130,7 @@ class Pool:
             return
         there = [worker for worker in self._workers if worker.link is link and worker.taking]
         for worker in there[max(0, len(there) - change.workers) :]:
-            if change.kind == "kill":
-                self._kill(worker)
-            else:
-                self._stop(worker)
+            (self._kill if change.kind == "kill" else self._stop)(worker)
 
     def _join(self, link: _Link, count: int) -> None:
         for _ in range(count):
@@ -164,15 +152,15 @@ class Pool:
     def _stop(self, worker: _Worker) -> None:
         worker.taking = False
         seconds = self._clock.now - worker.since
+        worker.since = self._clock.now
         self.lived += seconds
         self.available += seconds * worker.link.region.slots
 
     def _kill(self, worker: _Worker) -> None:
-        if worker.taking:
-            self._stop(worker)
+        self._stop(worker)
         worker.life += 1  # what is planned for its old life does not happen
         self.kills += 1
-        self.busy += self._played(worker)
+        self._count_cut(worker)
         self._flow.note("killed", worker=worker.name)
         self._flow.lose([play for play, _ in worker.playing.values()])
         worker.waiting, worker.playing = [], {}
@@ -182,13 +170,20 @@ class Pool:
             self._kill(worker)
             self._clock.after(self._scenario.restart, self._begin, worker)
 
-    def _played(self, worker: _Worker) -> float:
-        return sum(self._clock.now - began for _, began in worker.playing.values() if began is not None)
+    def _count_cut(self, worker: _Worker) -> None:
+        for _, began in worker.playing.values():
+            if began is not None:
+                self._count(worker, self._clock.now - began)
+
+    def _count(self, worker: _Worker, seconds: float) -> None:
+        self.busy += seconds
+        if not worker.taking:  # it has left, and its places count only while it plays
+            self.available += min(seconds, self._clock.now - worker.since)
 
     def close(self) -> None:
         """Account for what is still played."""
         for worker in self._workers:
-            self.busy += self._played(worker)
+            self._count_cut(worker)
             if worker.taking:
                 self._stop(worker)
 
@@ -288,7 +283,7 @@ class Pool:
     def _finish(self, worker: _Worker, life: int, play: Play, seconds: float) -> None:
         if worker.life != life:
             return
-        self.busy += seconds
+        self._count(worker, seconds)
         del worker.playing[play.slot.id]
         for policy, version in play.weights.items():
             worker.held[policy][version] -= 1
