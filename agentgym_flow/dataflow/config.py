@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import yaml  # type: ignore[import-untyped]
 
-from agentgym_flow.core import check_positive
+from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.ledger import FIXED, Ledger
 from agentgym_flow.dataflow.ops import OrderName
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -27,7 +27,8 @@ class FlowConfig:
             is complete first.
         staleness: by how many updates the weights that play may be older than those in training. With 0 every batch
             waits for the last update, as without a dataflow.
-        workers: how many workers are started beside the trainer, or on Ray; 0 if all of them join by themselves.
+        workers: how many workers are started beside the trainer, or on Ray; 0 if all of them join by themselves. None:
+            as many as a Ray cluster has room for, also of machines that join later.
         num_envs: episodes that a worker plays at a time.
         versions: for how many versions of the weights a worker has room.
         lease_seconds: a worker that was not heard of for so long has lost its leases.
@@ -50,7 +51,7 @@ class FlowConfig:
 
     order: str = FIXED
     staleness: int = 4
-    workers: int = 1
+    workers: int | None = 1
     num_envs: int = 16
     versions: int = 2
     lease_seconds: float = 60.0
@@ -64,8 +65,8 @@ class FlowConfig:
 
     def __post_init__(self) -> None:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
-        if isinstance(self.workers, bool) or not isinstance(self.workers, int) or self.workers < 0:
-            raise BadSetting(f"workers must be a non-negative integer, got {self.workers!r}")
+        if self.workers is not None:
+            check_integer("workers", self.workers, 0)
         check_positive("num_envs", self.num_envs)
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):

@@ -34,8 +34,8 @@ class Engine(Protocol):
     def flow(self) -> Flow:
         """The manager."""
 
-    def start(self, workers: int) -> None:
-        """Start so many workers."""
+    def start(self, workers: int | None) -> None:
+        """Start so many workers; None: as many as there is room for."""
 
     def close(self) -> None:
         """End the workers, and what else was started."""
@@ -108,7 +108,7 @@ class Elsewhere:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, workers: int) -> None:
+    def start(self, workers: int | None) -> None:
         """Start none: they join by themselves."""
 
     def close(self) -> None:
