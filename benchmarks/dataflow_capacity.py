@@ -10,6 +10,9 @@ a journal. An empty call is `beat`. The last column says how many empty calls ta
 from __future__ import annotations
 
 import argparse
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +20,12 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.http_client import HttpFlow
 from agentgym_flow.dataflow.journal import Journal
 from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, Slot
+from agentgym_flow.dataflow.tokens import read_token
 from agentgym_flow.dataflow.weights import full
 
 BATCH, GROUP = 1024, 8
@@ -42,9 +48,41 @@ def with_journal() -> Iterator[Flow]:
         manager.close()
 
 
+@contextmanager
+def over_http() -> Iterator[Flow]:
+    """Give a manager with a journal in another process, over the loopback interface."""
+    with tempfile.TemporaryDirectory() as folder:
+        token = Path(folder) / "token"
+        command = [sys.executable, "-m", "agentgym_flow", "dataflow", "serve", f"{folder}/manager", "--port", "0"]
+        with subprocess.Popen([*command, "--token-file", token], stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            address = re.search(r"http://\S+?:\d+", server.stdout.readline())
+            assert address is not None, "the server has not started"
+            flow = HttpFlow(address[0], read_token(token))
+            yield flow
+            flow.close()
+            server.terminate()
+
+
+@contextmanager
+def on_ray() -> Iterator[Flow]:
+    """Give a manager with a journal in an actor of Ray."""
+    from agentgym_flow.dataflow.ray_engine import RayEngine, ray
+
+    if not ray.is_initialized():  # one cluster for all rows
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RayEngine(Path(folder), FlowConfig(), namespace=folder) as engine,
+    ):
+        yield engine.flow
+
+
 ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
     "in process": in_memory,
     "in process, journal": with_journal,
+    "HTTP, journal": over_http,
+    "Ray, journal": on_ray,
 }
 """How to get at a manager, by the name of the row. Each call gives a new one."""
 
