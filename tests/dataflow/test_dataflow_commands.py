@@ -1,0 +1,102 @@
+"""The commands around a manager: serve, status, and a relay for a region."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from flow_trace import SETUP, manager, opened, slots
+from little_worker import played
+from typer.testing import CliRunner
+
+from agentgym_flow.cli.app import app
+from agentgym_flow.dataflow.hosting import RelayFlow
+from agentgym_flow.dataflow.http_client import HttpFlow
+from agentgym_flow.dataflow.http_server import serving
+from agentgym_flow.dataflow.tokens import VARIABLE, read_token
+from agentgym_flow.dataflow.weights import full
+
+TOKEN = "a-token-for-tests"
+
+
+def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    there = manager()
+    opened(there)
+    there.commit("bad [red]worker", [played(lease) for lease in there.lease("bad [red]worker", 3)[:2]])
+    with serving(there, TOKEN) as url:
+        found = CliRunner().invoke(app, ["dataflow", "status", url, "--json"])
+        assert json.loads(found.stdout)["streams"]["s"]["states"]["committed"] == 2
+        table = CliRunner().invoke(app, ["dataflow", "status", url, "--once"])
+    assert table.exit_code == 0
+    assert "bad [red]worker" in table.stdout
+    assert re.search(r"│ s\s+│\s+1 │\s+1 │\s+2 │", table.stdout)  # queued, leased, committed
+
+
+def test_a_relay_fetches_each_version_once() -> None:
+    far = manager()
+    far.open("s", "a", 0, SETUP)
+    states = [{"layer": torch.arange(1000.0) + update} for update in range(2)]
+    for update, state in enumerate(states):
+        far.publish("a", update, update, full(state))
+    far.admit("s", slots(0))
+    asked: list[int] = []
+
+    class Counting(HttpFlow):
+        def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+            asked.append(version)
+            return super().fetch(policy, version, have)
+
+    with serving(far, TOKEN) as url:
+        relay = RelayFlow(Counting(url, TOKEN))
+        with serving(relay, "another-token") as near, ThreadPoolExecutor(8) as pool:
+            worker = HttpFlow(near, "another-token")
+            answers = list(pool.map(lambda at: worker.fetch("a", 1 + at % 2, None), range(16)))
+            assert [lease.slot for lease in worker.lease("w", 4)] == slots(0)
+    assert sorted(asked) == [1, 2]
+    assert set(answers) == {full(state) for state in states}
+
+
+@pytest.mark.parametrize("arguments", [[], ["folder", "--upstream", "http://127.0.0.1:1"]])
+def test_a_manager_or_a_relay(arguments: list[str], tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["dataflow", "serve", *arguments, "--token-file", str(tmp_path / "token")])
+    assert found.exit_code == 2
+    assert "name a FOLDER for a manager, or --upstream URL for a relay" in found.stderr
+    assert not (tmp_path / "token").exists()
+
+
+@pytest.mark.heavy  # processes that import PyTorch
+def test_a_manager_that_is_killed_goes_on_while_clients_wait(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    file = tmp_path / "token"
+    command = [sys.executable, "-m", "agentgym_flow", "dataflow", "serve", str(tmp_path / "manager")]
+    command += ["--port", str(port), "--token-file", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        line = first.stdout.readline()
+        assert f"http://127.0.0.1:{port}" in line
+        assert read_token(file) not in line
+        flow = HttpFlow(f"http://127.0.0.1:{port}", read_token(file))
+        flow.open("s", "a", 0, SETUP)
+        flow.publish("a", 0, 0, full({"layer": torch.arange(5.0)}))
+        flow.admit("s", slots(0))
+        leases = flow.lease("w", 4)
+        flow.commit("w", [played(leases[0])])
+        first.kill()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(flow.commit, "w", [played(lease) for lease in leases])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
+            assert answer.result() == ["repeated", "accepted", "accepted", "accepted"]
+            assert [one.slot for one in flow.arrivals("s", "a", 0)] == slots(0)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait() in (143, -signal.SIGTERM)
