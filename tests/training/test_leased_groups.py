@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -41,31 +41,35 @@ def actor(trainer: AgentTrainer) -> dict[str, Any]:
 
 
 @contextmanager
-def workers(manager: Manager, trainer: AgentTrainer, count: int) -> Iterator[None]:
+def workers(manager: Manager, trainers: Mapping[str, AgentTrainer], turns: list[str], count: int) -> Iterator[None]:
     """Threads that play. They share a stage: to make models draws from random numbers that the trainer uses as well."""
-    told = json.loads(json.dumps(actor(trainer)))
-    stage = stage_of({"policies": ["policy"], "turns": [], "actors": {"policy": told}})
+    told = {name: json.loads(json.dumps(actor(trainer))) for name, trainer in trainers.items()}
+    stage = stage_of({"policies": [*trainers], "turns": turns, "actors": told})
     services = [RolloutService(manager, name=f"worker {n}", num_envs=3) for n in range(count)]
-    threads = [threading.Thread(target=service.run, daemon=True) for service in services]
-    with pytest.MonkeyPatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, together([service.run for service in services]):
         patched.setattr(rollout, "stage_of", lambda _: stage)
-        for thread in threads:
-            thread.start()
         try:
             yield
         finally:
             for service in services:
                 service.stop()
-            for thread in threads:
-                thread.join(30)
-                assert not thread.is_alive()
+
+
+@contextmanager
+def together(works: Sequence[Callable[[], object]]) -> Iterator[None]:
+    """Within, and until they are done, all of these run in threads; what one raises is raised in the end."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        running = [threads.submit(work) for work in works]
+        yield
+    for one in running:
+        one.result()
 
 
 def trained_by_workers(trainer: AgentTrainer, *, staleness: int = 0, count: int = 2, **settings: Any) -> Manager:
     manager = Manager()
     config = FlowConfig(staleness=staleness, **settings)
     trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config)
-    with workers(manager, trainer, count):
+    with workers(manager, {"policy": trainer}, [], count):
         trainer.train()
     return manager
 
@@ -131,3 +135,30 @@ def test_data_algorithms_are_settings(make_trainer: Trainers, make_warm: Any, se
         assert bool(share) == any(row.get("dataflow/replayed_groups", 0) for row in logged)
     if settings.get("order") != "ready":
         assert same(*found)
+
+
+def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, make_warm: Any) -> None:
+    def trained(count: int) -> list[AgentTrainer]:
+        manager = Manager()
+        config = FlowConfig(staleness=1, turns=["first", "second"])
+        trainers = {name: make_trainer(model=make_warm(), max_steps=6, logging_steps=2) for name in config.turns}
+        for name, trainer in trainers.items():
+            trainer.acts_as = name
+            trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config, policy=name)
+        with workers(manager, trainers, config.turns, count), together([one.train for one in trainers.values()]):
+            pass
+        (stream,) = manager.status()["streams"].values()
+        assert [policy["done"] for policy in stream["policies"].values()] == [3, 3]
+        assert stream["states"]["used"] == 3 * 16
+        return list(trainers.values())
+
+    first, second = trained(1)
+    logs = [[row for row in trainer.state.log_history if "turns" in row] for trainer in (first, second)]
+    for of_first, of_second in zip(*logs, strict=True):
+        assert of_first["turns"] == 16, "one turn an episode"
+        assert of_second["turns"] > 16
+        assert of_second["episodes"] == of_first["episodes"]
+    assert not same(weights_of(first), weights_of(second))
+    again = trained(2)
+    assert same(weights_of(first), weights_of(again[0]))
+    assert same(weights_of(second), weights_of(again[1]))
