@@ -1,4 +1,4 @@
-"""What `simulate` is told: workers and regions, times, the batch, and the rule by which batches are put together."""
+"""What `simulate` takes and returns: workers and regions, times, batches and how they are put together; figures."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ good its policies become.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from agentgym_flow.dataflow.ledger import FIXED, READY, Entry, Ledger, Published
 from agentgym_flow.dataflow.records import Slot, Verdict
 from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Play, Scenario, Times
 from agentgym_flow.dataflow.virtual import Clock, Pool
+from agentgym_flow.seeding import stable_hash
 
 Record = Callable[[dict[str, Any]], None]
 """Takes an event of a run, as `agentgym_flow.dataflow.trace` describes them."""
@@ -77,7 +77,7 @@ class _Simulation:
         self._calls: Counter[int] = Counter()
         self._staleness: Counter[int] = Counter()
         self._trained_on, self._seconds_trained = 0, 0.0
-        self._batches_of: dict[tuple[str, int], Any] = {}
+        self._digests: dict[tuple[str, int], str] = {}  # of batches: which slots, played by which updates
         self._sampled = 0.0
 
     def run(self) -> Outcome:
@@ -183,8 +183,7 @@ class _Simulation:
 
     def _account(self, trainer: _Trainer, chosen: list[Entry]) -> None:
         """Acknowledge a batch, and count what it is made of."""
-        lost = [entry.slot.id for entry in chosen if not entry.digest]
-        trained = [entry for entry in chosen if entry.digest]
+        lost, trained = [one.slot.id for one in chosen if not one.digest], [one for one in chosen if one.digest]
         ids = sorted(entry.slot.id for entry in trained)
         ages = Counter(_age(trainer, entry) for entry in trained)
         trainer.dropped += len(lost)
@@ -194,7 +193,7 @@ class _Simulation:
         self._trained_on += len(trained)
         self._seconds_trained += sum(self.seconds(entry.slot) for entry in trained)
         weights = [sorted(self._ledger.entries[slot].weights.items()) for slot in ids]
-        self._batches_of[trainer.policy, trainer.batch] = (ids, weights)
+        self._digests[trainer.policy, trainer.batch] = stable_hash([ids, weights])
         counted = {
             "trained": len(ids),
             "dropped": len(lost),
@@ -291,7 +290,7 @@ class _Simulation:
             calls=calls,
             calls_per_second=calls / total,
             busiest_second=max(self._calls.values()),
-            composition=hashlib.sha256(repr(sorted(self._batches_of.items())).encode()).hexdigest(),
+            composition=stable_hash(sorted(self._digests.items())),
         )
 
 
