@@ -1,0 +1,126 @@
+"""What came of the runs of `dataflow_kills.py`: their weights, what is not as it must be, and a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+Run = dict[str, Any]
+"""The figures of one run."""
+
+ROWS: dict[str, tuple[str, str]] = {
+    "workers killed while playing": ("kills", "worker"),
+    "trainers killed": ("kills", "trainer"),
+    "managers killed": ("kills", "manager"),
+    "workers stopped for longer than a lease": ("kills", "stall"),
+    "leases": ("counts", "leased"),
+    "leases expired": ("counts", "expired"),
+    "leases given back": ("counts", "given_back"),
+    "late commits refused": ("counts", "late"),
+    "episodes refused as not what their tokens come to": ("counts", "rejected"),
+    "episodes void because the trainer went back": ("counts", "rewound"),
+    "slots admitted": ("counts", "admitted"),
+    "slots withdrawn because the trainer went back": ("states", "withdrawn"),
+}
+"""The rows of the table that are one figure of the run."""
+
+AHEAD = ("queued", "leased", "committed")
+"""The states of slots that no batch has used."""
+
+
+def outcome(output: Path) -> Run:
+    """Return what a finished run came to: a digest of its weights, and how many episodes it trained on."""
+    rows = (output / "metrics.jsonl").read_text("utf-8").splitlines()
+    episodes = max((json.loads(row).get("episodes", 0) for row in rows), default=0)
+    return {"weights": digest(output / "checkpoint"), "episodes": episodes}
+
+
+def digest(folder: Path) -> str:
+    """Return a SHA-256 of all tensors of a model: names, types, shapes and every bit."""
+    import torch
+    from safetensors.torch import load_file
+
+    found = hashlib.sha256()
+    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def problems(runs: dict[str, Run], batches: int, episodes: int, *, begun_with: str) -> list[str]:
+    """Return everything that is not as it must be.
+
+    Args:
+        runs: all runs; the first two must end with equal weights, and so must the last two.
+        batches: of a run.
+        episodes: of a batch.
+        begun_with: the digest of the weights that all runs began with.
+    """
+    found = []
+    names = list(runs)
+    for one, other in (names[:2], names[2:]):
+        if runs[one]["weights"] != runs[other]["weights"]:
+            found.append(f"{one} and {other} end with other weights")
+    for name, run in runs.items():
+        if run["weights"] == begun_with:
+            found.append(f"{name}: nothing was learnt")
+        if run["episodes"] != batches * episodes:
+            found.append(f"{name}: trained on {run['episodes']} episodes by its log, not on {batches * episodes}")
+        if "states" in run:
+            found += [f"{name}: {what}" for what in _of_slots(run, batches, episodes)]
+    return found
+
+
+def _of_slots(run: Run, batches: int, episodes: int) -> list[str]:
+    """Return what is not as it must be in the figures of the manager."""
+    found = []
+    states, staleness = run["states"], run["staleness"]
+    if _trained(run) != batches * episodes:
+        found.append(f"trained on {_trained(run)} slots, not on {batches * episodes}")
+    if sum(states.values()) != run["counts"]["admitted"]:
+        found.append(f"{run['counts']['admitted']} slots were admitted, and {sum(states.values())} accounted for")
+    if (ahead := sum(states[state] for state in AHEAD)) != staleness * episodes:
+        found.append(f"{ahead} slots are planned ahead, not {staleness * episodes}")
+    ages: dict[str, int] = {}
+    for batch in range(batches):
+        age = str(min(batch, staleness))
+        ages[age] = ages.get(age, 0) + episodes
+    (policy,) = run["policies"].values()
+    if policy["ages"] != ages:
+        found.append(f"played with weights of the ages {policy['ages']}, not {ages}")
+    if run["missed"]:
+        found.append(f"{run['missed']} kills did not come about: give the run more batches")
+    return found
+
+
+def _trained(run: Run) -> int:
+    return int(run["states"]["trained"] + run["states"]["used"])
+
+
+def table(runs: dict[str, Run]) -> str:
+    """Return the figures of all runs as a table in Markdown."""
+    rows = {name: [_cell(run, *path) for run in runs.values()] for name, path in ROWS.items()}
+    for name, run in runs.items():
+        slots = "states" in run
+        ahead = sum(run["states"][state] for state in AHEAD) if slots else 0
+        again = run["counts"]["committed"] - _trained(run) - run["states"]["committed"] if slots else 0
+        cells = {
+            "episodes played to the end more than once": f"{again:,}" if slots else "",
+            "slots trained, each once": f"{_trained(run) if slots else run['episodes']:,}",
+            "slots planned ahead, not needed at the end": f"{ahead:,}" if slots else "",
+            "SHA-256 of the final weights": f"`{run['weights'][:12]}`",
+            "the same bits as": ", ".join(
+                other for other in runs if other != name and runs[other]["weights"] == run["weights"]
+            ),
+            "seconds": f"{run['seconds']:.0f}",
+        }
+        for row, cell in cells.items():
+            rows.setdefault(row, []).append(cell)
+    head = f"| | {' | '.join(runs)} |\n|---|{'---:|' * len(runs)}\n"
+    return head + "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items())
+
+
+def _cell(run: Run, kind: str, name: str) -> str:
+    return f"{run[kind].get(name, 0):,}" if kind in run else ""
