@@ -95,8 +95,10 @@ class Ledger:
                 self._slots.add(slot_id, slot)
 
     def publish(self, policy: str, published: Published) -> None:
-        """Let an update of `policy` be played with from now on."""
+        """Let an update of `policy` be played with from now on, and no more those that no batch needs."""
         self._of(policy).publish(published)
+        waiting = (slot[0] for slot, entry in self.entries.items() if entry.state is not State.USED)
+        self.weights.retire(policy, min([*waiting, *self.done.values()]))
 
     def ack(self, policy: str, batch: int, trained: Iterable[SlotId], dropped: Iterable[SlotId] = ()) -> list[SlotId]:
         """Note that `policy` has used slots for a batch: trains on them, or dropped them.
@@ -248,11 +250,9 @@ class Ledger:
         return self._of(policy).newest()
 
     def needed(self, policy: str) -> set[int]:
-        """Return the versions of a policy that slots are played with, or may be."""
-        self._of(policy)
+        """Return the versions of a policy that slots are played with, or may be: these must be kept."""
         leased = {entry.weights[policy] for entry in self.entries.values() if entry.state is State.LEASED}
-        waiting = [slot[0] for slot, entry in self.entries.items() if entry.state is not State.USED]
-        return leased | self.weights.needed(policy, min([*waiting, *self.done.values()]))
+        return leased | self._of(policy).current()
 
     def waits_for(self) -> str | None:
         """Return a policy without whose next update no queued slot can be played; None if there is none."""

@@ -70,13 +70,13 @@ class Versions:
         """Return the latest update; None before the first."""
         return self.of_update(max(self._by_update, default=-1))
 
-    def since(self, update: int) -> set[int]:
-        """Return the versions that `update` and later ones are played with."""
-        return {version for old, version in self._by_update.items() if old >= update}
+    def current(self) -> set[int]:
+        """Return the versions that may be played with."""
+        return {*self._by_update.values()}
 
-    def latest(self, count: int) -> set[int]:
-        """Return the versions that the latest `count` updates are played with."""
-        return {self._by_update[update] for update in sorted(self._by_update)[-count:]}
+    def retire(self, update: int) -> None:
+        """Play no more with what is before `update`. A trainer that goes back behind that publishes it again."""
+        self._by_update = {old: version for old, version in self._by_update.items() if old >= update}
 
     def forget(self, update: int, used: Iterable[int]) -> None:
         """Forget all before `update`, except for the versions in `used` and the newest update."""
@@ -142,15 +142,17 @@ class Weights:
         """Return whether a trainer has gone back behind one of these versions."""
         return any(version in self.of[policy].void for policy, version in weights.items())
 
-    def needed(self, policy: str, earliest: int) -> set[int]:
-        """Return the versions of a policy that slots of batches from `earliest` on may be played with.
+    def retire(self, policy: str, earliest: int) -> None:
+        """Play no more with updates of a policy that batches from `earliest` on do not need.
 
-        In fixed order these are the updates from that for the earliest batch on; in ready order, the newest
+        In fixed order those are needed from the update for the earliest batch on; in ready order, the newest
         `staleness + 1`.
         """
-        if self._order == READY:
-            return self.of[policy].latest(self._staleness + 1)
-        return self.of[policy].since(max(0, earliest - self._staleness))
+        newest = self.of[policy].newest()
+        if self._order == FIXED:
+            self.of[policy].retire(earliest - self._staleness)
+        elif newest is not None:
+            self.of[policy].retire(newest.update - self._staleness)
 
     def _to_play(self, policy: str, batch: int) -> Published | None:
         versions = self.of[policy]

@@ -117,6 +117,22 @@ def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> Non
     assert store.versions() == [3, 4, 5]
 
 
+@pytest.mark.parametrize("order", ["fixed", "ready"])
+def test_weights_that_a_trainer_goes_back_to_are_stored_again(order: str, clock: Clock) -> None:
+    store = Messages()
+    manager, setup = make_manager(clock, store=store), {**SETUP, "order": order}
+    manager.open("s", "a", 0, setup)
+    for batch in range(3):
+        turn(manager, batch)
+    manager.open("s", "a", 0, setup)
+    manager.admit("s", slots(0))
+    assert manager.lease("w", 1) == [], "update 0 is not kept any more"
+    assert manager.publish("a", 0, 0, b"weights 0") == 4
+    manager.admit("s", slots(0, 3))
+    [lease, *_] = manager.lease("w", 1)
+    assert manager.fetch("a", lease.weights["a"], None) == b"weights 0"
+
+
 def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
     store = Messages()
     manager = make_manager(clock, store=store)
