@@ -144,6 +144,8 @@ def trace(
     from agentgym_flow.dataflow.trace import NAME, read_trace
 
     file = run / NAME if run.is_dir() else run
+    if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
+        file = run / "dataflow" / NAME
     events = read_trace(file)
     folder = file.parent if out is None else out
     _check_pictures(folder, _PICTURES, force)

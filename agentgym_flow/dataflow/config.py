@@ -34,6 +34,7 @@ class FlowConfig:
         lease_seconds: a worker that was not heard of for so long has lost its leases.
         max_attempts: an episode that was leased so often without success is lost, and left out of its group.
         deadline: seconds without any worker, trainer or manager after which the others end with an error.
+        trace: write `trace.jsonl` beside the manager's journal, for `agentgym-flow dataflow trace`.
         turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
             turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
         tasks: what chooses the tasks, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all
@@ -57,6 +58,7 @@ class FlowConfig:
     lease_seconds: float = 60.0
     max_attempts: int = 20
     deadline: float = 600.0
+    trace: bool = False
     turns: list[str] = field(default_factory=list)
     tasks: str | dict[str, Any] | None = None
     operators: list[Any] = field(default_factory=list)
@@ -72,6 +74,8 @@ class FlowConfig:
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
         check_word(self.first, OrderName)
+        if not isinstance(self.trace, bool):
+            raise BadSetting(f"trace must be true or false, got {self.trace!r:.60}")
         for name in ("lease_seconds", "deadline"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:

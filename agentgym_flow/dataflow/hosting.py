@@ -12,6 +12,7 @@ from agentgym_flow.dataflow.journal import Journal
 from agentgym_flow.dataflow.manager import Manager
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.remote import RemoteFlow
+from agentgym_flow.dataflow.trace import NAME, Traced, TraceWriter
 from agentgym_flow.dataflow.weight_store import Files, Relay, WeightStore
 
 JOURNAL, WEIGHTS = "journal.sqlite", "weights"
@@ -31,11 +32,16 @@ def open_manager(folder: Path, config: FlowConfig) -> Manager:
     )
 
 
+def traced(manager: Manager, folder: Path, config: FlowConfig) -> Flow:
+    """Return the manager of a folder as it is to be called: with a trace if the settings ask for one."""
+    return Traced(manager, TraceWriter(folder / NAME)) if config.trace else manager
+
+
 @contextmanager
-def hosted(folder: Path, config: FlowConfig) -> Iterator[Manager]:
+def hosted(folder: Path, config: FlowConfig) -> Iterator[Flow]:
     """Within, the manager of a folder is open; see `open_manager`."""
     with closing(open_manager(folder, config)) as manager:
-        yield manager
+        yield traced(manager, folder, config)
 
 
 class RelayFlow(RemoteFlow):

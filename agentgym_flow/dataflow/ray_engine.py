@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.crew import Crew, Member
-from agentgym_flow.dataflow.hosting import open_manager
+from agentgym_flow.dataflow.hosting import open_manager, traced
 from agentgym_flow.dataflow.local_engine import Service, WatchedFlow
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.remote import Again, RemoteFlow
@@ -61,7 +61,8 @@ class ManagerActor:
 
     def __init__(self, folder: str, config: dict[str, Any]) -> None:
         self._switchboard: Switchboard | None = None
-        self._manager = open_manager(Path(folder), FlowConfig(**config))
+        settings = FlowConfig(**config)
+        self._manager = traced(open_manager(Path(folder), settings), Path(folder), settings)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Return the answer of a call, or the error that the manager has raised."""
