@@ -62,6 +62,7 @@ def test_answers_are_those_of_the_manager_itself(
     assert len(WEIGHTS) > 1e6
 
 
+@pytest.mark.heavy
 def test_kills_of_worker_and_manager_lose_nothing(cluster: None, tmp_path: Path) -> None:
     """And a trainer that comes later finds the manager by its name."""
     planned = slots(0, groups=10)

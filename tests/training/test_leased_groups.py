@@ -86,7 +86,13 @@ def test_without_staleness_it_is_the_plain_trainer(make_trainer: Trainers, make_
     assert stream["states"]["used"] + stream["states"]["trained"] == 3 * 16
 
 
-@pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"dynamic_sampling": True, "max_sampling_rounds": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"replay_share": 0.5}, marks=pytest.mark.heavy),
+        {"dynamic_sampling": True, "max_sampling_rounds": 2},
+    ],
+)
 def test_tasks_that_depend_on_what_was_played(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
     plain = make_trainer(model=make_warm(), max_steps=6, **settings)
     plain.train()
@@ -115,11 +121,14 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
 @pytest.mark.parametrize(
     "settings",
     [
-        {"tasks": "greso"},
-        {"tasks": {"filter_solved": {"threshold": 0.5}}},
-        {"operators": ["relabel", "keep_signal"]},
+        pytest.param({"tasks": "greso"}, marks=pytest.mark.heavy),
+        pytest.param({"tasks": {"filter_solved": {"threshold": 0.5}}}, marks=pytest.mark.heavy),
+        pytest.param({"operators": ["relabel", "keep_signal"]}, marks=pytest.mark.heavy),
         {"operators": ["drop_alike"], "replay": {"share": 0.5}, "tasks": "greso"},
-        {"order": "ready", "first": "staleness", "operators": ["relabel"], "replay": {"share": 0.25}},
+        pytest.param(
+            {"order": "ready", "first": "staleness", "operators": ["relabel"], "replay": {"share": 0.25}},
+            marks=pytest.mark.heavy,
+        ),
     ],
 )
 def test_data_algorithms_are_settings(make_trainer: Trainers, make_warm: Any, settings: dict[str, Any]) -> None:
