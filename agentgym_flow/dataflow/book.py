@@ -48,7 +48,7 @@ class Book:
 
     @contextmanager
     def call(self, *, durable: bool = False) -> Iterator[None]:
-        """Let nobody else in, and write what was noted when the block ends, by an error or not.
+        """Hold the lock, and write what was noted when the block ends, by an error or not.
 
         Args:
             durable: let it survive a loss of power too.

@@ -185,7 +185,7 @@ def _check(fits: bool, place: str, value: Any, hint: Any) -> None:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """Return plain data as they are. Raises `Malformed` for what a data base or UTF-8 cannot hold."""
+    """Return plain data unchanged. Raises `Malformed` for what a data base or UTF-8 cannot hold."""
     if isinstance(value, int) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         raise Malformed(f"{place} is an integer of more than 64 bits")
     if isinstance(value, str):

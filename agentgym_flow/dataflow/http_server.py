@@ -1,6 +1,6 @@
 """A manager over HTTP: `POST /v1/CALL` for each call of `Flow`, with a bearer token.
 
-What clients did wrong is told with a status of 400 and above and one sentence; errors of the package travel under
+Mistakes of clients are answered with a status of 400 or above and one sentence; errors of the package travel under
 their names, with status 422. Bodies have a digest each way. There is no encryption here: between machines, use a
 tunnel (SSH, WireGuard) or a proxy that speaks TLS.
 """
@@ -64,7 +64,7 @@ def create_app(
         flow: the manager.
         token: what a client has to send as `Authorization: Bearer TOKEN`.
         largest: the most bytes of a message with weights.
-        is_ending: tells whether the server stops, so that nobody is left waiting.
+        is_ending: whether the server is stopping: calls that wait then end.
 
     Raises:
         BadSetting: the token is empty or none that a client can send.

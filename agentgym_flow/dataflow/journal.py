@@ -53,7 +53,7 @@ class Journal:
         path: the file; made, with its folder, if it is not there.
 
     Raises:
-        BadData: the file is damaged, something else, or of another version. It is left as it is.
+        BadData: the file is damaged, something else, or of another version. It is not changed.
         BadSetting: another manager has it open.
         OSError: the folder cannot be made.
     """

@@ -75,7 +75,7 @@ class Ledger:
 
     # ---------------------------------------------------------------- trainers
     def admit(self, slots: Iterable[Slot]) -> None:
-        """Take slots in; those that are there or were forgotten already stay as they are.
+        """Take slots in. Those that are known or were forgotten are not changed.
 
         Raises `BadSetting` if one is there with another task or seed: two trainers do not plan alike.
         """

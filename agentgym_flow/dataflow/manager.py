@@ -71,7 +71,7 @@ class Manager:
         self._store = WeightStore() if store is None else store
         self._clock = clock
         self._silence = Silence(deadline, clock)
-        self._publishing = threading.Lock()  # storing weights can take long, and keeps nobody else waiting
+        self._publishing = threading.Lock()  # storing weights can take long: other calls go on
         self._handed_in: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by worker, since this process began
         self._book = Book(journal)
         for stream, ledger in self._book.ledgers.items():

@@ -227,7 +227,7 @@ class RayEngine:
 
 
 class _Actor:
-    """A worker's actor. If its process is killed, Ray starts it again, which is no end of this member."""
+    """A worker's actor. It has not ended when its process is killed: Ray starts it again."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle

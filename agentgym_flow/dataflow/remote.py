@@ -36,7 +36,7 @@ class RemoteFlow:
     def __init__(self, place: str, *, deadline: float = 600.0) -> None:
         self.place, self.deadline = place, deadline
         self._closed = threading.Event()
-        self._random = random.Random()  # nobody else's draws depend on it
+        self._random = random.Random()  # independent of all other random draws
 
     def close(self) -> None:
         """Let calls that are between two attempts raise `FlowDown`."""

@@ -268,7 +268,7 @@ class LeasedGroups:
     # ---------------------------------------------------------------- the trainer around it
     def _beat(self, closed: threading.Event) -> None:
         while not closed.wait(BEAT):
-            with suppress(AgentGymFlowError):  # the next batch will say so
+            with suppress(AgentGymFlowError):  # the next batch raises it
                 self._flow.beat(self._policy)
 
     def state_dict(self) -> dict[str, Any]:

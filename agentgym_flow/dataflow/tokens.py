@@ -18,7 +18,7 @@ VARIABLE = "AGENTGYM_FLOW_TOKEN"
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess."""
+    """Return a random token of 256 bits."""
     return secrets.token_urlsafe(32)
 
 
