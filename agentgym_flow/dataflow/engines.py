@@ -57,6 +57,8 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
         MissingExtra: Ray is not installed.
     """
     if name == LOCAL:
+        if config.workers is None:
+            raise BadSetting("only a Ray cluster knows how many workers it has room for: set workers to a number")
         options = ["--num-envs", config.num_envs, "--versions", config.versions, "--deadline", config.deadline]
         with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
             yield local

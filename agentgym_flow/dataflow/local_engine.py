@@ -16,7 +16,6 @@ from agentgym_flow.dataflow import tokens
 from agentgym_flow.dataflow.crew import Crew, Member
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.remote import RemoteFlow
-from agentgym_flow.errors import BadSetting
 
 LAST_LINES = 15
 """So many lines of what a dead process has written are shown."""
@@ -92,10 +91,9 @@ class LocalEngine:
     def start(self, workers: int | None) -> None:
         """Start so many workers; they need some seconds to join.
 
-        Raises `BadSetting` for None, and `MissingExtra` without the extra `serve`.
+        Raises `MissingExtra` without the extra `serve`.
         """
-        if workers is None:
-            raise BadSetting("only a Ray cluster knows how many workers it has room for: set workers to a number")
+        assert workers is not None  # `engine_of` has said that only Ray knows
         if self._service is None and not self._url:
             from agentgym_flow.dataflow.http_server import serving
 

@@ -48,9 +48,9 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
     """
     check(configs)
     with opened(configs, console) as recipe, _engine(recipe, config, engine) as running:
+        _replace_rollout(recipe, config, policy, running)  # which checks the settings, before any work
         recipe.clone()
         recipe.examine("before")
-        _replace_rollout(recipe, config, policy, running)
         if running is not None:
             running.start(config.workers)
         recipe.learn()

@@ -1,0 +1,59 @@
+"""The settings of a dataflow: defaults, and what cannot work is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.errors import BadSetting, UnknownOption
+
+
+def read(folder: Path, text: str) -> FlowConfig:
+    file = folder / "flow.yaml"
+    file.write_text(text, "utf-8")
+    return FlowConfig.read(file)
+
+
+def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path, "") == FlowConfig()
+    assert read(tmp_path, "staleness: 0\nworkers: null").workers is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("staleness: -1", "staleness must be an integer of at least 0"),
+        ("workers: 1.5", "workers must be an integer"),
+        ("num_envs: 0", "num_envs must be"),
+        ("versions: 0", "versions must be"),
+        ("lease_seconds: 0", "lease_seconds must be a positive number"),
+        ("deadline: .nan", "deadline must be a positive number"),
+        ("turns: solver", "turns must be a list of names"),
+        ("trace: yes please", "trace must be true or false"),
+        ("[1, 2]", "there are no settings"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_what_cannot_work_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["order: fixd", "stalenes: 1", "first: arival"])
+def test_unknown_names_come_with_the_nearest(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UnknownOption, match="Did you mean"):
+        read(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"none\.yaml cannot be read"):
+        FlowConfig.read(tmp_path / "none.yaml")
+
+
+def test_policies_take_turns() -> None:
+    assert FlowConfig().policies("own") == ["own"]
+    assert FlowConfig(turns=["a", "b", "a"]).policies("b") == ["a", "b"]
+    with pytest.raises(BadSetting, match="policy 'c' takes none of the turns: a, b"):
+        FlowConfig(turns=["a", "b"]).policies("c")
