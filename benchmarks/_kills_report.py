@@ -31,10 +31,13 @@ AHEAD = ("queued", "leased", "committed")
 
 
 def outcome(output: Path) -> Run:
-    """Return what a finished run came to: a digest of its weights, and how many episodes it trained on."""
-    rows = (output / "metrics.jsonl").read_text("utf-8").splitlines()
-    episodes = max((json.loads(row).get("episodes", 0) for row in rows), default=0)
-    return {"weights": digest(output / "checkpoint"), "episodes": episodes}
+    """Return what a finished run came to: a digest of its weights, and what its log says it trained on."""
+    rows = [json.loads(row) for row in (output / "metrics.jsonl").read_text("utf-8").splitlines()]
+    success = [row["success"] for row in rows if "success" in row]
+    fifth = max(1, len(success) // 5)
+    learnt = [sum(part) / fifth for part in (success[:fifth], success[-fifth:])]
+    episodes = max((row.get("episodes", 0) for row in rows), default=0)
+    return {"weights": digest(output / "checkpoint"), "episodes": episodes, "success": learnt}
 
 
 def digest(folder: Path) -> str:
@@ -110,6 +113,7 @@ def table(runs: dict[str, Run]) -> str:
             "episodes played to the end more than once": f"{again:,}" if slots else "",
             "slots trained, each once": f"{_trained(run) if slots else run['episodes']:,}",
             "slots planned ahead, not needed at the end": f"{ahead:,}" if slots else "",
+            "success in the first and the last fifth of the run": " to ".join(f"{part:.1%}" for part in run["success"]),
             "SHA-256 of the final weights": f"`{run['weights'][:12]}`",
             "the same bits as": ", ".join(
                 other for other in runs if other != name and runs[other]["weights"] == run["weights"]

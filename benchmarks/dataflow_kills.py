@@ -103,7 +103,7 @@ def train_command(chosen: argparse.Namespace, output: Path) -> list[object]:
         "--per_device_train_batch_size",
         chosen.episodes // 4,
     ]
-    steps = ["--max_steps", 2 * chosen.batches, "--steps_per_batch", 2, "--muon_learning_rate", 0.01]
+    steps = ["--max_steps", 2 * chosen.batches, "--steps_per_batch", 2]
     save = ["--save_strategy", "steps", "--save_steps", 2 * chosen.save_every, "--save_total_limit", 3]
     model = ["--model", chosen.output / "warm" / "warm_start", "--warm_start_levels", 0]
     return [*PROGRAM, "train", "rewardflow", *ENV, *CHEAP, *model, *batch, *steps, *save, "--output_dir", output]
