@@ -146,10 +146,11 @@ def trace(
     file = run / NAME if run.is_dir() else run
     if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
         file = run / "dataflow" / NAME
+    named = run if run.is_dir() else run.parent
     events = read_trace(file)
     folder = file.parent if out is None else out
     _check_pictures(folder, _PICTURES, force)
-    for path in write_pictures(folder, events, f"Dataflow of {file.resolve().parent.name}"):
+    for path in write_pictures(folder, events, f"Dataflow of {named.resolve().name}"):
         stdout().print(printed(str(path)), soft_wrap=True)
 
 
