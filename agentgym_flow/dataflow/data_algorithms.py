@@ -28,7 +28,6 @@ class DataAlgorithms:
 
     Attributes:
         tasks: chooses the tasks.
-        filtered: how many groups of the last batch the operators left out.
 
     Raises:
         UnknownOption: there is no such operator or selector, or it has no such setting.

@@ -67,9 +67,9 @@ class Inbox:
             return Group([self._arrived[slot.id][1] for slot in slots])
         return None
 
-    def oldest_update(self, slots: Sequence[Slot]) -> int:
-        """Return the earliest update, of any policy, with which a slot of a whole group was played."""
-        return min(update for slot in slots for update in self._arrived[slot.id][0].updates.values())
+    def update_of(self, slots: Sequence[Slot]) -> int:
+        """Return the earliest update of the policy with which a slot of a whole group was played."""
+        return min(self._arrived[slot.id][0].updates[self._policy] for slot in slots)
 
     def completed(self, slots: Sequence[Slot]) -> int:
         """Return the number of the commit that made a group whole."""

@@ -41,7 +41,6 @@ CREATE TABLE payloads (
     PRIMARY KEY (stream, batch, place, sample)
 )
 """
-_PAYLOAD = "INSERT OR REPLACE INTO payloads VALUES (?, ?, ?, ?, ?)"
 _WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

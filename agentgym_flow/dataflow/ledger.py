@@ -259,6 +259,15 @@ class Ledger:
         entry = self._slots.first_queued()
         return None if entry is None else self.weights.missing(entry.slot.batch)
 
+    def needs_what_is_gone(self) -> str | None:
+        """Return what the next queued slot needs and nobody will publish again; None if there is no such thing."""
+        entry = self._slots.first_queued()
+        policy = None if entry is None else self.weights.missing(entry.slot.batch)
+        newest = None if policy is None else self.newest(policy)
+        if entry is None or newest is None or newest.update <= entry.slot.batch - self.staleness:
+            return None
+        return f"slot {entry.slot.id} needs the weights of {policy} from before update {newest.update}, which are gone"
+
     def states(self) -> dict[str, int]:
         """Return how many slots are in each state, and how many are gone; that adds up to those admitted."""
         return self._slots.states()

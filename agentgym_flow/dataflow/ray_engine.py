@@ -83,11 +83,13 @@ class WorkerActor:
 
     def __init__(self, manager: Any, name: str, service: Services, options: Mapping[str, Any], deadline: float) -> None:
         self._flow = RayFlow(manager, deadline=deadline)
+        self._running = threading.Lock()
         self._work = service(self._flow, f"{name}-{os.getpid()}", options)
 
     def run(self) -> None:
-        """Play until `leave` is called."""
-        self._work.run()
+        """Play until `leave` is called; a second call, after a failure of the network, waits for the first."""
+        with self._running:
+            self._work.run()
 
     def leave(self) -> None:
         """Let `run` end soon."""

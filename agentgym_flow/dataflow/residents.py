@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
 from agentgym_flow.dataflow.weights import apply
+from agentgym_flow.errors import BadData
 from agentgym_flow.training.policy import AsyncModelPolicy
 
 
@@ -18,6 +19,16 @@ class _Resident:
     policy: AsyncModelPolicy
     version: int | None = None
     users: int = 0
+
+
+@dataclass
+class _Load:
+    """Weights on their way, and how many wait for them."""
+
+    room: _Resident
+    task: asyncio.Task[None]
+    takers: int = 0
+    done: bool = False
 
 
 class Residents:
@@ -36,7 +47,7 @@ class Residents:
         self._actor = actor
         self._room = room
         self._there: list[_Resident] = []
-        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._loading: dict[int, _Load] = {}
         self._changed = asyncio.Event()
 
     async def take(self, version: int) -> AsyncModelPolicy:
@@ -51,11 +62,23 @@ class Residents:
                 return found.policy
             if version not in self._loading and (room := self._empty()) is not None:
                 room.version, room.users = None, 1
-                self._loading[version] = asyncio.create_task(self._load(room, version))
+                self._loading[version] = _Load(room, asyncio.create_task(self._load(room, version)))
             if version in self._loading:
-                await asyncio.shield(self._loading[version])
-            else:
-                await self._changed.wait()
+                return await self._loaded(self._loading[version])
+            await self._changed.wait()
+
+    async def _loaded(self, load: _Load) -> AsyncModelPolicy:
+        """Wait for weights. Who waits has its use of them as soon as they are there, before anybody else can."""
+        load.takers += 1
+        try:
+            await asyncio.shield(load.task)
+        except BaseException:
+            load.takers -= 1
+            if load.done:  # the wait was cancelled, not the load
+                load.room.users -= 1
+                self._tell()
+            raise
+        return load.room.policy
 
     def _empty(self) -> _Resident | None:
         """Return a model whose weights nobody uses, the oldest ones; None if there is no room."""
@@ -73,17 +96,31 @@ class Residents:
         if base is not None:
             base.users += 1
         try:
-            have, held = (None, None) if base is None else (base.version, state_to_send(base.policy.model))
-            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, have)
-            load_state(room.policy.model, await asyncio.to_thread(apply, held, message))
-            room.policy.generator.update(room.policy.model, version)
-            room.version = version
-        finally:
-            if base is not None:
-                base.users -= 1
+            await self._fill(room, version, base)
+        except BaseException:
             room.users = 0
             del self._loading[version]
             self._tell()
+            raise
+        finally:
+            if base is not None:
+                base.users -= 1
+        load = self._loading.pop(version)
+        room.version, room.users, load.done = version, load.takers, True
+        self._tell()
+
+    async def _fill(self, room: _Resident, version: int, base: _Resident | None) -> None:
+        if base is not None:
+            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, base.version)
+            try:
+                state = await asyncio.to_thread(apply, state_to_send(base.policy.model), message)
+            except BadData:  # what is here is not what the manager takes it for
+                base = None
+        if base is None:
+            message = await asyncio.to_thread(self._flow.fetch, self._policy, version, None)
+            state = await asyncio.to_thread(apply, None, message)
+        load_state(room.policy.model, state)
+        room.policy.generator.update(room.policy.model, version)
 
     def give_back(self, version: int) -> None:
         """End one use of a version."""

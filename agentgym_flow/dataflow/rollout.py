@@ -7,7 +7,9 @@ worker that dies is one whose leases end. A quick one asks more often, and so ge
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentgym_flow.core import check_positive
@@ -15,13 +17,22 @@ from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
 from agentgym_flow.dataflow.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown
 from agentgym_flow.independent import SharedRequests, run, take_turn
 from agentgym_flow.policies import AsyncPolicy, Move, View
 from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
 
+MOST_AT_ONCE = 1 << 23
+"""Characters of episodes after which no more of them go into one call."""
+
 WAIT = 0.5
 """Seconds that one call waits for leases."""
+
+
+def _first(errors: BaseExceptionGroup[Exception]) -> Exception:
+    """Return the first error of a group; groups may hold groups."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 @dataclass
@@ -98,45 +109,59 @@ class RolloutService:
     async def _run(self) -> None:
         self._done: asyncio.Queue[tuple[_Playing, str]] = asyncio.Queue()
         self._free = asyncio.Event()
+        self._staging = asyncio.Lock()
         self._requests = SharedRequests()
-        async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(self._renew()), tasks.create_task(self._commit())]
-            episodes: set[asyncio.Task[None]] = set()
-            try:
-                while not self._stopping:
-                    for lease in await self._leases():
-                        playing = _Playing(lease)
-                        self._playing[id(playing)] = playing
-                        task = tasks.create_task(self._play(playing))
-                        episodes.add(task)
-                        task.add_done_callback(episodes.discard)
-            finally:
-                for task in (*helpers, *episodes):
-                    task.cancel()
-        for playing in list(self._playing.values()):
-            self._flow.fail(self.name, playing.held, "the worker is leaving")
-        self._playing.clear()
+        left = threading.Event()
+        # In a thread: a long forward pass holds the event loop up, and must not cost the leases.
+        threading.Thread(target=self._renew, args=[left], name="renewals", daemon=True).start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self._play_all(tasks)
+        except* Exception as errors:  # one error says why a worker ends
+            raise _first(errors) from None
+        finally:
+            left.set()
+            for playing in list(self._playing.values()):
+                with suppress(FlowDown):
+                    self._flow.fail(self.name, playing.held, "the worker is leaving")
+            self._playing.clear()
+
+    async def _play_all(self, tasks: asyncio.TaskGroup) -> None:
+        running = {tasks.create_task(self._commit())}
+        try:
+            while not self._stopping:
+                for lease in await self._leases():
+                    playing = _Playing(lease)
+                    self._playing[id(playing)] = playing
+                    task = tasks.create_task(self._play(playing))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+        finally:
+            for task in running:
+                task.cancel()
 
     async def _leases(self) -> list[Lease]:
-        while len(self._playing) >= self._num_envs:
+        if len(self._playing) >= self._num_envs:
             self._free.clear()
-            await self._free.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._free.wait(), WAIT)
         free = self._num_envs - len(self._playing)
+        if free < 1 or self._stopping:
+            return []
         # Short waits while episodes run: more room may come to be.
         return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
 
-    async def _renew(self) -> None:
-        while True:
-            least = min((playing.lease.seconds for playing in self._playing.values()), default=3.0)
-            await asyncio.sleep(least / 3)
-            held = {playing.held: playing for playing in self._playing.values()}
-            for ended in await asyncio.to_thread(self._flow.renew, self.name, list(held)):
-                held[ended].ended = True
+    def _renew(self, left: threading.Event) -> None:
+        while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):
+            held = {playing.held: playing for playing in list(self._playing.values())}
+            with suppress(AgentGymFlowError):  # the next lease or commit raises it
+                for ended in self._flow.renew(self.name, list(held)):
+                    held[ended].ended = True
 
     async def _commit(self) -> None:
         while True:
             done = [await self._done.get()]
-            while not self._done.empty():
+            while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
             commits = [Commit(playing.held, payload) for playing, payload in done]
             await asyncio.to_thread(self._flow.commit, self.name, commits)
@@ -173,7 +198,10 @@ class RolloutService:
                     policies[name] = await self._of(stage, name).take(version)
             except BadData as error:  # the weights are not kept any more, or came damaged
                 return str(error)
-            slot.begin(iter([(0, Start(planned.seed, planned.task, planned.sample))]))
+            try:
+                slot.begin(iter([(0, Start(planned.seed, planned.task, planned.sample))]))
+            except Exception as error:  # of one task: the others can be played
+                return f"{type(error).__name__}: {error}"
             cast = _Cast(stage, policies)
             while not await take_turn(cast, slot, self._requests, stage.stop):
                 if playing.ended:
@@ -185,11 +213,12 @@ class RolloutService:
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 
     async def _stage(self, stream: str) -> tuple[Stage, EnvPool]:
-        if stream not in self._known:
-            setups = await asyncio.to_thread(self._flow.describe)
-            stage = stage_of(setups[stream])
-            self._known[stream] = stage, EnvPool(stage.make_env)
-        return self._known[stream]
+        async with self._staging:
+            if stream not in self._known:
+                setups = await asyncio.to_thread(self._flow.describe)
+                stage = await asyncio.to_thread(stage_of, setups[stream])
+                self._known[stream] = stage, EnvPool(stage.make_env)
+            return self._known[stream]
 
     def _of(self, stage: Stage, policy: str) -> Residents:
         if policy not in self._residents:

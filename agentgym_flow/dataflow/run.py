@@ -19,7 +19,7 @@ from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.files import whole
 from agentgym_flow.training.checkpoints import check_same
-from agentgym_flow.training.config import SERVERS, Configs
+from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.group_source import OwnRollout
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.results import Results
@@ -62,10 +62,10 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
 
 def check(configs: Configs) -> None:
     """Raise `BadSetting` if a run with these settings cannot have its episodes played by workers."""
-    if configs[2].generator.startswith(SERVERS):
+    if configs[2].generator != TRANSFORMERS:
         raise BadSetting(
-            "generator: the servers of a run hold one version of the weights, and workers need several: let workers "
-            "run the model themselves (transformers or vllm)"
+            "generator: workers run the model themselves, with Transformers, because they hold several versions of the "
+            "weights at a time: leave generator out"
         )
 
 
@@ -97,12 +97,12 @@ def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: E
     assert isinstance(trainer.source, OwnRollout)  # a recipe makes no other
     if len(config.policies(policy)) > 1:
         trainer.acts_as = policy
-    half = recipe.agent.mixed_precision == "bf16"
+    dtype = torch.bfloat16 if recipe.agent.mixed_precision == "bf16" else None
     trainer.source = LeasedGroups(
         trainer.source,
         None if running is None else running.flow,
-        partial(actor_setup, (recipe.run, recipe.warm, recipe.agent), trainer.model, recipe.tokenizer),
+        partial(actor_setup, (recipe.run, recipe.warm, recipe.agent), trainer.model, recipe.tokenizer, dtype),
         config,
         policy=policy,
-        dtype=torch.bfloat16 if half else None,
+        dtype=dtype,
     )

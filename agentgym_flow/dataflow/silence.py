@@ -19,7 +19,6 @@ class Silence:
 
     def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
         self._deadline, self._clock = deadline, clock
-        self._began = clock()
         self._trainers: dict[str, float] = {}
         self._workers: dict[str, float] = {}
         self._asked: dict[str, float] = {}  # when a stream's trainers last gave workers something to do
@@ -50,7 +49,9 @@ class Silence:
 
     def check_trainers(self) -> None:
         """Raise `FlowDown` if all trainers are silent."""
-        silent = self._clock() - max(self._trainers.values(), default=self._began)
+        if not self._trainers:
+            return  # one may still be cloning
+        silent = self._clock() - max(self._trainers.values())
         if silent > self._deadline:
             raise FlowDown(f"no trainer was heard of for {silent:.0f} seconds; start it again, then this worker")
 
@@ -63,6 +64,12 @@ class Silence:
         if silent > self._deadline:
             raise NoWorkers(
                 f"no rollout worker was heard of for {silent:.0f} seconds; start one: agentgym-flow worker --join URL"
+            )
+        gone = None if states[State.LEASED] else ledger.needs_what_is_gone()
+        if gone is not None:
+            raise FlowDown(
+                f"{gone}: the episode was refused after the trainer had gone back; give it the environment and "
+                "data of the run, or begin the run again"
             )
         other = None if states[State.LEASED] else ledger.waits_for()
         if other is not None and self.of_trainer(other) > self._deadline:

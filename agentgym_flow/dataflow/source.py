@@ -163,7 +163,7 @@ class LeasedGroups:
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
             trained = [keys[id(group)] for group in kept]
             fresh = [
-                Ready(made[id(group)] or group, inbox.oldest_update(self._open[key]), inbox.completed(self._open[key]))
+                Ready(made[id(group)] or group, inbox.update_of(self._open[key]), inbox.completed(self._open[key]))
                 for group, key in zip(kept, trained, strict=True)
             ]
             if self._use(batch, inbox, trained, [key for key in keys.values() if key not in trained]):
@@ -207,14 +207,14 @@ class LeasedGroups:
         played: list[Group] = []
         stale = 0
         while len(ready) < wanted:
-            while len(self._open) <= self._staleness * wanted:
+            while len(self._open) < max(wanted, self._staleness * wanted + 1):
                 self._plan_next()
             dropped = []
             for key, slots in self._open.items():
                 group = inbox.group(slots) if key not in ready else None
                 if group is None:
                     continue
-                update, made = inbox.oldest_update(slots), self._data.made_of(group)
+                update, made = inbox.update_of(slots), self._data.made_of(group)
                 is_stale = batch - update > self._staleness
                 if is_stale or made is None:
                     dropped.append(key)

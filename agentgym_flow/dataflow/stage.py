@@ -53,8 +53,11 @@ class Actor:
 
     def policy(self) -> AsyncModelPolicy:
         """Return the policy on a copy of the model, which waits for its weights."""
+        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        if self.model.device.type == "meta":  # for prompts and parsing only
+            device = self.model.device
         # Weights keep `requires_grad` as in training: PyTorch chooses other kernels without, which round differently.
-        model = copy.deepcopy(self.model).eval()
+        model = copy.deepcopy(self.model).to(device).eval()
         return AsyncModelPolicy(
             model,
             self.tokenizer,
@@ -85,7 +88,7 @@ class Stage:
 
 # ---------------------------------------------------------------- weights
 def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """Return the weights of a model, those that share memory once, floating-point ones as `dtype`."""
+    """Return the weights of a model in main memory, those that share it once, floating-point ones as `dtype`."""
     state: dict[str, torch.Tensor] = {}
     seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     for name, weight in model.state_dict().items():
@@ -93,7 +96,7 @@ def state_to_send(model: PreTrainedModel, dtype: torch.dtype | None = None) -> d
         if place in seen:
             continue
         seen.add(place)
-        state[name] = weight.to(dtype) if dtype is not None and weight.is_floating_point() else weight
+        state[name] = weight.to("cpu", dtype if weight.is_floating_point() else None)
     return state
 
 
@@ -110,8 +113,16 @@ def load_state(model: PreTrainedModel, state: Mapping[str, torch.Tensor]) -> Non
 
 
 # ---------------------------------------------------------------- JSON
-def actor_setup(configs: Configs, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return as plain data what a worker elsewhere makes an `Actor` and its environments of."""
+def actor_setup(
+    configs: Configs,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: torch.dtype | None = None,
+) -> dict[str, Any]:
+    """Return as plain data what a worker elsewhere makes an `Actor` and its environments of.
+
+    `dtype` is that of the weights that will be sent, see `state_to_send`.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         base = model.get_base_model() if is_adapted(model) else model
@@ -121,11 +132,12 @@ def actor_setup(configs: Configs, model: PreTrainedModel, tokenizer: PreTrainedT
             model.peft_config[POLICY].save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         files = {
-            file.relative_to(folder).as_posix(): base64.b64encode(file.read_bytes()).decode("ascii")
-            for file in sorted(folder.rglob("*"))
+            file.name: base64.b64encode(file.read_bytes()).decode("ascii")
+            for file in sorted(folder.iterdir())  # templates for other purposes are in folders
             if file.is_file()
         }
-    return {"config": resolved(configs), "files": files}
+    sent = None if dtype is None else str(dtype).removeprefix("torch.")
+    return {"config": resolved(configs), "files": files, "dtype": sent}
 
 
 _HERE = ("ddp_backend", "deepspeed", "output_dir", "report_to", "run_name", "threads", "use_cpu")
@@ -142,7 +154,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
         of_policy = setup["actors"][policy]
         with _written(of_policy) as folder:
             configs = parse_configs(["--config", str(folder / _CONFIG)])
-            actors[policy] = _actor(configs, folder, weights)
+            actors[policy] = _actor(configs, folder, of_policy["dtype"], weights)
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
     if make_env is None:
         raise BadData("a stream without policies cannot be played")
@@ -154,7 +166,7 @@ def acting(turns: Sequence[str]) -> Callable[[View], str]:
     return lambda view: turns[min(len(view.episode.turns), len(turns) - 1)]
 
 
-def _actor(configs: Configs, folder: Path, weights: bool) -> Actor:
+def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> Actor:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     run, _, agent = configs
@@ -166,6 +178,8 @@ def _actor(configs: Configs, folder: Path, weights: bool) -> Actor:
         from peft import PeftConfig, get_peft_model
 
         model = get_peft_model(model, PeftConfig.from_pretrained(folder), adapter_name=POLICY)
+    if dtype is not None:  # what comes must be what is here, bit by bit, for the next delta to fit
+        model.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     return Actor(model, tokenizer, profile_for(run.env_id, run.profile), agent)
 

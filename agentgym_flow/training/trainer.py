@@ -224,6 +224,7 @@ class AgentTrainer(RowTrainer):
         words = self.policy.tokenizer.get_vocab()
         return {
             **self._environment,
+            "group_source": type(self.source).__name__,
             "profile": self.policy.profile.name,
             "model": model_outline(self.accelerator.unwrap_model(self.model)),
             "tokenizer": f"{len(words)} tokens, {stable_hash(sorted(words.items()))[:12]}",

@@ -204,6 +204,26 @@ def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) 
     assert {one.slot.batch for one in manager.arrivals("s", "a", 0)} == {0, 1}, "b has used these with its weights"
 
 
+def test_weights_that_nobody_will_publish_again_are_named(clock: Clock) -> None:
+    manager = make_manager(clock)
+    setup = {**SETUP, "staleness": 1}
+    manager.open("s", "a", 0, setup)
+    for batch in range(5):
+        manager.publish("a", batch, batch, str(batch).encode())
+        manager.admit("s", slots(batch) + slots(batch + 1))
+        manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
+        manager.ack("s", "a", batch, [slot.id for slot in slots(batch)], [])
+        if batch == 1:
+            manager.keep("s", "a", 2)
+    manager.open("s", "a", 2, setup)  # batch 2 was played with update 1, which is long gone
+    manager.publish("a", 2, 2, b"2")
+    refused = slots(2)[0]
+    manager.reject("s", refused.id, 1, "another environment")
+    assert manager.lease("w", 1) == []
+    with pytest.raises(FlowDown, match=r"slot \(2, 0, 0\) needs the weights of a from before update 2, which are gone"):
+        manager.arrivals("s", "a", 1000)
+
+
 # -------------------------------------------------------------------- waiting and silence
 def test_waiting_ends_when_there_is_something(clock: Clock) -> None:
     manager = make_manager(clock)

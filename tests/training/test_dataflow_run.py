@@ -33,7 +33,7 @@ def test_a_run_with_worker_processes_is_the_plain_run(tmp_path: Path) -> None:
         ("{}", {"engine": "rai"}, "Did you mean 'ray'"),
         ("{workers: null}", {}, "set workers to a number"),
         ("{workers: 1}", {"engine": "http://127.0.0.1:9"}, "join by themselves"),
-        ("{}", {"generator": "http://127.0.0.1:9"}, "let workers run the model themselves"),
+        ("{}", {"generator": "http://127.0.0.1:9"}, "workers run the model themselves"),
     ],
 )
 def test_what_cannot_work_is_said_before_any_work(

@@ -171,3 +171,11 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
     again = trained(2)
     assert same(weights_of(first), weights_of(again[0]))
     assert same(weights_of(second), weights_of(again[1]))
+
+
+def test_ready_order_replaces_what_operators_leave_out(make_trainer: Trainers, make_warm: Any) -> None:
+    trainer = make_trainer(model=make_warm(), max_steps=4, logging_steps=2)
+    manager = trained_by_workers(trainer, order="ready", operators=["drop_alike"])
+    (stream,) = manager.status()["streams"].values()
+    assert stream["policies"]["policy"]["done"] == 2
+    assert stream["policies"]["policy"]["ages"] == {"0": 2 * 16}

@@ -1,0 +1,117 @@
+"""A worker's models and errors: versions that share little room, weights that do not fit, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from agentgym_flow.dataflow import weights
+from agentgym_flow.dataflow.residents import Residents
+from agentgym_flow.dataflow.rollout import RolloutService
+from agentgym_flow.errors import BadData, FlowDown
+
+
+class Model(torch.nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+
+
+class Generator:
+    version = 0
+
+    def update(self, model: Any, version: int) -> None:
+        self.version = version
+
+
+class Policy:
+    def __init__(self) -> None:
+        self.model, self.generator = Model(), Generator()
+
+
+class Actor:
+    def policy(self) -> Any:
+        return Policy()
+
+
+def state(version: int) -> dict[str, torch.Tensor]:
+    return {"weight": torch.full((2, 2), float(version)), "bias": torch.zeros(2)}
+
+
+class Weights:
+    """Gives the weights of every version, as a delta if possible; some of them fail once, or for ever."""
+
+    def __init__(self, failing: set[int] | None = None, misfit: bool = False) -> None:
+        self.fetched: list[tuple[int, int | None]] = []
+        self.failing, self.misfit = failing or set(), misfit
+
+    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+        self.fetched.append((version, have))
+        if version in self.failing:
+            raise BadData("not kept any more")
+        if have is None:
+            return weights.full(state(version))
+        return weights.delta(state(have + self.misfit), state(version))
+
+
+def take_all(flow: Weights, room: int, versions: list[int]) -> list[float | str]:
+    """Take all versions at once, use each for a moment, and return the weights that each got."""
+
+    async def use(residents: Residents, version: int) -> float | str:
+        try:
+            policy: Any = await residents.take(version)
+        except BadData as error:
+            return str(error)
+        await asyncio.sleep(0.001)
+        found = float(policy.model.weight[0, 0])
+        assert policy.generator.version == version
+        residents.give_back(version)
+        return found
+
+    async def main() -> list[float | str]:
+        residents = Residents(flow, "policy", Actor(), room)  # type: ignore[arg-type]
+        return await asyncio.wait_for(asyncio.gather(*(use(residents, version) for version in versions)), 20)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_versions_take_turns_where_there_is_little_room(room: int) -> None:
+    flow = Weights()
+    versions = [1, 1, 2, 2, 3, 3, 1, 2]
+    assert take_all(flow, room, versions) == versions
+    assert len(flow.fetched) <= len(versions)
+
+
+def test_a_version_that_is_gone_fails_for_those_who_asked_for_it() -> None:
+    flow = Weights(failing={2})
+    assert take_all(flow, 1, [1, 2, 2, 3]) == [1, "not kept any more", "not kept any more", 3]
+
+
+def test_a_delta_that_does_not_fit_is_followed_by_the_whole() -> None:
+    flow = Weights(misfit=True)
+    assert take_all(flow, 1, [1, 2]) == [1, 2]
+    assert flow.fetched == [(1, None), (2, None)], "the only model is the one to fill"
+    flow = Weights(misfit=True)
+    assert take_all(flow, 2, [1, 2, 3]) == [1, 2, 3]
+    assert (3, None) in flow.fetched
+    assert any(have is not None for _, have in flow.fetched)
+
+
+class Down:
+    """A manager that is not there any more."""
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any, **__: Any) -> Any:
+            raise FlowDown("the manager has ended")
+
+        return call
+
+
+def test_a_worker_ends_with_the_error_itself() -> None:
+    with pytest.raises(FlowDown, match="the manager has ended"):
+        RolloutService(Down(), name="w").run()  # type: ignore[arg-type]
