@@ -31,7 +31,7 @@ ACCEPTED = 128
 """The most connections that are accepted before they are counted."""
 
 
-def server(app: Any, *, patience: int, connections: int, body: float = BODY) -> uvicorn.Server:
+def server(app: Any, *, patience: int, connections: int, body: float | None = None) -> uvicorn.Server:
     """Return a server of the ASGI application `app`.
 
     Args:
@@ -39,7 +39,7 @@ def server(app: Any, *, patience: int, connections: int, body: float = BODY) -> 
         patience: requests under way have so many seconds to end when the server stops.
         connections: the most at a time, or fewer where the process may not open as many files. One more closes the
             connection that sent nothing for longest; if all have requests under way, it is answered with status 503.
-        body: a request has so many seconds for its body.
+        body: a request has so many seconds for its body; `BODY` if None.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:
@@ -84,11 +84,11 @@ class _Server(uvicorn.Server):
 class _Protocol(H11Protocol):
     """HTTP/1.1 by uvicorn, with deadlines and a bound. `most` connections are open at a time.
 
-    A request has `body` seconds for its body.
+    A request has `body` seconds for its body, or `BODY`.
     """
 
     most: int
-    body: float
+    body: float | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock, and make room when there are too many connections."""
@@ -133,7 +133,8 @@ class _Protocol(H11Protocol):
             self._expected = expected
             _stop(self._receiving)
             if expected is not None:
-                seconds = HEADERS if expected is h11.IDLE else self.body
+                body = BODY if self.body is None else self.body
+                seconds = HEADERS if expected is h11.IDLE else body
                 self._receiving = self.loop.call_later(seconds, self.transport.abort)
 
     def _make_room(self) -> None:

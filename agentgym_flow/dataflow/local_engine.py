@@ -1,4 +1,4 @@
-"""Workers on the trainer's machine: threads of its process, or processes that join over the loopback interface."""
+"""Workers on the trainer's machine: processes that join over the loopback interface."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from agentgym_flow.dataflow import tokens
 from agentgym_flow.dataflow.crew import Crew, Member
@@ -21,16 +20,6 @@ LAST_LINES = 15
 """So many lines of what a dead process has written are shown."""
 
 _LAST_BYTES = 8192
-
-
-class Service(Protocol):
-    """A rollout worker, such as `agentgym_flow.dataflow.rollout.RolloutService`."""
-
-    def run(self) -> None:
-        """Play until `stop` is called."""
-
-    def stop(self) -> None:
-        """Let `run` end soon."""
 
 
 class WatchedFlow(RemoteFlow):
@@ -56,7 +45,6 @@ class LocalEngine:
 
     Args:
         manager: the manager, in this process.
-        service: makes the worker of a thread, from the manager and a name; None: workers are processes.
         options: of `agentgym-flow worker`, for processes.
         program: what is run in place of `agentgym-flow worker`, with the same options.
         crew: see `agentgym_flow.dataflow.crew.Crew`.
@@ -71,15 +59,14 @@ class LocalEngine:
         self,
         manager: Flow,
         *,
-        service: Callable[[Flow, str], Service] | None = None,
         options: Sequence[str] = (),
         program: Sequence[str] = (sys.executable, "-m", "agentgym_flow", "worker"),
         **crew: Any,
     ) -> None:
-        self._manager, self._service, self._command = manager, service, [*program, *options]
+        self._manager, self._command = manager, [*program, *options]
         self._stack = ExitStack()
         self._url, self._token = "", tokens.new_token()
-        self.crew = Crew(self._thread if service is not None else self._process, **crew)
+        self.crew = Crew(self._process, **crew)
         self.flow: Flow = WatchedFlow(manager, self.crew.check)
 
     def __enter__(self) -> Self:
@@ -94,7 +81,7 @@ class LocalEngine:
         Raises `MissingExtra` without the extra `serve`.
         """
         assert workers is not None  # `engine_of` has said that only Ray knows
-        if self._service is None and not self._url:
+        if not self._url:
             from agentgym_flow.dataflow.http_server import serving
 
             self._url = self._stack.enter_context(serving(self._manager, self._token))
@@ -106,36 +93,9 @@ class LocalEngine:
         self._stack.close()
         self._url = ""
 
-    def _thread(self, number: int) -> Member:
-        assert self._service is not None
-        return _Thread(self._service(self._manager, f"thread-{number}"))
-
     def _process(self, number: int) -> Member:
         named = ["--join", self._url, "--parent", str(os.getpid()), "--name", f"process-{number}"]
         return _Process([*self._command, *named], {**os.environ, tokens.VARIABLE: self._token})
-
-
-class _Thread:
-    def __init__(self, service: Service) -> None:
-        self._work, self._why = service, ""
-        self._thread = threading.Thread(target=self._run, name="flow-worker", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._work.run()
-            self._why = "it has left"
-        except Exception as error:  # whatever it is, the crew decides
-            self._why = f"{type(error).__name__}: {error}"
-
-    def ended(self) -> str | None:
-        return None if self._thread.is_alive() else self._why
-
-    def leave(self) -> None:
-        self._work.stop()
-
-    def end(self) -> None:
-        self._work.stop()
 
 
 class _Process:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.crew import Crew, Member
 from agentgym_flow.dataflow.hosting import open_manager, traced
-from agentgym_flow.dataflow.local_engine import Service, WatchedFlow
+from agentgym_flow.dataflow.local_engine import WatchedFlow
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.remote import Again, RemoteFlow
 from agentgym_flow.dataflow.serving import Switchboard
@@ -51,6 +52,17 @@ CALLS = 10_000
 
 GROW = 5.0
 """Seconds between two looks for room for another worker, where there are as many as fit."""
+
+
+class Service(Protocol):
+    """A rollout worker, such as `agentgym_flow.dataflow.rollout.RolloutService`."""
+
+    def run(self) -> None:
+        """Play until `stop` is called."""
+
+    def stop(self) -> None:
+        """Let `run` end soon."""
+
 
 Services = Callable[[Flow, str, Mapping[str, Any]], Service]
 """Makes a worker from the manager, a name and its options. Must be a function of an importable module."""
@@ -264,15 +276,19 @@ def _join(address: str | None) -> bool:
         return False
     if address is not None:
         _check_reachable(address)
+    own = address is None and "RAY_ADDRESS" not in os.environ
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None and "RAY_ADDRESS" not in os.environ:
-        ray.init(address="local", include_dashboard=False, **quiet)
-        return True
+    handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address="local", include_dashboard=False, **quiet) if own else ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        if own:
+            raise
         raise BadSetting(f"Ray cannot be joined at {address or os.environ['RAY_ADDRESS']}: {error}") from error
-    return False
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's own would end a trainer before its checkpoint
+    return own
 
 
 def _check_reachable(address: str) -> None:

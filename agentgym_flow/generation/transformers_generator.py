@@ -2,7 +2,8 @@
 
 Matrix products give other last bits for other numbers of rows, so an answer would depend on what else is asked. On the
 CPU every forward pass therefore has the same number of rows, filled up by repeating one, and a width that depends on
-the prompt alone: then each row comes out the same, to the bit, whatever stands beside it.
+the prompt alone: then each row comes out the same, to the bit, whatever stands beside it. With several threads that
+holds for answers of one token only.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from flow_trace import manager, opened, slots
-from little_worker import LittleWorker, held
+from little_worker import held
 
 from agentgym_flow.dataflow.crew import Crew
 from agentgym_flow.dataflow.http_server import serving
@@ -55,33 +55,6 @@ def alive(pid: int) -> bool:
 
 def pids(engine: LocalEngine) -> list[int]:
     return [seat.member.pid for seat in engine.crew._seats if seat.member is not None]  # type: ignore[attr-defined]
-
-
-def test_threads_play_until_they_are_closed() -> None:
-    there = manager()
-    opened(there)
-    with LocalEngine(there, service=LittleWorker) as engine:
-        engine.start(2)
-        assert collected(engine.flow, slots(0)) == dict.fromkeys(slots(0), 1)
-        assert len(engine.crew) == 2
-    assert len(engine.crew) == 0
-    assert set(there.status()["workers"]) == {"thread-0", "thread-1"}
-
-
-class Broken(LittleWorker):
-    def run(self) -> None:
-        raise ValueError("there is no such model")
-
-
-def test_a_thread_that_fails_again_and_again_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
-    there = manager()
-    opened(there)
-    with LocalEngine(there, service=Broken, most_failures=3) as engine:
-        engine.start(2)
-        with pytest.raises(NoWorkers, match=r"all 2 workers.*3 times in a row.*ValueError: there is no such model"):
-            collected(engine.flow, slots(0))
-        assert engine.crew.deaths == 6
 
 
 def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:

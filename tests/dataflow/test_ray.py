@@ -32,9 +32,11 @@ def cluster() -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
         from agentgym_flow.dataflow import ray_engine  # noqa: F401  sets what Ray reads when it is imported
 
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(
             address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20
         )
+        signal.signal(signal.SIGTERM, handler)  # other tests need it
         yield
         ray.shutdown()
 

@@ -116,9 +116,9 @@ def deepspeed(_extensions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Threads of torch only get into each other's way at this size."""
+    """Threads of torch only get into each other's way at this size; a recipe sets their number for the process."""
     torch.set_num_threads(1)
 
 
