@@ -216,7 +216,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
     @abstractmethod
     def _apply(self, action: str) -> Transition:
-        """Apply the text `action` to the state. Never raises for any text; an invalid one leaves the state as it is."""
+        """Apply the text `action` to the state. Never raises for any text; an invalid one does not change the state."""
 
     def _refuse(self, action: str) -> Transition:
         """Refuse a text that is longer than `max_action_length`; by default with what the empty text leads to.
@@ -325,7 +325,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
         """Ask the outside world at once for what the next steps of `envs` with `actions` would ask one by one.
 
-        Rollouts call it before they take the steps; by default it does nothing. What fails here is told by the steps.
+        Rollouts call it before they take the steps; by default it does nothing. Failures are raised by the steps.
         """
 
     # ---------------------------------------------------------------- Gymnasium
@@ -466,7 +466,7 @@ def check_task(task: object, num_tasks: int, split: str) -> int:
 def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
     """Return the reset options, `{}` for None.
 
-    Raises `UnknownOption` for a key that is not `known`, and `BadSetting` for what is no dictionary.
+    Raises `UnknownOption` for a key that is not `known`, and `BadSetting` if it is not a dictionary.
     """
     if options is not None and not isinstance(options, Mapping):
         raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
@@ -479,7 +479,7 @@ def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Ma
 def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
     """Return the keys of `info` to deliver, in the order of `known`.
 
-    Raises `UnknownOption` for one not among them, and `BadSetting` for what is no collection of keys.
+    Raises `UnknownOption` for one not among them, and `BadSetting` if it is not a collection of keys.
     """
     try:
         wanted = None if isinstance(keys, str) else list(keys)

@@ -43,7 +43,7 @@ class UnknownName(AgentGymFlowError, ValueError):
 
     @classmethod
     def among(cls, name: object, known: Iterable[str], advice: str = "") -> Self:
-        """Build the error for `name`, proposing the closest of `known`; `advice` is appended as it is.
+        """Build the error for `name`, proposing the closest of `known`; `advice` is appended unchanged.
 
         Up to `MOST_LISTED` known names are listed, more are only counted: nobody reads all names of a large module.
         """

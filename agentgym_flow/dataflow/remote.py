@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
@@ -22,7 +23,7 @@ class Again(Exception):
     """An attempt brought no answer that counts; the text says what came."""
 
 
-class RemoteFlow:
+class RemoteFlow(ABC):
     """Implements `agentgym_flow.dataflow.records.Flow` by attempts at a call, which a subclass makes.
 
     Args:
@@ -42,9 +43,9 @@ class RemoteFlow:
         """Let calls that are between two attempts raise `FlowDown`."""
         self._closed.set()
 
+    @abstractmethod
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
         """Return the answer of a call. Raises `Again` if it is to be tried again."""
-        raise NotImplementedError
 
     def _call(self, name: str, **arguments: Any) -> Any:
         began, pause = time.monotonic(), FIRST_PAUSE
