@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.hosting import hosted
-from agentgym_flow.dataflow.http_client import HttpFlow
-from agentgym_flow.dataflow.tokens import VARIABLE, read_token
+from agentgym_flow.dataflow.engines.hosting import hosted
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token
 from agentgym_flow.errors import FlowDown
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,13 +20,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.http_client import HttpFlow
-from agentgym_flow.dataflow.journal import Journal
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.tokens import read_token
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, Slot
-from agentgym_flow.dataflow.tokens import read_token
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.weights.updates import full
 
 BATCH, GROUP = 1024, 8
 ROUNDS = 3
@@ -67,7 +67,7 @@ def over_http() -> Iterator[Flow]:
 @contextmanager
 def on_ray() -> Iterator[Flow]:
     """Give a manager with a journal in an actor of Ray."""
-    from agentgym_flow.dataflow.ray_engine import RayEngine, ray
+    from agentgym_flow.dataflow.engines.ray_engine import RayEngine, ray
 
     if not ray.is_initialized():  # one cluster for all rows
         ray.init(address="local", include_dashboard=False, log_to_driver=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Commit, Held, Lease
 
 

@@ -48,10 +48,10 @@ def serve(
     Trainers join with `agentgym-flow train --dataflow FILE --engine URL`, workers with `agentgym-flow worker`.
     """
     from agentgym_flow.dataflow.config import FlowConfig
-    from agentgym_flow.dataflow.hosting import RelayFlow, hosted
-    from agentgym_flow.dataflow.http_client import HttpFlow
-    from agentgym_flow.dataflow.http_server import serve as serve_flow
-    from agentgym_flow.dataflow.tokens import read_token, token_in
+    from agentgym_flow.dataflow.engines.hosting import RelayFlow, hosted
+    from agentgym_flow.dataflow.network.http_client import HttpFlow
+    from agentgym_flow.dataflow.network.http_server import serve as serve_flow
+    from agentgym_flow.dataflow.network.tokens import read_token, token_in
 
     if (folder is None) == (upstream is None):
         raise BadSetting("name a FOLDER for a manager, or --upstream URL for a relay")
@@ -83,8 +83,8 @@ def status(
     """Show streams, policies and workers of a dataflow, until Ctrl-C."""
     from rich.live import Live
 
-    from agentgym_flow.dataflow.http_client import HttpFlow
-    from agentgym_flow.dataflow.tokens import read_token
+    from agentgym_flow.dataflow.network.http_client import HttpFlow
+    from agentgym_flow.dataflow.network.tokens import read_token
 
     flow = HttpFlow(url, read_token(token_file), deadline=5.0)
     figures = flow.status()

@@ -16,7 +16,7 @@ from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.files import check_new
 
 if TYPE_CHECKING:
-    from agentgym_flow.dataflow.scenario import Change, Outcome, Region, Scenario
+    from agentgym_flow.dataflow.simulator.scenario import Change, Outcome, Region, Scenario
 
 _DEFAULT_MODES = ["synchronous", "overlap", "fixed:4", "ready:4"]
 _PICTURES = ("trace.svg", "staleness.svg", "states.svg", "trace.json", "trace.html")
@@ -95,7 +95,7 @@ def simulate(
     that were planned; by how many updates weights are stale; gigabytes of weights that crossed links; calls to the
     manager per second.
     """
-    from agentgym_flow.dataflow.scenario import Scenario
+    from agentgym_flow.dataflow.simulator.scenario import Scenario
 
     common: dict[str, Any] = {
         "updates": updates,
@@ -140,8 +140,8 @@ def trace(
 
     trace.json is for Perfetto (ui.perfetto.dev) or chrome://tracing; trace.html shows all pictures.
     """
-    from agentgym_flow.dataflow.timeline import write_pictures
-    from agentgym_flow.dataflow.trace import NAME, read_trace
+    from agentgym_flow.dataflow.pictures.timeline import write_pictures
+    from agentgym_flow.dataflow.pictures.trace import NAME, read_trace
 
     file = run / NAME if run.is_dir() else run
     if run.is_dir() and not file.exists():  # the manager of a run has a folder of its own
@@ -160,8 +160,8 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
 
 
 def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[Outcome]]:
-    from agentgym_flow.dataflow.simulate import simulate
-    from agentgym_flow.dataflow.timeline import write_pictures
+    from agentgym_flow.dataflow.pictures.timeline import write_pictures
+    from agentgym_flow.dataflow.simulator.simulate import simulate
     from agentgym_flow.files import LineWriter
 
     events: list[dict[str, Any]] = []
@@ -228,7 +228,7 @@ def _mode(text: str) -> dict[str, Any]:
 
 
 def _region(text: str) -> Region:
-    from agentgym_flow.dataflow.scenario import Region
+    from agentgym_flow.dataflow.simulator.scenario import Region
 
     name, _, rest = text.partition("=")
     shape, *more = rest.split(",")
@@ -247,7 +247,7 @@ def _region(text: str) -> Region:
 
 
 def _change(text: str) -> Change:
-    from agentgym_flow.dataflow.scenario import Change
+    from agentgym_flow.dataflow.simulator.scenario import Change
 
     wanted = f"--change {text!r}, such as 1:join:32:local"
     parts = text.split(":")

@@ -41,9 +41,9 @@ def worker(
 
     Ctrl-C (status 0) and SIGTERM (status 143) give unfinished episodes back, so that others play them.
     """
-    from agentgym_flow.dataflow.http_client import HttpFlow
-    from agentgym_flow.dataflow.rollout import RolloutService
-    from agentgym_flow.dataflow.tokens import read_token
+    from agentgym_flow.dataflow.network.http_client import HttpFlow
+    from agentgym_flow.dataflow.network.tokens import read_token
+    from agentgym_flow.dataflow.rollout.service import RolloutService
 
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"

@@ -9,8 +9,8 @@ from typing import Any, Self
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.ledger import FIXED, Ledger
-from agentgym_flow.dataflow.ops import OrderName
+from agentgym_flow.dataflow.batches.ops import OrderName
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.comparison import check_word
 

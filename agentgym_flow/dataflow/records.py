@@ -132,7 +132,7 @@ class Flow(Protocol):
         """Give a lease back because its episode cannot be played here; another worker will try."""
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
-        """Return weights as a message of `agentgym_flow.dataflow.weights`, relative to version `have` if possible.
+        """Return weights as a message of `dataflow.weights.updates`, relative to version `have` if possible.
 
         Raises `BadData` if they are not kept any more.
         """

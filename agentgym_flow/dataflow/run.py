@@ -12,9 +12,9 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
+from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.engines import Engine, engine_of
-from agentgym_flow.dataflow.source import LeasedGroups
+from agentgym_flow.dataflow.engines.choice import Engine, engine_of
 from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.files import whole

@@ -7,7 +7,7 @@ from typing import Any
 
 from little_worker import held, played
 
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.errors import AgentGymFlowError
 

@@ -7,9 +7,9 @@ import signal
 import threading
 
 from agentgym_flow.cli.worker import follow
-from agentgym_flow.dataflow.http_client import HttpFlow
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.tokens import read_token
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
-from agentgym_flow.dataflow.tokens import read_token
 
 
 def held(lease: Lease) -> Held:

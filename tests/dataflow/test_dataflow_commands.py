@@ -18,11 +18,11 @@ from little_worker import played
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
-from agentgym_flow.dataflow.hosting import RelayFlow
-from agentgym_flow.dataflow.http_client import HttpFlow
-from agentgym_flow.dataflow.http_server import serving
-from agentgym_flow.dataflow.tokens import VARIABLE, read_token
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.engines.hosting import RelayFlow
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.http_server import serving
+from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token
+from agentgym_flow.dataflow.weights.updates import full
 
 TOKEN = "a-token-for-tests"
 

@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from little_worker import played
 
-from agentgym_flow.dataflow import calls, serving, tokens
-from agentgym_flow.dataflow.http_client import HttpFlow
-from agentgym_flow.dataflow.http_server import create_app
-from agentgym_flow.dataflow.http_server import serving as http_serving
-from agentgym_flow.dataflow.journal import Journal
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.network import calls, serving, tokens
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.http_server import create_app
+from agentgym_flow.dataflow.network.http_server import serving as http_serving
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, Verdict
 from agentgym_flow.errors import BadSetting, FlowDown
 
@@ -350,7 +350,7 @@ def test_a_damaged_answer_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) ->
     there = manager()
     opened(there)
     tampering = Tampering(create_app(there, token=TOKEN), times=3)
-    monkeypatch.setattr("agentgym_flow.dataflow.http_server.create_app", lambda *_, **__: tampering)
+    monkeypatch.setattr("agentgym_flow.dataflow.network.http_server.create_app", lambda *_, **__: tampering)
     with http_serving(there, TOKEN) as url:
         assert HttpFlow(url, TOKEN).fetch("a", 1, None) == WEIGHTS
     assert tampering.left == 0

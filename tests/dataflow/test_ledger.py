@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentgym_flow.dataflow import journal as journal_module
-from agentgym_flow.dataflow.journal import Journal
-from agentgym_flow.dataflow.ledger import FIXED, ORDERS, READY, Ledger, Published, State
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping import journal as journal_module
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, Published, State
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Arrival, Commit, Lease, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
 

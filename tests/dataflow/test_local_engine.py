@@ -15,12 +15,12 @@ import pytest
 from flow_trace import manager, opened, slots
 from little_worker import held
 
-from agentgym_flow.dataflow.crew import Crew
-from agentgym_flow.dataflow.http_server import serving
-from agentgym_flow.dataflow.local_engine import LocalEngine
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.engines.crew import Crew
+from agentgym_flow.dataflow.engines.local_engine import LocalEngine
+from agentgym_flow.dataflow.network.http_server import serving
+from agentgym_flow.dataflow.network.tokens import VARIABLE
 from agentgym_flow.dataflow.records import Arrival, Flow, Slot
-from agentgym_flow.dataflow.tokens import VARIABLE
 from agentgym_flow.errors import NoWorkers
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
 
 
 def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     there = manager()
     opened(there)
     program = (sys.executable, "-c", "import sys; sys.exit('no such data set')")
@@ -99,7 +99,7 @@ TRAINER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from flow_trace import manager, opened
-from agentgym_flow.dataflow.local_engine import LocalEngine
+from agentgym_flow.dataflow.engines.local_engine import LocalEngine
 there = manager()
 opened(there)
 engine = LocalEngine(there, program=sys.argv[2:])
@@ -138,7 +138,7 @@ class Counted:
 
 
 def test_one_that_cannot_start_leaves_the_others_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     hired: list[int] = []
 
     def hire(number: int) -> Counted:
@@ -157,7 +157,7 @@ def test_one_that_cannot_start_leaves_the_others_at_work(monkeypatch: pytest.Mon
 
 
 def test_deaths_after_long_work_are_no_reason_to_give_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.crew.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     members: list[Counted] = []
 
     def hire(number: int) -> Counted:

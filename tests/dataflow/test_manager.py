@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from flow_parts import Clock, Messages, held, make_manager, played
 
-from agentgym_flow.dataflow.journal import Journal
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Commit, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
 
@@ -359,7 +359,7 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
 
 
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.journal.MOST_ROWS", 7)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_ROWS", 7)
     store, path = Messages(), tmp_path / "journal"
     plain, manager = make_manager(clock), make_manager(clock, store=store, journal=Journal(path))
     plain.open("s", "a", 0, SETUP)
@@ -377,7 +377,7 @@ def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: 
 
 
 def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_flow.dataflow.journal.PATIENCE", 0.05)
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.PATIENCE", 0.05)
     first = Journal(tmp_path / "journal")
     with pytest.raises(BadSetting, match="another manager has"):
         Journal(tmp_path / "journal")
@@ -465,7 +465,7 @@ def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock
 CHILD = """
 import sys
 from flow_parts import Clock, make_manager, played
-from agentgym_flow.dataflow.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
 from agentgym_flow.dataflow.records import Slot
 slots = lambda batch: [Slot(batch, group, 0, group, 7) for group in range(4)]
 clock = Clock()

@@ -18,9 +18,9 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.dataflow.group_replay import GroupReplay
-from agentgym_flow.dataflow.ops import Ready, drop_alike, in_order, keep_signal, operators, put_through, relabel
-from agentgym_flow.dataflow.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
+from agentgym_flow.dataflow.batches.group_replay import GroupReplay
+from agentgym_flow.dataflow.batches.ops import Ready, drop_alike, in_order, keep_signal, operators, put_through, relabel
+from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolved, Greso, TaskSelector, task_selector
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption

@@ -30,7 +30,7 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        from agentgym_flow.dataflow import ray_engine  # noqa: F401  sets what Ray reads when it is imported
+        from agentgym_flow.dataflow.engines import ray_engine  # noqa: F401  sets what Ray reads when it is imported
 
         handler = signal.getsignal(signal.SIGTERM)
         ray.init(
@@ -42,7 +42,7 @@ def cluster() -> Iterator[None]:
 
 
 def engine(folder: Path, name: str, **settings: Any) -> Any:
-    from agentgym_flow.dataflow.ray_engine import RayEngine
+    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
     return RayEngine(folder, CONFIG, namespace=name, service=little, **settings)
 
@@ -50,7 +50,7 @@ def engine(folder: Path, name: str, **settings: Any) -> Any:
 def weights() -> bytes:
     import torch
 
-    from agentgym_flow.dataflow.weights import full
+    from agentgym_flow.dataflow.weights.updates import full
 
     return full({"layer": torch.arange(5.0)})
 
@@ -105,7 +105,7 @@ def test_as_many_workers_as_fit(cluster: None, tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
-    from agentgym_flow.dataflow.ray_engine import _check_reachable
+    from agentgym_flow.dataflow.engines.ray_engine import _check_reachable
 
     with pytest.raises(BadSetting, match=r"no Ray cluster at 127\.0\.0\.1:1 .*ray start --head"):
         _check_reachable("127.0.0.1:1")

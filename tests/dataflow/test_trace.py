@@ -15,11 +15,8 @@ from flow_parts import Clock, make_manager
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
-from agentgym_flow.dataflow.metrics import staleness_summary, target_workers, wait_share
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Slot, Verdict
-from agentgym_flow.dataflow.scenario import Change, Region, Scenario
-from agentgym_flow.dataflow.simulate import simulate
-from agentgym_flow.dataflow.timeline import (
+from agentgym_flow.dataflow.pictures.metrics import staleness_summary, target_workers, wait_share
+from agentgym_flow.dataflow.pictures.timeline import (
     FETCH,
     LOST,
     PLAY,
@@ -34,7 +31,10 @@ from agentgym_flow.dataflow.timeline import (
     states_of,
     write_pictures,
 )
-from agentgym_flow.dataflow.trace import Event, Traced, TraceWriter, read_trace
+from agentgym_flow.dataflow.pictures.trace import Event, Traced, TraceWriter, read_trace
+from agentgym_flow.dataflow.records import Commit, Flow, Held, Slot, Verdict
+from agentgym_flow.dataflow.simulator.scenario import Change, Region, Scenario
+from agentgym_flow.dataflow.simulator.simulate import simulate
 from agentgym_flow.errors import BadData, BadSetting
 
 REGIONS = (Region("near", 4, 2), Region("far", 3, 1, 0.5, 2.0, 0.3))

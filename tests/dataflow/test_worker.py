@@ -10,9 +10,9 @@ import torch
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
-from agentgym_flow.dataflow import weights
-from agentgym_flow.dataflow.residents import Residents
-from agentgym_flow.dataflow.rollout import RolloutService
+from agentgym_flow.dataflow.rollout.residents import Residents
+from agentgym_flow.dataflow.rollout.service import RolloutService
+from agentgym_flow.dataflow.weights import updates as weights
 from agentgym_flow.errors import BadData, FlowDown
 
 

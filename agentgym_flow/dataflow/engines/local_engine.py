@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from agentgym_flow.dataflow import tokens
-from agentgym_flow.dataflow.crew import Crew, Member
+from agentgym_flow.dataflow.engines.crew import Crew, Member
+from agentgym_flow.dataflow.network import tokens
+from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.remote import RemoteFlow
 
 LAST_LINES = 15
 """So many lines of what a dead process has written are shown."""
@@ -47,7 +47,7 @@ class LocalEngine:
         manager: the manager, in this process.
         options: of `agentgym-flow worker`, for processes.
         program: what is run in place of `agentgym-flow worker`, with the same options.
-        crew: see `agentgym_flow.dataflow.crew.Crew`.
+        crew: see `agentgym_flow.dataflow.engines.crew.Crew`.
 
     Attributes:
         flow: the manager as the trainer calls it. Raises `NoWorkers` with the last words of a worker when all have died
@@ -82,7 +82,7 @@ class LocalEngine:
         """
         assert workers is not None  # `engine_of` has said that only Ray knows
         if not self._url:
-            from agentgym_flow.dataflow.http_server import serving
+            from agentgym_flow.dataflow.network.http_server import serving
 
             self._url = self._stack.enter_context(serving(self._manager, self._token))
         self.crew.start(workers)

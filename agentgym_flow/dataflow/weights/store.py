@@ -11,7 +11,7 @@ from urllib.parse import quote
 import torch
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.weights import apply, delta, full, header
+from agentgym_flow.dataflow.weights.updates import apply, delta, full, header
 from agentgym_flow.errors import BadData
 from agentgym_flow.files import whole
 from agentgym_flow.sharing import Lock

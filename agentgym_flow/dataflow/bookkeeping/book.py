@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agentgym_flow.dataflow.journal import Event, Journal, Memory
-from agentgym_flow.dataflow.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.journal import Event, Journal, Memory
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.records import Arrival, SlotId
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
-from agentgym_flow.dataflow.weights import apply
+from agentgym_flow.dataflow.weights.updates import apply
 from agentgym_flow.errors import BadData
 from agentgym_flow.training.policy import AsyncModelPolicy
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_flow.dataflow.ops import bound, found, named
+from agentgym_flow.dataflow.batches.ops import bound, found, named
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.comparison import Outcome, check_word

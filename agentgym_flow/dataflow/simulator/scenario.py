@@ -18,7 +18,7 @@ MODES = (SYNCHRONOUS, OVERLAP, "fixed", "ready")
 
 `synchronous`: batch n is played when training on batch n - 1 is done.
 `overlap`: batch n + 1 is played while batch n is trained on, and begins when batch n is complete.
-`fixed`, `ready`: the orders of `agentgym_flow.dataflow.ledger`, at a staleness.
+`fixed`, `ready`: the orders of `agentgym_flow.dataflow.bookkeeping.ledger`, at a staleness.
 """
 
 CHANGES = ("join", "leave", "kill")

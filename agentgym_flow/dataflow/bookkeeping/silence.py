@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from agentgym_flow.dataflow.entries import State
-from agentgym_flow.dataflow.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.entries import State
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.errors import FlowDown, NoWorkers
 
 

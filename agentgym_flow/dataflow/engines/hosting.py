@@ -7,13 +7,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.journal import Journal
-from agentgym_flow.dataflow.manager import Manager
+from agentgym_flow.dataflow.network.remote import RemoteFlow
+from agentgym_flow.dataflow.pictures.trace import NAME, Traced, TraceWriter
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.remote import RemoteFlow
-from agentgym_flow.dataflow.trace import NAME, Traced, TraceWriter
-from agentgym_flow.dataflow.weight_store import Files, Relay, WeightStore
+from agentgym_flow.dataflow.weights.store import Files, Relay, WeightStore
 
 JOURNAL, WEIGHTS = "journal.sqlite", "weights"
 """What is in the folder of a manager."""

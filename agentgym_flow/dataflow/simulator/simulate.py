@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_flow.dataflow.ledger import FIXED, READY, Entry, Ledger, Published, State
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Entry, Ledger, Published, State
 from agentgym_flow.dataflow.records import Slot, Verdict
-from agentgym_flow.dataflow.scenario import OVERLAP, Outcome, Play, Scenario, Times
-from agentgym_flow.dataflow.virtual import Clock, Pool
+from agentgym_flow.dataflow.simulator.scenario import OVERLAP, Outcome, Play, Scenario, Times
+from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 from agentgym_flow.seeding import stable_hash
 
 Record = Callable[[dict[str, Any]], None]
-"""Takes an event of a run, as `agentgym_flow.dataflow.trace` describes them."""
+"""Takes an event of a run, as `agentgym_flow.dataflow.pictures.trace` describes them."""
 
 _TICK = 1.0  # seconds between two looks of the manager for leases that have expired
 _SAMPLES = 400  # states of the ledger are recorded after this part of the time that has passed

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from agentgym_flow.dataflow import calls
-from agentgym_flow.dataflow.remote import Again, RemoteFlow
+from agentgym_flow.dataflow.network import calls
+from agentgym_flow.dataflow.network.remote import Again, RemoteFlow
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.protocol import check_token
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.ops import Ready
+from agentgym_flow.dataflow.batches.ops import Ready
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.comparison import check_word

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.dataflow.metrics import staleness_summary, wait_share
-from agentgym_flow.dataflow.trace import Event
+from agentgym_flow.dataflow.pictures.metrics import staleness_summary, wait_share
+from agentgym_flow.dataflow.pictures.trace import Event
 from agentgym_flow.files import whole
 from agentgym_flow.report.timeline import bars_svg, lanes_svg, layers_svg, timeline_page
 

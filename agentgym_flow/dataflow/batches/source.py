@@ -9,14 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
+from agentgym_flow.dataflow.batches.inbox import Inbox
+from agentgym_flow.dataflow.batches.ops import Ready
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.data_algorithms import DataAlgorithms
-from agentgym_flow.dataflow.inbox import Inbox
-from agentgym_flow.dataflow.ledger import FIXED
-from agentgym_flow.dataflow.ops import Ready
 from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
-from agentgym_flow.dataflow.weights import full
+from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import AgentGymFlowError

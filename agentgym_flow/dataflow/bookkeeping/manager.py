@@ -11,13 +11,13 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.book import Book
-from agentgym_flow.dataflow.journal import Journal, digest_of
-from agentgym_flow.dataflow.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.book import Book
+from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.silence import Silence
+from agentgym_flow.dataflow.bookkeeping.versions import Published
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
-from agentgym_flow.dataflow.silence import Silence
-from agentgym_flow.dataflow.versions import Published
-from agentgym_flow.dataflow.weight_store import WeightStore
+from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import BadSetting, shown
 
 ACTOR, ACTORS = "actor", "actors"
@@ -25,7 +25,7 @@ ACTOR, ACTORS = "actor", "actors"
 
 
 class Store(Protocol):
-    """Where published weights are kept, as `agentgym_flow.dataflow.weight_store.WeightStore` does."""
+    """Where published weights are kept, as `agentgym_flow.dataflow.weights.store.WeightStore` does."""
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         """Take a version in. Raises `BadData` if the message is damaged."""

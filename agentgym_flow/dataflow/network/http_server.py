@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow import loopback
-from agentgym_flow.dataflow import calls
+from agentgym_flow.dataflow.network import calls
+from agentgym_flow.dataflow.network.serving import Switchboard
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.serving import Switchboard
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.retrieval.protocol import check_token
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.entries import Entries, Entry, State
+from agentgym_flow.dataflow.bookkeeping.entries import Entries, Entry, State
+from agentgym_flow.dataflow.bookkeeping.versions import FIXED, ORDERS, READY, Published, Versions, Weights
 from agentgym_flow.dataflow.records import Slot, SlotId, Verdict
-from agentgym_flow.dataflow.versions import FIXED, ORDERS, READY, Published, Versions, Weights
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
 
 __all__ = ["FIXED", "ORDERS", "READY", "Entry", "Ledger", "Published", "State"]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.ledger import Ledger, Published
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, Published
 from agentgym_flow.dataflow.records import Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import naming

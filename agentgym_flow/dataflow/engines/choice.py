@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.hosting import hosted
-from agentgym_flow.dataflow.http_client import HttpFlow
-from agentgym_flow.dataflow.local_engine import LocalEngine
+from agentgym_flow.dataflow.engines.hosting import hosted
+from agentgym_flow.dataflow.engines.local_engine import LocalEngine
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.tokens import read_token
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.tokens import read_token
 from agentgym_flow.errors import BadSetting, UnknownOption
 
 if TYPE_CHECKING:
-    from agentgym_flow.dataflow.ray_engine import RayEngine
+    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
 LOCAL, RAY, ADDRESSES = "local", "ray", ("http://", "https://")
 
@@ -73,7 +73,7 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
 
 
 def _on_ray(name: str, config: FlowConfig, folder: Path) -> RayEngine:
-    from agentgym_flow.dataflow.ray_engine import RayEngine
+    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
     address = name.removeprefix(RAY).removeprefix(":") or None
     if address is not None and address.startswith("//"):

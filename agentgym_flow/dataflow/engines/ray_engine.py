@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.crew import Crew, Member
-from agentgym_flow.dataflow.hosting import open_manager, traced
-from agentgym_flow.dataflow.local_engine import WatchedFlow
+from agentgym_flow.dataflow.engines.crew import Crew, Member
+from agentgym_flow.dataflow.engines.hosting import open_manager, traced
+from agentgym_flow.dataflow.engines.local_engine import WatchedFlow
+from agentgym_flow.dataflow.network.remote import Again, RemoteFlow
+from agentgym_flow.dataflow.network.serving import Switchboard
 from agentgym_flow.dataflow.records import Flow
-from agentgym_flow.dataflow.remote import Again, RemoteFlow
-from agentgym_flow.dataflow.serving import Switchboard
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, MissingExtra
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is imported: nothing is sent anywhere
@@ -55,7 +55,7 @@ GROW = 5.0
 
 
 class Service(Protocol):
-    """A rollout worker, such as `agentgym_flow.dataflow.rollout.RolloutService`."""
+    """A rollout worker, such as `agentgym_flow.dataflow.rollout.service.RolloutService`."""
 
     def run(self) -> None:
         """Play until `stop` is called."""
@@ -139,7 +139,7 @@ class RayFlow(RemoteFlow):
 
 def rollout_service(flow: Flow, name: str, options: Mapping[str, Any]) -> Service:
     """Return a `RolloutService`; `options` are its keyword arguments."""
-    from agentgym_flow.dataflow.rollout import RolloutService
+    from agentgym_flow.dataflow.rollout.service import RolloutService
 
     return RolloutService(flow, name=name, **options)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentgym_flow.dataflow.records import Slot, SlotId
-from agentgym_flow.dataflow.scenario import Change, Play, Region, Scenario
+from agentgym_flow.dataflow.simulator.scenario import Change, Play, Region, Scenario
 from agentgym_flow.errors import NoWorkers
 from agentgym_flow.seeding import Stream
 

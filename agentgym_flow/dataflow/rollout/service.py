@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
-from agentgym_flow.dataflow.residents import Residents
+from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown

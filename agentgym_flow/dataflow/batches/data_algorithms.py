@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from agentgym_flow.dataflow.batches.group_replay import GroupReplay
+from agentgym_flow.dataflow.batches.ops import Ready, in_order, operators, put_through
+from agentgym_flow.dataflow.batches.task_selectors import task_selector
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.group_replay import GroupReplay
-from agentgym_flow.dataflow.ops import Ready, in_order, operators, put_through
-from agentgym_flow.dataflow.task_selectors import task_selector
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.comparison import Outcome

@@ -1,0 +1,1 @@
+"""Where manager and workers run: this machine, a Ray cluster, or an address."""

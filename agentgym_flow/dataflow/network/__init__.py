@@ -1,0 +1,1 @@
+"""The six calls between machines: JSON and safetensors over HTTP."""

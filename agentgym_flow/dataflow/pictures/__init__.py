@@ -1,0 +1,1 @@
+"""What a run did: metrics, traces and their pictures."""

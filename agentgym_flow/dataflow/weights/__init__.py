@@ -1,0 +1,1 @@
+"""Versions of the weights: whole, as deltas or adapters, and where they are kept."""
