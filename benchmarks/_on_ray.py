@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from _supervised import ROOT, last_status
+from _supervised import environment, last_status
 
 from agentgym_flow.errors import FlowDown
 
@@ -31,7 +31,7 @@ class OnRay:
 
     def start(self) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"  # else Ray writes a token to the home directory
-        os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        os.environ |= environment()
         from agentgym_flow.dataflow.engines import ray_engine  # noqa: F401  sets what Ray reads when it is imported
 
         import ray  # isort: skip

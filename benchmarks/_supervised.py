@@ -28,7 +28,8 @@ PATIENCE = 120.0
 
 def environment(**more: str) -> dict[str, str]:
     """Return the environment of a child: this checkout, one thread each."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **more}
 
 
 class Child:
