@@ -85,11 +85,12 @@ def status(
 
     from agentgym_flow.dataflow.network.http_client import HttpFlow
     from agentgym_flow.dataflow.network.tokens import read_token
+    from agentgym_flow.dataflow.pictures.metrics import advice
 
     flow = HttpFlow(url, read_token(token_file), deadline=5.0)
     figures = flow.status()
     if as_json:
-        typer.echo(json.dumps(figures, indent=2))
+        typer.echo(json.dumps({**figures, "advice": advice(figures)}, indent=2))
         return
     console = stdout()
     if once or not console.is_terminal:
@@ -122,13 +123,22 @@ def tables(figures: dict[str, Any]) -> list[Table]:
             newest = one["newest"] or {"update": "-", "version": "-"}
             row = (newest["update"], newest["version"], one["done"], _seconds(one["silent"]))
             policies.add_row(printed(stream), printed(policy), *map(str, row))
-    return [streams, policies, _workers(figures["workers"])]
+    return [streams, policies, _workers(figures)]
 
 
-def _workers(found: dict[str, Any]) -> Table:
+def _workers(figures: dict[str, Any]) -> Table:
     from rich.table import Table
 
+    from agentgym_flow.dataflow.pictures.metrics import advice
+
+    found, advised = figures["workers"], advice(figures)
     table = Table(title=f"workers ({len(found)})")
+    if advised:
+        table.caption = (
+            f"target workers: {advised['target_workers']}; {advised['workers']} at work. In the last "
+            f"{_seconds(advised['seconds'])} a trainer waited {advised['wait']:.0%} of its time and used "
+            f"{advised['consumed']:,} episodes, {advised['entered']:,} came"
+        )
     for column in ("worker", "accepted", "repeated", "late", "rejected", "silent"):
         table.add_column(column, justify="left" if column == "worker" else "right")
     for name, one in sorted(found.items(), key=lambda item: item[1]["silent"])[:MOST_ROWS]:

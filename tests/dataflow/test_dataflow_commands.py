@@ -34,11 +34,14 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     there.commit("bad [red]worker", [played(lease) for lease in there.lease("bad [red]worker", 3)[:2]])
     with serving(there, TOKEN) as url:
         found = CliRunner().invoke(app, ["dataflow", "status", url, "--json"])
-        assert json.loads(found.stdout)["streams"]["s"]["states"]["committed"] == 2
+        figures = json.loads(found.stdout)
+        assert figures["streams"]["s"]["states"]["committed"] == 2
+        assert figures["advice"] == {**figures["advice"], "workers": 1, "target_workers": 1, "entered": 2}
         table = CliRunner().invoke(app, ["dataflow", "status", url, "--once"])
     assert table.exit_code == 0
     assert "bad [red]worker" in table.stdout
     assert re.search(r"│ s\s+│\s+1 │\s+1 │\s+2 │", table.stdout)  # queued, leased, committed
+    assert "target workers: 1; 1 at work" in " ".join(table.stdout.split())
 
 
 def test_a_relay_fetches_each_version_once() -> None:

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from flow_parts import Clock, Messages, held, make_manager, played
 
+from agentgym_flow.dataflow.bookkeeping import pace
 from agentgym_flow.dataflow.bookkeeping.journal import Journal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.pictures.metrics import advice
 from agentgym_flow.dataflow.records import Commit, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
 
@@ -366,7 +368,7 @@ def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: 
     manager.open("s", "a", 0, SETUP)
     for batch in range(6):
         assert turn(manager, batch) == turn(plain, batch)
-        assert manager.status() == plain.status()
+        assert {**manager.status(), "pace": None} == {**plain.status(), "pace": None}
         manager.close()
         with sqlite3.connect(path) as file:
             assert file.execute("SELECT count(*) FROM calls").fetchone()[0] < 7
@@ -518,3 +520,34 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
                 assert word == "accepted"
                 assert entries[slot_id(numbers)].state in ("committed", "used")
         manager.close()
+
+
+# -------------------------------------------------------------------- pace
+def test_figures_cover_the_last_batches(clock: Clock) -> None:
+    """Who waits, and how many episodes come and go: what the advice on workers is computed from."""
+    manager = make_manager(clock, deadline=1e6)
+    manager.open("s", "a", 0, SETUP)
+
+    def late(_: Any) -> bool:  # the trainer waits; meanwhile a batch is played
+        clock.now += 3.0
+        manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
+        return True
+
+    for batch in range(pace.BATCHES + 4):
+        clock.now += 1.0  # of training
+        manager.publish("a", batch, batch, f"{batch}".encode())
+        manager.admit("s", slots(batch))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(manager._book, "waited", late)
+            arrivals = manager.arrivals("s", "a", 4 * batch, 1.0)
+        manager.ack("s", "a", batch, [one.slot.id for one in arrivals], [])
+    figures = manager.status()
+    many = pace.BATCHES
+    expected = {"seconds": 4.0 * many, "waited": 3.0 * many, "used": 4 * many, "entered": 4 * many}
+    assert figures["pace"]["a"] == expected
+    advised = advice(figures)
+    assert advised["target_workers"] == 1, "one worker squared"
+    assert (advised["workers"], advised["wait"], advised["consumed"], advised["entered"]) == (1, 0.75, 32, 32)
+    clock.now += 5.1  # longer than a lease
+    assert advice(manager.status())["workers"] == 0
+    assert advice(make_manager(clock).status()) == {}

@@ -14,6 +14,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
 from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
+from agentgym_flow.dataflow.bookkeeping.pace import Pace
 from agentgym_flow.dataflow.bookkeeping.silence import Silence
 from agentgym_flow.dataflow.bookkeeping.versions import Published
 from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
@@ -70,13 +71,14 @@ class Manager:
         self.lease_seconds, self.deadline = lease_seconds, deadline
         self._store = WeightStore() if store is None else store
         self._clock = clock
-        self._silence = Silence(deadline, clock)
+        self._silence, self._pace = Silence(deadline, clock), Pace(clock)
         self._publishing = threading.Lock()  # storing weights can take long: other calls go on
         self._handed_in: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by worker, since this process began
         self._book = Book(journal)
         for stream, ledger in self._book.ledgers.items():
             ledger.renew_all(clock() + lease_seconds)
             self._silence.begin(stream, ledger.policies)
+            self._pace.begin(stream, ledger.policies)
             for policy in ledger.policies:  # also what was stored last, and its version never answered
                 self._store.prune(policy, ledger.needed(policy))
 
@@ -155,6 +157,7 @@ class Manager:
                 settings = {name: setup[name] for name in ("order", "staleness", "max_attempts") if name in setup}
                 self._book.begin(stream, {**setup, ACTORS: {}}, Ledger(setup["policies"], **settings, first=batch))
                 self._silence.begin(stream, setup["policies"])
+                self._pace.begin(stream, setup["policies"])
             self._book.drop_payloads(stream, self._book.ledger(stream).rewind(policy, batch))
             self._note(stream, policy, "rewind", policy, batch)
             actors = self._book.setups[stream][ACTORS]
@@ -193,7 +196,7 @@ class Manager:
         Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
         weights of another policy whose trainer was not.
         """
-        end = time.monotonic() + wait
+        began, end = self._clock(), time.monotonic() + wait
         with self._book.changed:
             while True:
                 with self._book.call():
@@ -203,6 +206,7 @@ class Manager:
                     if not found:
                         self._silence.check_progress(stream, self._book.ledger(stream))
                 if found or not self._book.waited(end):
+                    self._pace.wait(policy, self._clock() - began)
                     return found
 
     def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
@@ -222,6 +226,7 @@ class Manager:
             void = self._book.ledger(stream).ack(policy, batch, trained, dropped)
             if not void:
                 self._note(stream, policy, "ack", policy, batch, trained, dropped)
+                self._pace.use(policy, len(trained) + len(dropped))
             return void
 
     def keep(self, stream: str, policy: str, batch: int) -> None:
@@ -245,7 +250,7 @@ class Manager:
         batch of its last checkpoint (`kept`), what it published last (`newest`; None before), how many of its episodes
         were played with weights how many updates old (`ages`), and for how many seconds it has been `silent`. `workers`
         has for each worker for how long it has been `silent`, and how many of its episodes were `accepted`, `repeated`,
-        `late` and `rejected` since this process began.
+        `late` and `rejected` since this process began. `pace` has `Pace.of` each policy, since then as well.
         """
         with self._book.call():
             silent = self._silence.of_workers()
@@ -253,6 +258,7 @@ class Manager:
                 "settings": {"lease_seconds": self.lease_seconds, "deadline": self.deadline},
                 "streams": {stream: self._figures(stream) for stream in self._book.ledgers},
                 "workers": {name: {"silent": silent[name], **self._handed_in[name]} for name in silent},
+                "pace": {name: self._pace.of(name) for one in self._book.ledgers.values() for name in one.policies},
             }
 
     def close(self) -> None:
@@ -294,6 +300,7 @@ class Manager:
             self._book.note(stream, "commit", slot, attempt, digest)
         if verdict is Verdict.ACCEPTED:
             self._book.put_payload(stream, slot, content)
+            self._pace.enter(stream)
         return verdict
 
     def _figures(self, stream: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from agentgym_flow.core import check_positive
 
@@ -38,6 +39,27 @@ def target_workers(workers: int, wait: float, consumed: float, entered: float) -
     if wait < TOO_FAST and entered > 0:
         return max(1, min(workers, math.ceil(_MARGIN * workers * consumed / entered)))
     return workers
+
+
+def advice(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Return how many workers would be right for a dataflow, with the numbers that this is computed from.
+
+    Args:
+        figures: as `agentgym_flow.dataflow.bookkeeping.manager.Manager.status` returns them.
+
+    Returns `target_workers`, the largest of those for each policy; `workers`, how many were heard of within a lease;
+    and, of the policy that needs the most, `wait` (a share of the time), `consumed` and `entered` (episodes) over
+    `seconds`. Empty if there is no policy. Without workers the target is 1.
+    """
+    workers = sum(one["silent"] <= figures["settings"]["lease_seconds"] for one in figures["workers"].values())
+    found: dict[str, float] = {}
+    for pace in figures["pace"].values():
+        wait = wait_share(pace["waited"], pace["seconds"] - pace["waited"])
+        target = target_workers(workers, wait, pace["used"], pace["entered"]) if workers else 1
+        if target > found.get("target_workers", 0):
+            counts = {"consumed": pace["used"], "entered": pace["entered"], "seconds": pace["seconds"]}
+            found = {"target_workers": target, "workers": workers, "wait": wait, **counts}
+    return found
 
 
 def staleness_summary(counts: Mapping[int, int]) -> dict[str, float]:
