@@ -67,7 +67,8 @@ def over_http() -> Iterator[Flow]:
 @contextmanager
 def on_ray() -> Iterator[Flow]:
     """Give a manager with a journal in an actor of Ray."""
-    from agentgym_flow.dataflow.engines.ray_engine import RayEngine, ray
+    from agentgym_flow.dataflow.engines.ray_cluster import ray
+    from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
     if not ray.is_initialized():  # one cluster for all rows
         ray.init(address="local", include_dashboard=False, log_to_driver=False)

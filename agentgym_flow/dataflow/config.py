@@ -29,6 +29,8 @@ class FlowConfig:
             waits for the last update, as without a dataflow.
         workers: how many workers are started beside the trainer, or on Ray; 0 if all of them join by themselves. None:
             as many as a Ray cluster has room for, also of machines that join later.
+        resources: what each worker on Ray takes, by Ray's names, such as {CPU: 1, GPU: 0.5}; other names are those of
+            resources that machines were started with. Elsewhere it says nothing.
         num_envs: episodes that a worker plays at a time.
         versions: for how many versions of the weights a worker has room.
         lease_seconds: a worker that was not heard of for so long has lost its leases.
@@ -53,6 +55,7 @@ class FlowConfig:
     order: str = FIXED
     staleness: int = 4
     workers: int | None = 1
+    resources: dict[str, float] = field(default_factory=lambda: {"CPU": 1})
     num_envs: int = 16
     versions: int = 2
     lease_seconds: float = 60.0
@@ -69,6 +72,7 @@ class FlowConfig:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
         if self.workers is not None:
             check_integer("workers", self.workers, 0)
+        self._check_resources()
         check_positive("num_envs", self.num_envs)
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
@@ -80,6 +84,17 @@ class FlowConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
                 raise BadSetting(f"{name} must be a positive number of seconds, got {value!r}")
+
+    def _check_resources(self) -> None:
+        amounts = self.resources if isinstance(self.resources, dict) else {}
+        for name, amount in amounts.items():
+            number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not (isinstance(name, str) and number and (0 < amount < 1 or amount in range(10_000))):
+                raise BadSetting(
+                    f"resources: {name!r:.60} must be a whole number, or between 0 and 1, got {amount!r:.60}"
+                )
+        if not any(amounts.values()):
+            raise BadSetting(f"resources must say what a worker takes, such as {{CPU: 1}}, got {self.resources!r:.60}")
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-        from agentgym_flow.dataflow.engines import ray_engine  # noqa: F401  sets what Ray reads when it is imported
+        from agentgym_flow.dataflow.engines import ray_cluster  # noqa: F401  sets what Ray reads when it is imported
 
         handler = signal.getsignal(signal.SIGTERM)
         ray.init(
@@ -41,10 +42,10 @@ def cluster() -> Iterator[None]:
         ray.shutdown()
 
 
-def engine(folder: Path, name: str, **settings: Any) -> Any:
+def engine(folder: Path, name: str, config: FlowConfig = CONFIG, **settings: Any) -> Any:
     from agentgym_flow.dataflow.engines.ray_engine import RayEngine
 
-    return RayEngine(folder, CONFIG, namespace=name, service=little, **settings)
+    return RayEngine(folder, config, namespace=name, service=little, **settings)
 
 
 def weights() -> bytes:
@@ -61,7 +62,23 @@ def test_answers_are_those_of_the_manager_itself(
     monkeypatch.setattr("flow_trace.WEIGHTS", weights())  # the actor's store reads them
     with engine(tmp_path, "trace") as there:
         assert trace(there.flow) == trace(manager(lease_seconds=3.0))
+        with pytest.raises(BadSetting, match=r"started with lease_seconds=3.0, and now lease_seconds is 9"):
+            engine(tmp_path, "trace", replace(CONFIG, lease_seconds=9))
+        with pytest.raises(BadSetting, match=r"started with folder='.*', and now folder is '.*/other'"):
+            engine(tmp_path / "other", "trace")
     assert len(WEIGHTS) > 1e6
+
+
+def test_resources_of_workers() -> None:
+    from agentgym_flow.dataflow.engines import ray_cluster
+
+    given = {"CPU": 2, "GPU": 0.5, "far": 1}
+    assert ray_cluster.options_of(given) == {"num_cpus": 2, "num_gpus": 0.5, "resources": {"far": 1}}
+    free = {"CPU": 9.0, "GPU": 1.0, "far": 7.0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_cluster.ray, "available_resources", lambda: free)
+        assert ray_cluster.room_for(given) == 2
+        assert ray_cluster.room_for({"near": 1}) == 0
 
 
 @pytest.mark.heavy
@@ -105,8 +122,8 @@ def test_as_many_workers_as_fit(cluster: None, tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
-    from agentgym_flow.dataflow.engines.ray_engine import _check_reachable
+    from agentgym_flow.dataflow.engines.ray_cluster import check_reachable
 
     with pytest.raises(BadSetting, match=r"no Ray cluster at 127\.0\.0\.1:1 .*ray start --head"):
-        _check_reachable("127.0.0.1:1")
-    _check_reachable("auto")
+        check_reachable("127.0.0.1:1")
+    check_reachable("auto")

@@ -1,0 +1,88 @@
+"""A Ray cluster as a run uses it: joined or started, and what of it is free.
+
+Ray is imported here alone, so that what it reads from the environment is set before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from agentgym_flow.errors import BadSetting, MissingExtra
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is imported: nothing is sent anywhere
+try:
+    import ray
+    from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "ray":
+        raise
+    raise MissingExtra.of("ray", "dataflow") from None
+
+__all__ = [
+    "ActorUnavailableError",
+    "NodeAffinitySchedulingStrategy",
+    "RayError",
+    "RayTaskError",
+    "check_reachable",
+    "join",
+    "options_of",
+    "ray",
+    "room_for",
+]
+
+CONNECT = 10.0
+"""Seconds within which the head of a cluster takes a connection."""
+
+CPU, GPU = "CPU", "GPU"
+"""Ray's names of the resources that it finds by itself; machines may have others, which `ray start` names."""
+
+
+def join(address: str | None) -> bool:
+    """Connect to a cluster; return whether it was started for this process."""
+    if ray.is_initialized():
+        return False
+    if address is not None:
+        check_reachable(address)
+    own = address is None and "RAY_ADDRESS" not in os.environ
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address="local", include_dashboard=False, **quiet) if own else ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if own:
+            raise
+        raise BadSetting(f"Ray cannot be joined at {address or os.environ['RAY_ADDRESS']}: {error}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's own would end a trainer before its checkpoint
+    return own
+
+
+def check_reachable(address: str) -> None:
+    """Raise `BadSetting` if nobody listens at an address with a port; Ray itself would try for long."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return  # a word such as `auto`
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise BadSetting(f"there is no Ray cluster at {address} ({error}); start one: ray start --head") from None
+
+
+def options_of(resources: Mapping[str, float]) -> dict[str, Any]:
+    """Return the options of an actor that takes these amounts of resources."""
+    others = {name: amount for name, amount in resources.items() if name not in (CPU, GPU)}
+    return {"num_cpus": resources.get(CPU, 0), "num_gpus": resources.get(GPU, 0), "resources": others}
+
+
+def room_for(resources: Mapping[str, float]) -> int:
+    """Return how many actors fit into what is free now, if each takes these amounts. Raises `RayError`."""
+    free = ray.available_resources()  # type: ignore[no-untyped-call]
+    return min((int(free.get(name, 0) // amount) for name, amount in resources.items() if amount), default=0)
