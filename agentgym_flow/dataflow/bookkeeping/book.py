@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.journal import Event, Journal, Memory
+from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, Journal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.records import Arrival, SlotId
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
@@ -38,7 +38,7 @@ class Book:
         self.changed = threading.Condition()
         self.setups: dict[str, dict[str, Any]] = {}
         self.ledgers: dict[str, Ledger] = {}
-        self._journal = Memory() if journal is None else journal
+        self._journal = Journal(IN_MEMORY) if journal is None else journal
         self._down = ""  # why nothing can be answered any more
         self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
         self._payloads: list[tuple[str, SlotId, bytes]] = []

@@ -28,6 +28,9 @@ Event = Sequence[Any]
 MOST_ROWS = 5000
 """After so many calls they are replaced by what came of them."""
 
+IN_MEMORY = ":memory:"
+"""SQLite's name for a file that is nowhere."""
+
 PATIENCE = 10.0
 """Seconds that one waits for a manager that is about to end."""
 
@@ -49,7 +52,7 @@ class Journal:
     """The journal of one manager. Not safe in threads.
 
     Args:
-        path: the file; made, with its folder, if it is not there.
+        path: the file; made, with its folder, if it is not there. `IN_MEMORY`: none, and nothing survives the process.
 
     Raises:
         BadData: the file is damaged, something else, or of another version. It is not changed.
@@ -176,45 +179,6 @@ class Journal:
 
     def _damaged(self, what: object) -> BadData:
         return BadData(f"{self.path} is damaged, or not the journal of a dataflow ({what}); it is left as it is")
-
-
-class Memory:
-    """What a manager has instead of a journal when nothing is to survive it."""
-
-    is_long = False
-
-    def __init__(self) -> None:
-        self._payloads: dict[tuple[str, SlotId], bytes] = {}
-
-    def load(self) -> dict[str, tuple[dict[str, Any], Ledger]]:
-        """Return nothing."""
-        return {}
-
-    def begin(self, stream: str, setup: Mapping[str, Any], ledger: Ledger) -> None:
-        """Note nothing."""
-
-    def write(
-        self,
-        events: Mapping[str, Sequence[Event]],
-        payloads: Iterable[tuple[str, SlotId, bytes]] = (),
-        forgotten: Iterable[tuple[str, SlotId]] = (),
-        *,
-        durable: bool = False,
-    ) -> None:
-        """Keep the episodes of a call, and nothing else of it."""
-        self._payloads.update({(stream, slot): payload for stream, slot, payload in payloads})
-        for one in forgotten:
-            self._payloads.pop(one, None)
-
-    def payload(self, stream: str, slot: SlotId) -> bytes | None:
-        """Return the last content of an episode that was written; None if it is forgotten."""
-        return self._payloads.get((stream, slot))
-
-    def compact(self, streams: Mapping[str, tuple[Mapping[str, Any], Ledger]]) -> None:
-        """Do nothing: no call was noted."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def digest_of(content: bytes) -> str:

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Arrival, Commit, Flow, Held, Lease, Slot, SlotId, Verdict
 from agentgym_flow.errors import BadData
 from agentgym_flow.files import naming
@@ -101,7 +102,7 @@ def read_trace(path: str | os.PathLike[str]) -> list[Event]:
     return sorted(events, key=lambda event: event["at"])
 
 
-class Traced:
+class Traced(RemoteFlow):
     """A manager that writes down what it is asked and answers; otherwise it is as the one that it wraps.
 
     Args:
@@ -111,9 +112,20 @@ class Traced:
     """
 
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
+        super().__init__("the manager")
         self._flow, self._writer, self._every = flow, writer, every
         self._updates: dict[tuple[str, str, SlotId], int] = {}  # which update played what a policy has not used yet
         self._looked = -every
+
+    def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
+        began = self._writer.now()
+        answer = getattr(self._flow, name)(**arguments)
+        note = getattr(self, f"_note_{name}", None)
+        if note is not None:
+            note(answer, began, **arguments)
+        if name in ("lease", "commit", "ack"):
+            self._look()
+        return answer
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -123,87 +135,59 @@ class Traced:
                 self._writer.write("states", stream=name, states=stream["states"])
 
     # ---------------------------------------------------------------- workers
-    def describe(self) -> dict[str, Any]:
-        """Return what the manager returns."""
-        return self._flow.describe()
-
-    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
-        """Write down who plays what from now on."""
-        leases = self._flow.lease(worker, count, wait)
+    def _note_lease(self, leases: list[Lease], began: float, worker: str, **_: Any) -> None:
         for stream in dict.fromkeys(lease.stream for lease in leases):
             slots = [[*one.slot.id, one.attempt] for one in leases if one.stream == stream]
             self._writer.write("lease", worker=worker, stream=stream, slots=slots)
-        self._look()
-        return leases
 
-    def renew(self, worker: str, held: list[Held]) -> list[Held]:
-        """Write down which leases have ended."""
-        ended = self._flow.renew(worker, held)
+    def _note_renew(self, ended: list[Held], began: float, **_: Any) -> None:
         for one in ended:
-            self._writer.write("ended", stream=one.stream, why="expired", slots=[[*one.slot, one.attempt]])
-        return ended
+            self._ended(one, "expired")
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
-        """Write down what was handed in."""
-        verdicts = self._flow.commit(worker, commits)
+    def _note_commit(self, verdicts: list[Verdict], began: float, worker: str, commits: list[Commit]) -> None:
         both = list(zip([commit.held for commit in commits], verdicts, strict=True))
         for stream in dict.fromkeys(held.stream for held, _ in both):
             slots = [[*held.slot, held.attempt] for held, _ in both if held.stream == stream]
             said = [verdict.value for held, verdict in both if held.stream == stream]
             self._writer.write("commit", worker=worker, stream=stream, slots=slots, verdicts=said)
-        self._look()
-        return verdicts
 
-    def fail(self, worker: str, held: Held, reason: str) -> None:
-        """Write down what a worker cannot play."""
-        self._flow.fail(worker, held, reason)
-        self._writer.write("ended", stream=held.stream, why="given back", slots=[[*held.slot, held.attempt]])
+    def _note_fail(self, answer: None, began: float, worker: str, held: Held, reason: str) -> None:
+        self._ended(held, "given back")
 
-    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
-        """Write down how many bytes are sent."""
-        began = self._writer.now()
-        message = self._flow.fetch(policy, version, have)
+    def _note_fetch(self, message: bytes, began: float, policy: str, version: int, have: int | None) -> None:
         size, seconds = len(message), round(self._writer.now() - began, 4)
         self._writer.write("fetch", began, policy=policy, version=version, bytes=size, seconds=seconds)
-        return message
 
     # ---------------------------------------------------------------- trainers
-    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
-        """Write down that a trainer begins."""
-        state = self._flow.open(stream, policy, batch, setup)
+    def _note_open(self, answer: Any, began: float, stream: str, policy: str, batch: int, **_: Any) -> None:
         self._writer.write("open", stream=stream, policy=policy, batch=batch)
-        return state
 
-    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
-        """Write down that there are new weights."""
-        version = self._flow.publish(policy, update, step, message)
-        size = len(message)
-        self._writer.write("publish", policy=policy, update=update, version=version, step=step, bytes=size)
-        return version
+    def _note_publish(self, version: int, began: float, message: bytes, **told: Any) -> None:
+        self._writer.write("publish", **told, version=version, bytes=len(message))
 
-    def admit(self, stream: str, slots: list[Slot]) -> None:
-        """Write down how much is planned."""
-        self._flow.admit(stream, slots)
+    def _note_admit(self, answer: None, began: float, stream: str, slots: list[Slot]) -> None:
         self._writer.write("admit", stream=stream, slots=len(slots))
 
-    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
-        """Remember which weights played the episodes."""
-        arrivals = self._flow.arrivals(stream, policy, after, wait)
+    def _note_arrivals(self, arrivals: list[Arrival], began: float, stream: str, policy: str, **_: Any) -> None:
         for arrival in arrivals:
             if policy in arrival.updates:
                 self._updates[stream, policy, arrival.slot.id] = arrival.updates[policy]
-        return arrivals
 
-    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
-        """Write down what is refused."""
-        self._flow.reject(stream, slot, attempt, reason)
-        self._writer.write("ended", stream=stream, why="refused", slots=[[*slot, attempt]])
+    def _note_reject(self, answer: None, began: float, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+        self._ended(Held(stream, slot, attempt), "refused")
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
-        """Write down what a batch is made of, unless it is void."""
-        void = self._flow.ack(stream, policy, batch, trained, dropped)
+    def _note_ack(
+        self,
+        void: list[SlotId],
+        began: float,
+        stream: str,
+        policy: str,
+        batch: int,
+        trained: list[SlotId],
+        dropped: list[SlotId],
+    ) -> None:
         if void:
-            return void
+            return
         updates = [self._updates.pop((stream, policy, slot), None) for slot in trained]
         for slot in dropped:
             self._updates.pop((stream, policy, slot), None)
@@ -211,19 +195,9 @@ class Traced:
         told: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
         told["staleness"] = {str(age): ages[age] for age in sorted(ages)}
         self._writer.write("ack", stream=stream, policy=policy, batch=batch, **told)
-        self._look()
-        return void
 
-    def keep(self, stream: str, policy: str, batch: int) -> None:
-        """Write down that a checkpoint is there."""
-        self._flow.keep(stream, policy, batch)
+    def _note_keep(self, answer: None, began: float, stream: str, policy: str, batch: int) -> None:
         self._writer.write("keep", stream=stream, policy=policy, batch=batch)
 
-    def beat(self, policy: str) -> None:
-        """Pass it on."""
-        self._flow.beat(policy)
-
-    # ---------------------------------------------------------------- anyone
-    def status(self) -> dict[str, Any]:
-        """Return what the manager returns."""
-        return self._flow.status()
+    def _ended(self, held: Held, why: str) -> None:
+        self._writer.write("ended", stream=held.stream, why=why, slots=[[*held.slot, held.attempt]])
