@@ -53,7 +53,8 @@ class Actor:
 
     def policy(self) -> AsyncModelPolicy:
         """Return the policy on a copy of the model, which waits for its weights."""
-        device = torch.accelerator.current_accelerator() or torch.device("cpu")
+        # A build for CUDA names CUDA also where there is no GPU, or none is to be seen.
+        device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
         if self.model.device.type == "meta":  # for prompts and parsing only
             device = self.model.device
         # Weights keep `requires_grad` as in training: PyTorch chooses other kernels without, which round differently.

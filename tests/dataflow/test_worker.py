@@ -10,10 +10,14 @@ import torch
 
 pytest.importorskip("trl", reason="training needs the extra train")
 
+from agentgym_flow.dataflow import stage
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.weights import updates as weights
 from agentgym_flow.errors import BadData, FlowDown
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 
 class Model(torch.nn.Linear):
@@ -115,3 +119,14 @@ class Down:
 def test_a_worker_ends_with_the_error_itself() -> None:
     with pytest.raises(FlowDown, match="the manager has ended"):
         RolloutService(Down(), name="w").run()  # type: ignore[arg-type]
+
+
+def test_a_gpu_that_is_not_to_be_seen_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_a_build_for_cuda(check_available: bool = False) -> torch.device | None:
+        return None if check_available else torch.device("cuda")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", of_a_build_for_cuda)
+    tokenizer = word_tokenizer(["push"])
+    profile = profile_for("agentgym_flow/Sokoban-v0", "compact")
+    actor = stage.Actor(tiny_model(tokenizer), tokenizer, profile, AgentConfig(output_dir="unused", num_generations=8))
+    assert actor.policy().model.device.type == "cpu"
