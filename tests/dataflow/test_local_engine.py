@@ -73,6 +73,20 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
     assert not any(alive(pid) for pid in workers)
 
 
+def test_workers_that_all_hang_end_in_an_error_within_the_deadline() -> None:
+    there = manager(lease_seconds=0.5, deadline=1.0)
+    opened(there)
+    there.admit("s", slots(0, groups=50))
+    with LocalEngine(there, program=LITTLE, options=["--seconds", "0.05"]) as engine:
+        engine.start(1)
+        until(lambda: there.status()["streams"]["s"]["states"]["committed"])
+        (worker,) = pids(engine)
+        os.kill(worker, signal.SIGSTOP)
+        with pytest.raises(NoWorkers, match="no rollout worker was heard of for"):
+            collected(engine.flow, slots(0, groups=50))
+        os.kill(worker, signal.SIGCONT)
+
+
 def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     there = manager()

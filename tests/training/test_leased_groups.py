@@ -15,6 +15,7 @@ import torch
 from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
+from agentgym_flow.dataflow.records import Commit, Verdict
 from agentgym_flow.dataflow.rollout import service as rollout
 from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
@@ -108,6 +109,61 @@ def test_fixed_order_does_not_depend_on_the_workers(make_trainer: Trainers, make
         trained_by_workers(trainer, staleness=2, count=count)
         found.append(weights_of(trainer))
     assert same(*found)
+
+
+class Forging:
+    """A manager as a worker calls it that says something untrue of every other episode."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self.forged = 0
+        self._seen = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        sent = []
+        for one in commits:
+            self._seen += 1
+            if self._seen % 2:
+                line, columns = one.payload.split("\n")
+                row = json.loads(line)
+                self._forge(row)
+                one = Commit(one.held, f"{json.dumps(row)}\n{columns}")
+            sent.append(one)
+        return self._manager.commit(worker, sent)
+
+    def _forge(self, row: dict[str, Any]) -> None:
+        self.forged += 1
+        if self.forged % 3 == 0:
+            row["rewards"][-1] += 10.0
+        elif self.forged % 3 == 1:
+            row["actions"][0] = "up" if row["actions"][0] == "down" else "down"
+        else:
+            row["digest"] = row["digest"][::-1]  # of the observations
+
+
+def test_a_worker_that_forges_half_of_its_episodes_changes_no_bit(
+    make_trainer: Trainers, make_warm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = make_trainer(model=make_warm(), max_steps=6)
+    trained_by_workers(honest)
+    forgers: list[Forging] = []
+
+    class Cheat(RolloutService):
+        def __init__(self, flow: Any, *, name: str, **settings: Any) -> None:
+            if name == "worker 0":
+                flow = Forging(flow)
+                forgers.append(flow)
+            super().__init__(flow, name=name, **settings)
+
+    monkeypatch.setattr("test_leased_groups.RolloutService", Cheat)
+    cheated = make_trainer(model=make_warm(), max_steps=6)
+    manager = trained_by_workers(cheated)
+    (stream,) = manager.status()["streams"].values()
+    assert stream["counts"]["rejected"] == forgers[0].forged > 3, "all that came before the end, and nothing else"
+    assert same(weights_of(honest), weights_of(cheated))
 
 
 def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_warm: Any) -> None:
