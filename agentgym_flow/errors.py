@@ -229,6 +229,10 @@ class NoWorkers(AgentGymFlowError, RuntimeError):
     """No rollout worker of a dataflow was heard of for longer than the deadline; the message says how to start one."""
 
 
+class Superseded(AgentGymFlowError, RuntimeError):
+    """Another trainer of the same policy has begun since, so this one must not go on."""
+
+
 class Forged(AgentGymFlowError, ValueError):
     """An episode from a rollout worker is not what its tokens come to; the message names the first difference."""
 

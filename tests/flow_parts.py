@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.records import Commit, Held, Lease
+from agentgym_flow.dataflow.records import Claim, Commit, Flow, Held, Lease
 
 
 class Clock:
@@ -42,6 +43,14 @@ def make_manager(clock: Clock, **settings: Any) -> Manager:
     """Return a manager that takes any bytes for weights."""
     usual: dict[str, Any] = {"store": Messages(), "deadline": 10.0, "lease_seconds": 5.0}
     return Manager(clock=clock, **{**usual, **settings})
+
+
+_NUMBERS = itertools.count()
+
+
+def opened(flow: Flow, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> Claim:
+    """Open a stream as a trainer that was never there before."""
+    return flow.open(stream, policy, batch, setup, f"trainer {next(_NUMBERS)}")
 
 
 def held(lease: Lease) -> Held:

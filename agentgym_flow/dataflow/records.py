@@ -56,6 +56,18 @@ class Lease(NamedTuple):
     seconds: float
 
 
+class Attempt(NamedTuple):
+    """An episode as a trainer names it: a slot may be played several times, and the episodes differ.
+
+    Attributes:
+        slot: the slot.
+        number: of the lease under which it was played.
+    """
+
+    slot: SlotId
+    number: int
+
+
 class Held(NamedTuple):
     """A lease as its holder names it: stream, slot and attempt."""
 
@@ -107,12 +119,32 @@ class Arrival(NamedTuple):
     payload: str
     reason: str = ""
 
+    @property
+    def played(self) -> Attempt:
+        """What names the episode."""
+        return Attempt(self.slot.id, self.attempt)
+
+
+class Claim(NamedTuple):
+    """The right to train a policy, until another trainer opens its stream; see `Flow.open`.
+
+    Attributes:
+        stream: the stream.
+        policy: the policy.
+        epoch: 1 for its first trainer, one more for each further one. Only the last one may call.
+    """
+
+    stream: str
+    policy: str
+    epoch: int
+
 
 class Flow(Protocol):
     """The manager as workers and trainers call it, in the same process, on Ray or over HTTP.
 
     Every call can be repeated when its answer was lost. Calls that wait do so for at most `wait` seconds. What cannot
-    be reached raises `FlowDown`; `UnknownName` and `BadSetting` are raised as in the manager itself.
+    be reached raises `FlowDown`; `UnknownName` and `BadSetting` are raised as in the manager itself. Calls with a claim
+    raise `Superseded` if another trainer of the policy has begun since.
     """
 
     # ---------------------------------------------------------------- workers
@@ -131,6 +163,9 @@ class Flow(Protocol):
     def fail(self, worker: str, held: Held, reason: str) -> None:
         """Give a lease back because its episode cannot be played here; another worker will try."""
 
+    def give_back(self, worker: str, held: list[Held]) -> None:
+        """Give leases back because the worker leaves. That is no failed attempt."""
+
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message of `dataflow.weights.updates`, relative to version `have` if possible.
 
@@ -138,44 +173,55 @@ class Flow(Protocol):
         """
 
     # ---------------------------------------------------------------- trainers
-    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
+    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
         """Begin, or go on from a checkpoint taken before `batch`; what was done after it is undone.
 
-        Returns the state of the stream. Raises `BadSetting` if another stream of this name, or none of this batch, is
-        there.
+        Args:
+            stream: the stream.
+            policy: the policy to train.
+            batch: the batch to go on with.
+            setup: what workers need to know, and what all trainers of the stream agree on.
+            trainer: names this trainer, and no other one: a process that goes on from a checkpoint has another name.
+
+        Returns what the trainer names in all its calls. Earlier trainers of the policy cannot call any more.
+
+        Raises:
+            BadSetting: another stream of this name, or none of this batch, is there.
+            Superseded: another trainer has opened the stream since this one did.
         """
 
-    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
+    def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
         """Publish the weights of an update, at an optimizer step of the trainer; return their version.
 
-        The same message again, for the newest version, has the same version.
+        The same weights again, for the newest version, have the same version. Raises `BadSetting` for other weights as
+        an update that this trainer has published.
         """
 
-    def admit(self, stream: str, slots: list[Slot]) -> None:
+    def admit(self, claim: Claim, slots: list[Slot]) -> None:
         """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
 
-    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
+    def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not trained on, committed after the one with the number `after`.
 
         Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
         weights of another policy whose trainer was not.
         """
 
-    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+    def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
         """Refuse a committed episode: it is not what its tokens come to. It will be played again."""
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
-        """Say that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`.
+    def ack(self, claim: Claim, batch: int, trained: list[Attempt], dropped: list[Attempt]) -> list[Attempt]:
+        """Say that the policy makes its batch of the episodes `trained`, and does not want those in `dropped`.
 
-        Returns those whose episodes are void, because the trainer of another policy has gone back to a checkpoint: if
-        there are any, nothing is noted, and they will arrive again, played with the weights of its new run.
+        Returns those that are void, because the trainer of another policy has gone back to a checkpoint, or has refused
+        them: if there are any, nothing is noted, and their slots will arrive again, played anew.
         """
 
-    def keep(self, stream: str, policy: str, batch: int) -> None:
+    def keep(self, claim: Claim, batch: int) -> None:
         """Say that a checkpoint from before `batch` is on disk: what was acknowledged earlier can be forgotten."""
 
-    def beat(self, policy: str) -> None:
-        """Say that the trainer of `policy` is alive."""
+    def beat(self, claim: Claim) -> None:
+        """Say that the trainer is alive."""
 
     # ---------------------------------------------------------------- anyone
     def status(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from little_worker import held, played
 
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.records import Flow, Slot
+from agentgym_flow.dataflow.records import Attempt, Claim, Flow, Slot
 from agentgym_flow.errors import AgentGymFlowError
 
 SETUP = {"policies": ["a"], "staleness": 0, "env": "game", "café": [1, 2.5, None, True]}
@@ -39,11 +39,12 @@ def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
     return [Slot(batch, group, sample, group, 2**60 + 7) for group in range(groups) for sample in range(samples)]
 
 
-def opened(flow: Flow, batch: int = 0) -> None:
+def opened(flow: Flow, batch: int = 0) -> Claim:
     """A stream with two groups of two slots to play."""
-    flow.open("s", "a", 0, SETUP)
-    flow.publish("a", 0, 0, WEIGHTS)
-    flow.admit("s", slots(batch))
+    claim = flow.open("s", "a", 0, SETUP, "trainer")
+    flow.publish(claim, 0, 0, WEIGHTS)
+    flow.admit(claim, slots(batch))
+    return claim
 
 
 def trace(flow: Flow) -> list[Any]:
@@ -60,13 +61,18 @@ def trace(flow: Flow) -> list[Any]:
 
     say(flow.describe)
     say(flow.lease, "w", 0)
-    say(flow.arrivals, "nowhere", "a", 0)
-    say(flow.open, "s", "b", 0, SETUP)
-    say(lambda: flow.open("s", "a", 0, SETUP)["states"])
-    say(flow.admit, "s", slots(0))
-    say(flow.admit, "s", [slots(0)[0]._replace(task=5)])
+    say(flow.arrivals, Claim("nowhere", "a", 1), 0)
+    say(flow.open, "s", "b", 0, SETUP, "trainer of b")
+    old = say(flow.open, "s", "a", 0, SETUP, "first")
+    claim = say(flow.open, "s", "a", 0, SETUP, "second")
+    say(flow.open, "s", "a", 0, SETUP, "second")
+    say(flow.open, "s", "a", 0, SETUP, "first")
+    say(flow.admit, old, slots(0))
+    say(flow.admit, claim, slots(0))
+    say(flow.admit, claim, [slots(0)[0]._replace(task=5)])
     say(flow.lease, "w", 4)
-    say(flow.publish, "a", 0, 3, WEIGHTS)
+    say(flow.publish, claim, 0, 3, WEIGHTS)
+    say(flow.publish, old, 0, 3, WEIGHTS)
     leases = say(flow.lease, "w", 3, 0.01)
     say(flow.renew, "w", [held(lease) for lease in leases])
     say(flow.renew, "w", [held(leases[0])._replace(attempt=9)])
@@ -75,15 +81,19 @@ def trace(flow: Flow) -> list[Any]:
     say(flow.fail, "w", held(leases[2]), "it broke")
     say(flow.commit, "w", [played(leases[2])])
     say(flow.fetch, "a", 1, None)
-    arrivals = say(flow.arrivals, "s", "a", 0, 0.01)
-    say(flow.reject, "s", arrivals[0].slot.id, arrivals[0].attempt, "it is not what its tokens come to")
+    arrivals = say(flow.arrivals, claim, 0, 0.01)
+    say(flow.reject, claim, arrivals[0].played, "it is not what its tokens come to")
     rest = say(flow.lease, "v", 9)
+    say(flow.give_back, "v", [held(rest[0])])
+    rest[0] = say(flow.lease, "v", 1)[0]
     say(flow.commit, "v", [played(lease) for lease in rest])
-    say(flow.ack, "s", "a", 0, [slot.id for slot in slots(0)], [])
-    say(flow.ack, "s", "a", 1, [(0, 0, 0)], [])
-    say(flow.beat, "a")
-    say(flow.beat, "b")
-    say(flow.keep, "s", "a", 1)
-    say(flow.arrivals, "s", "a", 0)
+    say(flow.ack, claim, 0, [Attempt(slot.id, 1) for slot in slots(0)], [])
+    last = say(flow.arrivals, claim, 0)
+    say(flow.ack, claim, 0, [one.played for one in last], [])
+    say(flow.ack, claim, 1, [last[0].played], [])
+    say(flow.beat, claim)
+    say(flow.beat, claim._replace(policy="b"))
+    say(flow.keep, claim, 1)
+    say(flow.arrivals, claim, 0)
     say(lambda: flow.status()["streams"]["s"]["states"])
     return answers

@@ -46,11 +46,11 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_relay_fetches_each_version_once() -> None:
     far = manager()
-    far.open("s", "a", 0, SETUP)
+    claim = far.open("s", "a", 0, SETUP, "trainer")
     states = [{"layer": torch.arange(1000.0) + update} for update in range(2)]
     for update, state in enumerate(states):
-        far.publish("a", update, update, full(state))
-    far.admit("s", slots(0))
+        far.publish(claim, update, update, full(state))
+    far.admit(claim, slots(0))
     asked: list[int] = []
 
     class Counting(HttpFlow):
@@ -90,9 +90,9 @@ def test_a_manager_that_is_killed_goes_on_while_clients_wait(tmp_path: Path) -> 
         assert f"http://127.0.0.1:{port}" in line
         assert read_token(file) not in line
         flow = HttpFlow(f"http://127.0.0.1:{port}", read_token(file))
-        flow.open("s", "a", 0, SETUP)
-        flow.publish("a", 0, 0, full({"layer": torch.arange(5.0)}))
-        flow.admit("s", slots(0))
+        claim = flow.open("s", "a", 0, SETUP, "trainer")
+        flow.publish(claim, 0, 0, full({"layer": torch.arange(5.0)}))
+        flow.admit(claim, slots(0))
         leases = flow.lease("w", 4)
         flow.commit("w", [played(leases[0])])
         first.kill()
@@ -100,6 +100,6 @@ def test_a_manager_that_is_killed_goes_on_while_clients_wait(tmp_path: Path) -> 
         answer = pool.submit(flow.commit, "w", [played(lease) for lease in leases])
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
             assert answer.result() == ["repeated", "accepted", "accepted", "accepted"]
-            assert [one.slot for one in flow.arrivals("s", "a", 0)] == slots(0)
+            assert [one.slot for one in flow.arrivals(claim, 0)] == slots(0)
             second.send_signal(signal.SIGTERM)
             assert second.wait() in (143, -signal.SIGTERM)

@@ -70,12 +70,12 @@ def test_answers_are_those_of_the_manager_itself(served: Served) -> None:
 
 
 def test_records_keep_their_types(served: Served) -> None:
-    opened(served.flow)
+    claim = opened(served.flow)
     (lease, *_) = served.flow.lease("w", 4)
     assert (type(lease), type(lease.slot)) == (Lease, Slot)
     (verdict,) = served.flow.commit("w", [played(lease)])
     assert verdict is Verdict.ACCEPTED
-    (arrival,) = served.flow.arrivals("s", "a", 0)
+    (arrival,) = served.flow.arrivals(claim, 0)
     assert type(arrival) is Arrival
     assert arrival.payload == played(lease).payload
 
@@ -157,13 +157,15 @@ def test_calls_are_posted(served: Served, method: str) -> None:
         ("renew", b'{"worker": "w", "held": [["s", [0, 0], 1]]}'),
         ("renew", b'{"worker": "w", "held": [["s", {"0": 0}, 1]]}'),
         ("commit", b'{"worker": "w", "commits": [["s", "payload"]]}'),
-        ("admit", b'{"stream": "s", "slots": [[0, 0, 0, 0]]}'),
-        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "setup": []}'),
-        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "setup": {"policies": ["\\udfff"]}}'),
+        ("admit", b'{"claim": ["s", "a", 1], "slots": [[0, 0, 0, 0]]}'),
+        ("admit", b'{"claim": ["s", "a"], "slots": []}'),
+        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "trainer": "t", "setup": []}'),
+        ("open", b'{"stream": "s", "policy": "a", "batch": 0, "trainer": "t", "setup": {"policies": ["\\udfff"]}}'),
         ("publish", b"weights"),
-        ("publish?policy=a&update=x&step=1", b"weights"),
-        ("publish?policy=a&update=1&step=1&message=1", b"weights"),
-        ("publish?policy=a&update=[1]&step=1", b"weights"),
+        ("publish?claim=a&update=1&step=1", b"weights"),
+        ('publish?claim=["s","a",1]&update=x&step=1', b"weights"),
+        ('publish?claim=["s","a",1]&update=1&step=1&message=1', b"weights"),
+        ('publish?claim=["s","a",1]&update=[1]&step=1', b"weights"),
     ],
 )
 def test_garbage_is_refused_with_a_sentence(served: Served, path: str, body: bytes) -> None:
@@ -177,11 +179,11 @@ def test_garbage_is_refused_with_a_sentence(served: Served, path: str, body: byt
 @pytest.mark.parametrize(
     ("path", "arguments"),
     [
-        ("open", {"stream": "s", "policy": "a", "batch": 0, "setup": {}}),
-        ("open", {"stream": "s", "policy": "a", "batch": 0, "setup": {"policies": [[]]}}),
-        ("open", {"stream": "s", "policy": "a", "batch": -5, "setup": SETUP}),
+        ("open", {"stream": "s", "policy": "a", "batch": 0, "trainer": "t", "setup": {}}),
+        ("open", {"stream": "s", "policy": "a", "batch": 0, "trainer": "t", "setup": {"policies": [[]]}}),
+        ("open", {"stream": "s", "policy": "a", "batch": -5, "trainer": "t", "setup": SETUP}),
         ("lease", {"worker": "w", "count": -1}),
-        ("keep", {"stream": "other", "policy": "a", "batch": 2**62}),
+        ("keep", {"claim": ["other", "a", 1], "batch": 2**62}),
     ],
 )
 def test_what_the_manager_refuses_has_a_name(served: Served, path: str, arguments: dict[str, Any]) -> None:
@@ -254,17 +256,17 @@ def test_errors_are_those_of_the_table_and_no_other() -> None:
 def test_many_who_wait_hold_up_nobody(served: Served) -> None:
     """With nothing to play, far more workers wait than there are threads, and all of them get what comes in the end."""
     workers = 3 * (serving.WAITING + serving.AT_ONCE)
-    opened(served.flow)
+    claim = opened(served.flow)
     first = served.flow.lease("first", 4)
     with ThreadPoolExecutor(workers) as pool:
         waiting = [pool.submit(served.flow.lease, f"w{number}", 1, 30.0) for number in range(workers)]
         while len(served.flow.status()["workers"]) < workers + 1:
             time.sleep(0.01)
         assert served.flow.commit("first", [played(lease) for lease in first]) == [Verdict.ACCEPTED] * 4
-        arrivals = served.flow.arrivals("s", "a", 0)
-        served.flow.ack("s", "a", 0, [one.slot.id for one in arrivals], [])
-        served.flow.publish("a", 1, 1, WEIGHTS)
-        served.flow.admit("s", slots(1, groups=workers, samples=1))
+        arrivals = served.flow.arrivals(claim, 0)
+        served.flow.ack(claim, 0, [one.played for one in arrivals], [])
+        served.flow.publish(claim, 1, 1, WEIGHTS)
+        served.flow.admit(claim, slots(1, groups=workers, samples=1))
         leases = [one.result() for one in waiting]
     assert sorted(lease.slot for (lease,) in leases) == slots(1, groups=workers, samples=1)
 
@@ -294,9 +296,9 @@ def test_clients_wait_for_a_server_that_is_started_again_on_its_journal(tmp_path
     with ThreadPoolExecutor(2) as pool:
         with closing(manager(journal=Journal(tmp_path / "journal"))) as there, http_serving(there, TOKEN) as url:
             flow = HttpFlow(url, TOKEN, deadline=60.0)
-            opened(flow)
+            claim = opened(flow)
             first = flow.lease("w", 4)
-            arrivals = pool.submit(until_something, flow.arrivals, "s", "a", 0)
+            arrivals = pool.submit(until_something, flow.arrivals, claim, 0)
             lease = pool.submit(until_something, flow.lease, "v", 1)
             while "v" not in there.status()["workers"]:
                 time.sleep(0.01)

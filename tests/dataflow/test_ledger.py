@@ -6,21 +6,22 @@ import hashlib
 import json
 import tempfile
 from collections import Counter
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, Messages, held
+from flow_parts import Clock, Messages, held, opened
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agentgym_flow.dataflow.bookkeeping import journal as journal_module
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, Published, State
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.records import Arrival, Commit, Lease, Slot, SlotId, Verdict
-from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Lease, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadSetting, Superseded, UnknownName, UnknownOption
 
 SIZE = 2  # slots of a batch
 FORGED = "forged"
@@ -51,37 +52,46 @@ def synchronous(policies: list[str], staleness: int, count: int) -> list[dict[Sl
 
 
 class Trainer:
-    """A trainer that can be killed."""
+    """A trainer that can be killed, or superseded by another one of the same policy."""
 
     def __init__(self, policy: str) -> None:
         self.policy = policy
-        self.weights = policy
+        self.history = [policy]  # its weights after each update
         self.batches: list[dict[SlotId, str]] = []
         self.dropped = 0
         self.inbox: dict[SlotId, Arrival] = {}
-        self.checkpoint: tuple[str, list[dict[SlotId, str]], int] = (policy, [], 0)
+        self.checkpoint: tuple[list[str], list[dict[SlotId, str]], int] = ([policy], [], 0)
 
-    def open(self, manager: Manager, setup: dict[str, Any]) -> None:
-        self.weights, batches, self.dropped = self.checkpoint
-        self.batches, self.inbox = list(batches), {}
-        manager.open("s", self.policy, len(self.batches), {"max_attempts": 1000, **setup})
+    def write_checkpoint(self) -> None:
+        self.checkpoint = (list(self.history), list(self.batches), self.dropped)
 
-    def step(self, manager: Manager, order: str, staleness: int, *, repeat: bool) -> bool:
+    def open(self, manager: Manager, setup: dict[str, Any], *, others: bool = False) -> None:
+        history, batches, self.dropped = self.checkpoint
+        self.history, self.batches, self.inbox = list(history), list(batches), {}
+        if others:  # another machine rounds otherwise
+            self.history[-1] += "'"
+        self.claim = opened(manager, "s", self.policy, len(self.batches), {"max_attempts": 1000, **setup})
+
+    def step(self, manager: Manager, order: str, staleness: int, *, repeat: bool, receive: bool = True) -> bool:
         """Make the next batch if its episodes are there; each call is repeated if the answers are lost."""
         number = len(self.batches)
         for _ in range(1 + repeat):
-            manager.publish(self.policy, number, number, self.weights.encode())
+            manager.publish(self.claim, number, number, self.history[-1].encode())
             ahead = 0 if order == FIXED else -(-self.dropped // SIZE)
             manager.admit(
-                "s", [slot for batch in range(number, number + staleness + 1 + ahead) for slot in planned(batch)]
+                self.claim, [slot for batch in range(number, number + staleness + 1 + ahead) for slot in planned(batch)]
             )
-        for arrival in manager.arrivals("s", self.policy, max([0, *(one.number for one in self.inbox.values())])):
+        if receive:
+            self.receive(manager)
+        return self._ack(manager, number, order, staleness, repeat)
+
+    def receive(self, manager: Manager) -> None:
+        for arrival in manager.arrivals(self.claim, max([0, *(one.number for one in self.inbox.values())])):
             self.inbox[arrival.slot.id] = arrival
         for slot, arrival in list(self.inbox.items()):
             if arrival.payload.startswith(FORGED):
-                manager.reject("s", slot, arrival.attempt, "forged")
+                manager.reject(self.claim, arrival.played, "forged")
                 del self.inbox[slot]
-        return self._ack(manager, number, order, staleness, repeat)
 
     def _ack(self, manager: Manager, number: int, order: str, staleness: int, repeat: bool) -> bool:
         there = sorted(self.inbox.values(), key=lambda one: one.number)
@@ -92,15 +102,15 @@ class Trainer:
         there = [one for one in there if one not in stale][:SIZE]
         if len(there) < SIZE:
             return False
-        ids, drops = [one.slot.id for one in there], [one.slot.id for one in stale]
+        used, drops = [one.played for one in there], [one.played for one in stale]
         for _ in range(1 + repeat):
-            void = manager.ack("s", self.policy, number, ids, drops)
-        for slot in void or ids + drops:
-            del self.inbox[slot]
+            void = manager.ack(self.claim, number, used, drops)
+        for attempt in void or used + drops:
+            del self.inbox[attempt.slot]
         if void:
             return False
         self.batches.append({one.slot.id: one.payload for one in there})
-        self.weights = trained(self.weights, self.batches[-1])
+        self.history.append(trained(self.history[-1], self.batches[-1]))
         self.dropped += len(drops)
         return True
 
@@ -114,6 +124,7 @@ class Flow(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.store, self.clock = Messages(), Clock()
         self.manager = self.start()
+        self.superseded: list[Claim] = []
         self.trainers = [Trainer(policy) for policy in policies]
         for trainer in self.trainers:
             trainer.open(self.manager, self.setup)
@@ -140,21 +151,57 @@ class Flow(RuleBasedStateMachine):
         return self.manager._book.ledgers["s"]
 
     # ---------------------------------------------------------------- trainers
-    @rule(number=st.integers(0, 1), repeat=st.booleans())
-    def train(self, number: int, repeat: bool) -> None:
-        self.trainers[number % len(self.trainers)].step(self.manager, self.order, self.staleness, repeat=repeat)
+    def trainer(self, number: int) -> Trainer:
+        return self.trainers[number % len(self.trainers)]
+
+    @rule(number=st.integers(0, 1), repeat=st.booleans(), receive=st.integers(0, 3))
+    def train(self, number: int, repeat: bool, receive: int) -> None:
+        """Without `receive` what it has may be void by now."""
+        trainer = self.trainer(number)
+        if trainer.step(self.manager, self.order, self.staleness, repeat=repeat, receive=receive > 0):
+            for slot, payload in trainer.batches[-1].items():
+                known = self.ledger.entries[slot].digest
+                assert known == digest_of(payload.encode()), "what is trained on is what the ledger has"
+
+    @rule(number=st.integers(0, 1))
+    def receive(self, number: int) -> None:
+        self.trainer(number).receive(self.manager)
 
     @rule(number=st.integers(0, 1), told=st.booleans())
     def write_checkpoint(self, number: int, told: bool) -> None:
-        trainer = self.trainers[number % len(self.trainers)]
-        trainer.checkpoint = (trainer.weights, list(trainer.batches), trainer.dropped)
+        trainer = self.trainer(number)
+        trainer.write_checkpoint()
         if told:
-            self.manager.keep("s", trainer.policy, len(trainer.batches))
+            self.manager.keep(trainer.claim, len(trainer.batches))
 
-    @rule(number=st.integers(0, 1), repeat=st.booleans())
-    def kill_trainer(self, number: int, repeat: bool) -> None:
+    @rule(number=st.integers(0, 1), repeat=st.booleans(), others=st.integers(0, 3))
+    def kill_trainer(self, number: int, repeat: bool, others: int) -> None:
+        """In fixed order it comes back with the same weights: otherwise there is nothing to compare with."""
+        trainer = self.trainer(number)
+        self.superseded.append(trainer.claim)
         for _ in range(1 + repeat):
-            self.trainers[number % len(self.trainers)].open(self.manager, self.setup)
+            trainer.open(self.manager, self.setup, others=self.order == READY and others == 0)
+
+    @precondition(lambda self: self.superseded)
+    @rule(data=st.data())
+    def an_old_trainer_calls(self, data: st.DataObject) -> None:
+        """It was only stopped, and does not know that another one has its place."""
+        claim = data.draw(st.sampled_from(self.superseded))
+        before = self.ledger.snapshot()
+        done = before["progress"]["done"][claim.policy]
+        attempts = [Attempt(slot, entry.attempt) for slot, entry in self.ledger.entries.items()]
+        for call in (
+            lambda: self.manager.publish(claim, done, done, b"weights of another run"),
+            lambda: self.manager.admit(claim, planned(done + 9)),
+            lambda: self.manager.arrivals(claim, 0),
+            lambda: self.manager.ack(claim, done, attempts, []),
+            lambda: self.manager.reject(claim, Attempt((0, 0, 0), 1), "no"),
+            lambda: self.manager.keep(claim, done),
+            lambda: self.manager.beat(claim),
+        ):
+            with pytest.raises(Superseded, match=r"another trainer of \w has begun since"):
+                call()
+        assert self.ledger.snapshot() == before
 
     # ---------------------------------------------------------------- workers
     @rule(count=st.integers(1, 5))
@@ -214,7 +261,7 @@ class Flow(RuleBasedStateMachine):
             self.manager.fail("w", held(lease), "tired")
         else:
             ended = self.manager.renew("w", [held(lease)]) == [held(lease)]
-            assert ended == (self.ledger._slots.leased(lease.slot.id, lease.attempt) is None)
+            assert ended == (self.ledger.slots.leased(lease.slot.id, lease.attempt) is None)
 
     @rule(seconds=st.integers(1, 6))
     def time_passes(self, seconds: int) -> None:
@@ -230,7 +277,7 @@ class Flow(RuleBasedStateMachine):
 
     @invariant()
     def all_slots_are_accounted_for(self) -> None:
-        states, entries = self.ledger.states(), self.ledger.entries
+        states, entries = self.ledger.slots.states(), self.ledger.entries
         assert sum(states.values()) == self.ledger.counts["admitted"]
         found = Counter(entry.state for entry in entries.values())
         assert all(states[state] == found[state] for state in State)
@@ -240,9 +287,16 @@ class Flow(RuleBasedStateMachine):
         for trainer in self.trainers:
             slots = [slot for batch in trainer.batches for slot in batch]
             assert len(slots) == len({*slots})
-            ages = self.ledger.ages[trainer.policy]
+            ages = self.ledger.progress.ages[trainer.policy]
             assert ages.total() == len(slots)
             assert all(0 <= age <= self.staleness for age in +ages)
+
+    @invariant()
+    def episodes_are_played_with_weights_of_this_run(self) -> None:
+        """With other policies: these may have learnt from episodes of a trainer that has gone back since."""
+        for trainer in self.trainers if len(self.trainers) == 1 else []:
+            for payload in (payload for batch in trainer.batches for payload in batch.values()):
+                assert any(repr(weights) in payload for weights in trainer.history)
 
     @invariant()
     def fixed_order_is_that_of_one_loop(self) -> None:
@@ -295,10 +349,14 @@ def ledger_with(batches: int, policies: str = "a", **options: Any) -> Ledger:
     return ledger
 
 
-def play(ledger: Ledger, count: int = 100) -> list[SlotId]:
+def play(ledger: Ledger, count: int = 100) -> list[Attempt]:
     entries = ledger.lease("w", count, 5.0)
     assert {ledger.commit(entry.slot.id, entry.attempt, "digest") for entry in entries} <= {Verdict.ACCEPTED}
-    return [entry.slot.id for entry in entries]
+    return [Attempt(entry.slot.id, entry.attempt) for entry in entries]
+
+
+def first_of(slots: list[Slot]) -> list[Attempt]:
+    return [Attempt(slot.id, 1) for slot in slots]
 
 
 @pytest.mark.parametrize(
@@ -329,30 +387,30 @@ def test_a_plan_is_taken_whole_or_not_at_all() -> None:
 
 def test_an_ack_is_noted_whole_or_not_at_all() -> None:
     ledger = ledger_with(2, staleness=1)
-    ids = play(ledger)
+    used = play(ledger)
     before = ledger.snapshot()
     with pytest.raises(BadSetting, match="last acknowledged batch here is -1"):
-        ledger.ack("a", 1, ids[2:])
+        ledger.ack("a", 1, used[2:])
     with pytest.raises(BadSetting, match=r"slot \(7, 0, 0\), which was never planned"):
-        ledger.ack("a", 0, [*ids[:2], (7, 0, 0)])
+        ledger.ack("a", 0, [*used[:2], Attempt((7, 0, 0), 1)])
     assert ledger.snapshot() == before
-    ledger.ack("a", 0, ids[:2])
+    ledger.ack("a", 0, used[:2])
     with pytest.raises(BadSetting, match="before, and would use it twice"):
-        ledger.ack("a", 1, ids[1:])
+        ledger.ack("a", 1, used[1:])
     with pytest.raises(BadSetting, match="before, and would use it twice"):
-        ledger.ack("a", 0, ids[:1], ids[1:2])
-    assert ledger.ack("a", 0, ids[:2]) == []
+        ledger.ack("a", 0, used[:1], used[1:2])
+    assert ledger.ack("a", 0, used[:2]) == []
 
 
 def test_episodes_that_are_too_old_cannot_be_trained_on() -> None:
     ledger = ledger_with(2, order=READY, staleness=1)
-    ids = play(ledger)
-    ledger.ack("a", 0, ids[:1])
-    ledger.ack("a", 1, ids[1:2])
-    with pytest.raises(BadSetting, match="older than 1 updates"):
-        ledger.ack("a", 2, ids[2:])
-    ledger.ack("a", 2, [], ids[2:])
-    assert dict(ledger.ages["a"]) == {0: 1, 1: 1}
+    used = play(ledger)
+    ledger.ack("a", 0, used[:1])
+    ledger.ack("a", 1, used[1:2])
+    with pytest.raises(BadSetting, match="too old for batch 2"):
+        ledger.ack("a", 2, used[2:])
+    ledger.ack("a", 2, [], used[2:])
+    assert dict(ledger.progress.ages["a"]) == {0: 1, 1: 1}
 
 
 def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None:
@@ -362,7 +420,7 @@ def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None
     ledger.admit(planned(1))
     [first] = ledger.lease("early", 1, 5.0)
     assert first.slot.id in ledger.rewind("a", 0)
-    ledger.ack("a", 0, [slot.id for slot in planned(0)])
+    ledger.ack("a", 0, first_of(planned(0)))
     ledger.publish("a", Published(3, 1, 1))
     ledger.admit(planned(1))
     [second] = ledger.lease("late", 1, 5.0)
@@ -378,17 +436,17 @@ def test_what_was_played_with_an_update_published_twice_is_void_once_it_is_gone_
     ledger.rewind("a", 1)
     ledger.publish("a", Published(3, 1, 1))
     [entry, _] = ledger.arrived("a", SIZE)
-    assert ledger.version("a", entry.weights["a"]) == Published(2, 1, 1), "the old version is known"
-    assert ledger.rewind("a", 0) == played
-    ledger.ack("a", 0, [slot.id for slot in planned(0)])
+    assert ledger.played_with(entry) == {"a": Published(2, 1, 1)}, "the old version is known"
+    assert ledger.rewind("a", 0) == [one.slot for one in played]
+    ledger.ack("a", 0, first_of(planned(0)))
     assert ledger.lease("w", 1, 5.0) == [], "update 1 is not there"
 
 
 def test_a_slot_that_was_used_before_its_turn_is_not_planned_twice() -> None:
     ledger = ledger_with(2, order=READY, staleness=1)
-    ids = play(ledger)
-    ledger.ack("a", 0, ids[1:3])  # a slot of batch 1 was faster than one of batch 0
-    assert ledger.keep("a", 1) == ids[1:2]
+    used = play(ledger)
+    ledger.ack("a", 0, used[1:3])  # a slot of batch 1 was faster than one of batch 0
+    assert ledger.keep("a", 1) == [used[1].slot]
     ledger.rewind("a", 1)
     ledger.admit([*planned(0), *planned(1)])
     assert ledger.lease("w", 9, 5.0) == []
@@ -409,9 +467,9 @@ def test_checkpoints_are_of_what_was_acknowledged() -> None:
 
 def test_what_one_policy_has_used_is_not_refused_by_another() -> None:
     ledger = ledger_with(1, "ab", staleness=0)
-    slot, _ = play(ledger)
-    ledger.ack("b", 0, [slot])
-    assert not ledger.reject(slot, 1, "forged")
+    one, _ = play(ledger)
+    ledger.ack("b", 0, [one])
+    assert not ledger.reject(*one, "forged")
     assert [entry.slot.id for entry in ledger.arrived("a", 0)] == [(0, 0, 0), (0, 1, 0)]
     assert [entry.slot.id for entry in ledger.arrived("b", 0)] == [(0, 1, 0)]
 
@@ -421,9 +479,9 @@ def test_leases_end_in_the_order_of_their_deadlines() -> None:
     for deadline in (3.0, 1.0, 2.0):
         ledger.lease("w", 1, deadline)
     ledger.renew((0, 1, 0), 1, 9.0)
-    assert [entry.slot.id for entry in ledger.expire(2.5)] == [(1, 0, 0)]
+    assert [entry.slot.id for entry, _ in ledger.expire(2.5)] == [(1, 0, 0)]
     assert ledger.expire(2.5) == []
-    ledger.renew_all(5.0)
+    ledger.slots.renew_all(5.0, inf)
     assert ledger.expire(5.0) == []
     assert len(ledger.expire(5.1)) == 2
     assert ledger.counts["expired"] == 3
@@ -431,11 +489,11 @@ def test_leases_end_in_the_order_of_their_deadlines() -> None:
 
 def test_a_snapshot_goes_through_json() -> None:
     ledger = ledger_with(3, "ab", staleness=1)
-    ids = play(ledger, 2)
-    ledger.ack("a", 0, ids[:1], ids[1:])
+    used = play(ledger, 2)
+    ledger.ack("a", 0, used[:1], used[1:])
     ledger.lease("w", 1, 5.0)
     ledger.rewind("b", 0)
     again = Ledger.restore(json.loads(json.dumps(ledger.snapshot())))
     assert again.snapshot() == ledger.snapshot()
     assert again.lease("v", 9, 5.0) == ledger.lease("v", 9, 5.0)
-    assert again.states() == ledger.states()
+    assert again.slots.states() == ledger.slots.states()

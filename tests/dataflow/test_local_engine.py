@@ -20,19 +20,19 @@ from agentgym_flow.dataflow.engines.crew import Crew
 from agentgym_flow.dataflow.engines.local_engine import LocalEngine
 from agentgym_flow.dataflow.network.http_server import serving
 from agentgym_flow.dataflow.network.tokens import VARIABLE
-from agentgym_flow.dataflow.records import Arrival, Flow, Slot
+from agentgym_flow.dataflow.records import Arrival, Claim, Flow, Slot
 from agentgym_flow.errors import NoWorkers
 
 HERE = Path(__file__).parent
 LITTLE = (sys.executable, str(HERE / "little_worker.py"))
 
 
-def collected(flow: Flow, wanted: list[Slot]) -> dict[Slot, int]:
+def collected(flow: Flow, claim: Claim, wanted: list[Slot]) -> dict[Slot, int]:
     """Wait for these slots; return how often each of them arrived."""
     found: dict[Slot, int] = {}
     after = 0
     while len(found) < len(wanted):
-        arrivals: list[Arrival] = flow.arrivals("s", "a", after, 1.0)
+        arrivals: list[Arrival] = flow.arrivals(claim, after, 1.0)
         for one in arrivals:
             found[one.slot] = found.get(one.slot, 0) + 1
             after = one.number
@@ -59,14 +59,14 @@ def pids(engine: LocalEngine) -> list[int]:
 
 def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
     there = manager(lease_seconds=2.0)
-    opened(there)
-    there.admit("s", slots(0, groups=6))
+    claim = opened(there)
+    there.admit(claim, slots(0, groups=6))
     with LocalEngine(there, program=LITTLE, options=["--seconds", "0.2"]) as engine:
         engine.start(2)
         until(lambda: there.status()["streams"]["s"]["states"]["leased"])
         (victim, *_) = pids(engine)
         os.kill(victim, signal.SIGKILL)
-        assert collected(engine.flow, slots(0, groups=6)) == dict.fromkeys(slots(0, groups=6), 1)
+        assert collected(engine.flow, claim, slots(0, groups=6)) == dict.fromkeys(slots(0, groups=6), 1)
         assert engine.crew.deaths == 1
         workers = until(lambda: len(pids(engine)) == 2 and pids(engine))
         assert victim not in workers
@@ -90,20 +90,20 @@ def test_workers_that_all_hang_end_in_an_error_within_the_deadline() -> None:
 def test_what_a_process_said_last_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.engines.crew.FIRST_PAUSE", 0.01)
     there = manager()
-    opened(there)
+    claim = opened(there)
     program = (sys.executable, "-c", "import sys; sys.exit('no such data set')")
     with LocalEngine(there, program=program, most_failures=2) as engine:
         engine.start(1)
         with pytest.raises(NoWorkers, match=r"status 1; no such data set"):
-            collected(engine.flow, slots(0))
+            collected(engine.flow, claim, slots(0))
 
 
 def test_the_token_is_in_no_command_line() -> None:
     there = manager()
-    opened(there)
+    claim = opened(there)
     with LocalEngine(there, program=LITTLE) as engine:
         engine.start(1)
-        collected(engine.flow, slots(0))
+        collected(engine.flow, claim, slots(0))
         (worker,) = pids(engine)
         assert engine._token in Path(f"/proc/{worker}/environ").read_text()
         assert engine._token not in Path(f"/proc/{worker}/cmdline").read_text()

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, Messages, held, make_manager, played
+from flow_parts import Clock, Messages, held, make_manager, opened, played
 
 from agentgym_flow.dataflow.bookkeeping import pace
 from agentgym_flow.dataflow.bookkeeping.journal import Journal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.pictures.metrics import advice
-from agentgym_flow.dataflow.records import Commit, Slot, SlotId, Verdict
-from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, UnknownName
+from agentgym_flow.dataflow.records import Attempt, Claim, Commit, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, Superseded, UnknownName
 
 SETUP: dict[str, Any] = {"policies": ["a"], "staleness": 0, "env": "game"}
 SHARED: dict[str, Any] = {"policies": ["a", "b"], "staleness": 0, "env": "game"}
@@ -35,35 +35,40 @@ def slots(batch: int, groups: int = 2, samples: int = 2) -> list[Slot]:
     return [Slot(batch, group, sample, group, 7) for group in range(groups) for sample in range(samples)]
 
 
-def turn(manager: Manager, batch: int, policy: str = "a", stream: str = "s") -> list[str]:
+def first(slots: list[Slot]) -> list[Attempt]:
+    """Name the first attempts at slots."""
+    return [Attempt(slot.id, 1) for slot in slots]
+
+
+def turn(manager: Manager, claim: Claim, batch: int) -> list[str]:
     """Make one batch with one worker; return the payloads."""
-    manager.publish(policy, batch, 10 * batch, f"weights {batch}".encode())
-    manager.admit(stream, slots(batch))
+    manager.publish(claim, batch, 10 * batch, f"weights {batch}".encode())
+    manager.admit(claim, slots(batch))
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
-    arrivals = manager.arrivals(stream, policy, 0)
-    assert manager.ack(stream, policy, batch, [one.slot.id for one in arrivals], []) == []
+    arrivals = manager.arrivals(claim, 0)
+    assert manager.ack(claim, batch, [one.played for one in arrivals], []) == []
     return sorted(one.payload for one in arrivals)
 
 
 # -------------------------------------------------------------------- calls
 def test_a_batch_goes_round(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
+    a = opened(manager, "s", "a", 0, SETUP)
     assert manager.describe() == {"s": {**SETUP, "actors": {"a": {}}}}
-    assert manager.publish("a", 0, 5, b"weights") == 1
-    manager.admit("s", slots(0))
+    assert manager.publish(a, 0, 5, b"weights") == 1
+    manager.admit(a, slots(0))
     leases = manager.lease("w", 8)
     assert [lease.slot for lease in leases] == slots(0)
     assert manager.fetch("a", leases[0].weights["a"], None) == b"weights"
     assert manager.commit("w", [played(lease) for lease in leases]) == [Verdict.ACCEPTED] * 4
     assert manager.commit("w", [played(leases[0])]) == [Verdict.REPEATED]
-    arrivals = manager.arrivals("s", "a", 0)
+    arrivals = manager.arrivals(a, 0)
     assert [(one.slot, one.payload) for one in arrivals] == [(lease.slot, played(lease).payload) for lease in leases]
     assert {(one.steps["a"], one.updates["a"], one.attempt) for one in arrivals} == {(5, 0, 1)}
-    assert manager.arrivals("s", "a", arrivals[1].number) == arrivals[2:]
-    manager.ack("s", "a", 0, [one.slot.id for one in arrivals[1:]], [arrivals[0].slot.id])
-    assert manager.arrivals("s", "a", 0) == []
-    manager.keep("s", "a", 1)
+    assert manager.arrivals(a, arrivals[1].number) == arrivals[2:]
+    manager.ack(a, 0, [one.played for one in arrivals[1:]], [arrivals[0].played])
+    assert manager.arrivals(a, 0) == []
+    manager.keep(a, 1)
     status = manager.status()
     assert status["streams"]["s"]["states"] == {
         **dict.fromkeys(["queued", "leased", "committed", "used", "withdrawn"], 0),
@@ -76,25 +81,25 @@ def test_a_batch_goes_round(clock: Clock) -> None:
 
 def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
     manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
-    manager.open("s", "a", 0, SETUP)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0))
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
     texts = ["", "\ud800", "\0", "é" * 100]
     manager.commit(
         "\udfff", [Commit(held(lease), text) for lease, text in zip(manager.lease("w", 4), texts, strict=True)]
     )
-    assert [one.payload for one in manager.arrivals("s", "a", 0)] == texts
+    assert [one.payload for one in manager.arrivals(a, 0)] == texts
 
 
 def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0, 1, 1))
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
     [lease] = manager.lease("forger", 1)
     manager.commit("forger", [played(lease)])
-    manager.reject("s", lease.slot.id, lease.attempt, "token 3 is not in the vocabulary")
-    manager.reject("s", lease.slot.id, lease.attempt, "again")
+    manager.reject(a, Attempt(lease.slot.id, lease.attempt), "token 3 is not in the vocabulary")
+    manager.reject(a, Attempt(lease.slot.id, lease.attempt), "again")
     assert manager.status()["workers"]["forger"] == {"silent": 0.0, "accepted": 1, "rejected": 1}
     [again] = manager.lease("w", 1)
     assert again.attempt == 2
@@ -103,19 +108,19 @@ def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
 
 def test_the_same_message_has_the_same_version(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
-    assert manager.publish("a", 0, 0, b"weights") == manager.publish("a", 0, 0, b"weights") == 1
-    assert manager.publish("a", 0, 0, b"others") == 2
-    assert manager.publish("a", 0, 0, b"weights") == 3
+    a = opened(manager, "s", "a", 0, SETUP)
+    assert manager.publish(a, 0, 0, b"weights") == manager.publish(a, 0, 0, b"weights") == 1
+    with pytest.raises(BadSetting, match="update 0 was published before, with other weights"):
+        manager.publish(a, 0, 0, b"others")
 
 
 @pytest.mark.parametrize("order", ["fixed", "ready"])
 def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> None:
     store = Messages()
     manager = make_manager(clock, store=store)
-    manager.open("s", "a", 0, {**SETUP, "staleness": 2, "order": order})
+    a = opened(manager, "s", "a", 0, {**SETUP, "staleness": 2, "order": order})
     for batch in range(5):
-        turn(manager, batch)  # when update n is published, batch n - 1 is acknowledged
+        turn(manager, a, batch)  # when update n is published, batch n - 1 is acknowledged
     assert store.versions() == [3, 4, 5]
 
 
@@ -123,14 +128,14 @@ def test_weights_that_nobody_needs_are_not_kept(order: str, clock: Clock) -> Non
 def test_weights_that_a_trainer_goes_back_to_are_stored_again(order: str, clock: Clock) -> None:
     store = Messages()
     manager, setup = make_manager(clock, store=store), {**SETUP, "order": order}
-    manager.open("s", "a", 0, setup)
+    a = opened(manager, "s", "a", 0, setup)
     for batch in range(3):
-        turn(manager, batch)
-    manager.open("s", "a", 0, setup)
-    manager.admit("s", slots(0))
+        turn(manager, a, batch)
+    a = opened(manager, "s", "a", 0, setup)
+    manager.admit(a, slots(0))
     assert manager.lease("w", 1) == [], "update 0 is not kept any more"
-    assert manager.publish("a", 0, 0, b"weights 0") == 4
-    manager.admit("s", slots(0, 3))
+    assert manager.publish(a, 0, 0, b"weights 0") == 4
+    manager.admit(a, slots(0, 3))
     [lease, *_] = manager.lease("w", 1)
     assert manager.fetch("a", lease.weights["a"], None) == b"weights 0"
 
@@ -138,117 +143,165 @@ def test_weights_that_a_trainer_goes_back_to_are_stored_again(order: str, clock:
 def test_versions_of_present_leases_are_kept(clock: Clock) -> None:
     store = Messages()
     manager = make_manager(clock, store=store)
-    manager.open("s", "a", 0, {**SETUP, "order": "ready"})
-    manager.publish("a", 0, 0, b"0")
-    manager.admit("s", slots(0, 1, 1))
+    a = opened(manager, "s", "a", 0, {**SETUP, "order": "ready"})
+    manager.publish(a, 0, 0, b"0")
+    manager.admit(a, slots(0, 1, 1))
     manager.lease("w", 1)
-    manager.publish("a", 1, 1, b"1")
-    manager.publish("a", 2, 2, b"2")
+    manager.publish(a, 1, 1, b"1")
+    manager.publish(a, 2, 2, b"2")
     assert store.versions() == [1, 3]
 
 
 # -------------------------------------------------------------------- streams and policies
 def test_trainers_of_a_stream_have_the_same_setup(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SHARED)
-    manager.open("s", "b", 0, SHARED)
+    a = opened(manager, "s", "a", 0, SHARED)
+    opened(manager, "s", "b", 0, SHARED)
     with pytest.raises(BadSetting, match="stream s has env='game', and this trainer 'other'"):
-        manager.open("s", "b", 0, {**SHARED, "env": "other"})
+        opened(manager, "s", "b", 0, {**SHARED, "env": "other"})
     with pytest.raises(BadSetting, match="must list the stream's policies, c too"):
-        manager.open("s", "c", 0, SHARED)
+        opened(manager, "s", "c", 0, SHARED)
     with pytest.raises(BadSetting, match="b acts in stream s, so it cannot act in t too"):
-        manager.open("t", "b", 0, {"policies": ["b", "c"]})
+        opened(manager, "t", "b", 0, {"policies": ["b", "c"]})
     with pytest.raises(UnknownName):
-        manager.publish("c", 0, 0, b"")
+        manager.publish(a._replace(policy="c"), 0, 0, b"")
     with pytest.raises(UnknownName):
-        manager.admit("t", [])
+        manager.admit(a._replace(stream="t"), [])
     with pytest.raises(UnknownName):
-        manager.arrivals("s", "c", 0)
+        manager.arrivals(a._replace(policy="c"), 0)
 
 
 def test_workers_are_shared_out_to_streams_by_need(clock: Clock) -> None:
     manager = make_manager(clock)
     for stream, groups in (("large", 3), ("small", 1)):
-        manager.open(stream, stream, 0, {"policies": [stream]})
-        manager.publish(stream, 0, 0, b"")
-        manager.admit(stream, slots(0, groups))
+        claim = opened(manager, stream, stream, 0, {"policies": [stream]})
+        manager.publish(claim, 0, 0, b"")
+        manager.admit(claim, slots(0, groups))
     streams = [lease.stream for _ in range(4) for lease in manager.lease("w", 2)]
     assert [streams[:half].count("small") for half in (4, 8)] == [1, 2]
 
 
 def test_who_waits_for_another_policy_gets_slots_when_its_weights_come(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SHARED)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0))
+    a = opened(manager, "s", "a", 0, SHARED)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
     assert manager.lease("w", 1) == []
-    manager.open("s", "b", 0, SHARED)
-    manager.publish("b", 0, 0, b"")
+    b = opened(manager, "s", "b", 0, SHARED)
+    manager.publish(b, 0, 0, b"")
     assert manager.lease("w", 1)[0].weights == {"a": 1, "b": 1}
 
 
 def test_a_trainer_that_goes_back_voids_what_another_has_not_used(clock: Clock) -> None:
     manager, setup = make_manager(clock), {**SHARED, "staleness": 1}
-    for policy in "ab":
-        manager.open("s", policy, 0, setup)
-        manager.publish(policy, 0, 0, b"")
-    manager.admit("s", slots(0) + slots(1) + slots(2))
+    a, b = (opened(manager, "s", policy, 0, setup) for policy in "ab")
+    for one in (a, b):
+        manager.publish(one, 0, 0, b"")
+    manager.admit(a, slots(0) + slots(1) + slots(2))
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
-    for policy in "ab":
-        manager.ack("s", policy, 0, [slot.id for slot in slots(0)], [])
-        manager.publish(policy, 1, 1, b"1")
-        manager.ack("s", policy, 1, [slot.id for slot in slots(1)], [])
+    for one in (a, b):
+        manager.ack(one, 0, first(slots(0)), [])
+        manager.publish(one, 1, 1, b"1")
+        manager.ack(one, 1, first(slots(1)), [])
     manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])  # batch 2, with update 1
-    manager.open("s", "a", 0, setup)
-    ids = [slot.id for slot in slots(2)]
-    assert manager.ack("s", "b", 2, ids, []) == ids
+    a = opened(manager, "s", "a", 0, setup)
+    assert manager.ack(b, 2, first(slots(2)), []) == first(slots(2))
     assert manager.status()["streams"]["s"]["states"]["withdrawn"] == 4
-    assert {one.slot.batch for one in manager.arrivals("s", "a", 0)} == {0, 1}, "b has used these with its weights"
+    assert {one.slot.batch for one in manager.arrivals(a, 0)} == {0, 1}, "b has used these with its weights"
+
+
+def test_an_episode_that_another_trainer_has_refused_is_not_trained_on(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a, b = (opened(manager, "s", policy, 0, SHARED) for policy in "ab")
+    for one in (a, b):
+        manager.publish(one, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 1)])
+    [before] = manager.arrivals(a, 0)
+    manager.reject(b, before.played, "another environment")
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 1)])
+    assert manager.ack(a, 0, [before.played], []) == [before.played], "the slot is there, with another episode"
+    [after] = manager.arrivals(a, before.number)
+    assert manager.ack(a, 0, [after.played], []) == []
+
+
+def test_a_trainer_that_was_only_stopped_cannot_go_on(tmp_path: Path, clock: Clock) -> None:
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    old = manager.open("s", "a", 0, SETUP, "old")
+    new = manager.open("s", "a", 0, SETUP, "new")
+    assert (old.epoch, new.epoch) == (1, 2)
+    assert manager.open("s", "a", 0, SETUP, "new") == new, "an answer that was lost"
+    manager.publish(new, 0, 0, b"")
+    manager.close()
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager.admit(new, slots(0))
+    with pytest.raises(Superseded, match="another trainer of a has begun since"):
+        manager.beat(old)
+    with pytest.raises(Superseded):
+        manager.publish(old, 0, 0, b"older")
+    with pytest.raises(Superseded):
+        manager.open("s", "a", 0, SETUP, "old")
+    assert manager.status()["streams"]["s"]["policies"]["a"]["epoch"] == 2
+
+
+def test_what_an_earlier_trainer_has_published_otherwise_is_played_again(clock: Clock) -> None:
+    """A trainer that begins anew, or on another machine, may have other weights as the same update."""
+    manager = make_manager(clock)
+    old = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(old, 0, 0, b"weights")
+    manager.admit(old, slots(0, 1, 1))
+    manager.commit("w", [played(lease) for lease in manager.lease("w", 1)])
+    new = opened(manager, "s", "a", 0, SETUP)
+    assert len(manager.arrivals(new, 0)) == 1
+    manager.publish(new, 0, 0, b"others")
+    assert manager.arrivals(new, 0) == []
+    [lease] = manager.lease("w", 1)
+    assert manager.fetch("a", lease.weights["a"], None) == b"others"
 
 
 def test_weights_that_nobody_will_publish_again_are_named(clock: Clock) -> None:
     manager = make_manager(clock)
     setup = {**SETUP, "staleness": 1}
-    manager.open("s", "a", 0, setup)
+    a = opened(manager, "s", "a", 0, setup)
     for batch in range(5):
-        manager.publish("a", batch, batch, str(batch).encode())
-        manager.admit("s", slots(batch) + slots(batch + 1))
+        manager.publish(a, batch, batch, str(batch).encode())
+        manager.admit(a, slots(batch) + slots(batch + 1))
         manager.commit("w", [played(lease) for lease in manager.lease("w", 100)])
-        manager.ack("s", "a", batch, [slot.id for slot in slots(batch)], [])
+        manager.ack(a, batch, first(slots(batch)), [])
         if batch == 1:
-            manager.keep("s", "a", 2)
-    manager.open("s", "a", 2, setup)  # batch 2 was played with update 1, which is long gone
-    manager.publish("a", 2, 2, b"2")
+            manager.keep(a, 2)
+    a = opened(manager, "s", "a", 2, setup)  # batch 2 was played with update 1, which is long gone
+    manager.publish(a, 2, 2, b"2")
     refused = slots(2)[0]
-    manager.reject("s", refused.id, 1, "another environment")
+    manager.reject(a, Attempt(refused.id, 1), "another environment")
     assert manager.lease("w", 1) == []
     with pytest.raises(FlowDown, match=r"slot \(2, 0, 0\) needs the weights of a from before update 2, which are gone"):
-        manager.arrivals("s", "a", 1000)
+        manager.arrivals(a, 1000)
 
 
 # -------------------------------------------------------------------- waiting and silence
 def test_waiting_ends_when_there_is_something(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
+    a = opened(manager, "s", "a", 0, SETUP)
     found: list[Any] = []
     worker = threading.Thread(target=lambda: found.append(manager.lease("w", 1, wait=60)))
     worker.start()
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0, 1, 1))
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
     worker.join(30)
-    trainer = threading.Thread(target=lambda: found.append(manager.arrivals("s", "a", 0, wait=60)))
+    trainer = threading.Thread(target=lambda: found.append(manager.arrivals(a, 0, wait=60)))
     trainer.start()
     manager.commit("w", [played(found[0][0])])
     trainer.join(30)
     assert [one.slot for one in found[1]] == slots(0, 1, 1)
-    assert manager.arrivals("s", "a", found[1][0].number, wait=0.01) == []
+    assert manager.arrivals(a, found[1][0].number, wait=0.01) == []
 
 
 def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0, 1, 2))
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 2))
     one, other = manager.lease("w", 2)
     clock.now += 4
     assert manager.renew("w", [held(one)]) == []
@@ -264,41 +317,41 @@ def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
 
 def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, {**SETUP, "max_attempts": 2})
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0, 1, 1))
+    a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 2})
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
     for _ in range(2):
         manager.fail("w", held(manager.lease("w", 1)[0]), "the game crashed")
-    [lost] = manager.arrivals("s", "a", 0)
+    [lost] = manager.arrivals(a, 0)
     assert (lost.payload, lost.reason) == ("", "the game crashed")
-    manager.reject("s", lost.slot.id, lost.attempt, "there is nothing")
+    manager.reject(a, lost.played, "there is nothing")
     with pytest.raises(BadSetting, match="lost"):
-        manager.ack("s", "a", 0, [lost.slot.id], [])
-    manager.ack("s", "a", 0, [], [lost.slot.id])
+        manager.ack(a, 0, [lost.played], [])
+    manager.ack(a, 0, [], [lost.played])
 
 
 def test_no_workers(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
+    a = opened(manager, "s", "a", 0, SETUP)
     clock.now += 11
-    assert manager.arrivals("s", "a", 0) == [], "there is nothing to wait for"
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0))
+    assert manager.arrivals(a, 0) == [], "there is nothing to wait for"
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
     clock.now += 10
-    assert manager.arrivals("s", "a", 0) == []
+    assert manager.arrivals(a, 0) == []
     clock.now += 1
     with pytest.raises(NoWorkers, match="for 11 seconds"):
-        manager.arrivals("s", "a", 0)
+        manager.arrivals(a, 0)
     manager.lease("w", 1)
-    assert manager.arrivals("s", "a", 0) == []
+    assert manager.arrivals(a, 0) == []
 
 
 def test_no_trainers(clock: Clock) -> None:
     manager = make_manager(clock)
     assert manager.lease("w", 1) == []
-    manager.open("s", "a", 0, SETUP)
+    a = opened(manager, "s", "a", 0, SETUP)
     clock.now += 10
-    manager.beat("a")
+    manager.beat(a)
     clock.now += 10
     assert manager.lease("w", 1) == []
     clock.now += 1
@@ -308,25 +361,25 @@ def test_no_trainers(clock: Clock) -> None:
 
 def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SHARED)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0))
+    a = opened(manager, "s", "a", 0, SHARED)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
     clock.now += 11
-    manager.beat("a")
+    manager.beat(a)
     manager.lease("w", 1)
     with pytest.raises(FlowDown, match="new weights of b, whose trainer was not heard of for 11 seconds"):
-        manager.arrivals("s", "a", 0)
+        manager.arrivals(a, 0)
 
 
 # -------------------------------------------------------------------- restarts
 def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     store, path = Messages(), tmp_path / "folder" / "journal"
     manager = make_manager(clock, store=store, journal=Journal(path))
-    manager.open("s", "a", 0, SETUP)
-    turn(manager, 0)
-    manager.keep("s", "a", 1)
-    manager.publish("a", 1, 10, b"1")
-    manager.admit("s", slots(1))
+    a = opened(manager, "s", "a", 0, SETUP)
+    turn(manager, a, 0)
+    manager.keep(a, 1)
+    manager.publish(a, 1, 10, b"1")
+    manager.admit(a, slots(1))
     one, other = manager.lease("w", 2)
     manager.commit("w", [played(one)])
     before = manager.status()
@@ -340,34 +393,34 @@ def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     after = manager.status()
     assert after["streams"] == before["streams"]
     assert store.versions() == [2]
-    assert [arrival.payload for arrival in manager.arrivals("s", "a", 0)] == [played(one).payload]
+    assert [arrival.payload for arrival in manager.arrivals(a, 0)] == [played(one).payload]
     clock.now = 4.0
     assert manager.commit("w", [played(one), played(other)]) == [Verdict.REPEATED, Verdict.ACCEPTED]
-    assert manager.publish("a", 2, 20, b"2") == 3
+    assert manager.publish(a, 2, 20, b"2") == 3
 
 
 def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
     manager = make_manager(clock)
-    manager.open("s", "a", 0, SETUP)
-    turn(manager, 0)
+    a = opened(manager, "s", "a", 0, SETUP)
+    turn(manager, a, 0)
     with pytest.raises(BadSetting, match="last acknowledged batch here is 0"):
-        manager.open("s", "a", 2, SETUP)
-    manager.keep("s", "a", 1)
+        opened(manager, "s", "a", 2, SETUP)
+    manager.keep(a, 1)
     with pytest.raises(BadSetting, match="cannot go on from before batch 0"):
-        manager.open("s", "a", 0, SETUP)
+        opened(manager, "s", "a", 0, SETUP)
     with pytest.raises(BadSetting, match="needs the weights of 2 updates earlier"):
-        make_manager(clock).open("s", "a", 3, {**SETUP, "staleness": 2})
-    make_manager(clock).open("s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
+        opened(make_manager(clock), "s", "a", 3, {**SETUP, "staleness": 2})
+    opened(make_manager(clock), "s", "a", 3, {**SETUP, "staleness": 2, "order": "ready"})
 
 
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_ROWS", 7)
     store, path = Messages(), tmp_path / "journal"
     plain, manager = make_manager(clock), make_manager(clock, store=store, journal=Journal(path))
-    plain.open("s", "a", 0, SETUP)
-    manager.open("s", "a", 0, SETUP)
+    claims = [opened(one, "s", "a", 0, SETUP) for one in (manager, plain)]
+    assert claims[0] == claims[1]
     for batch in range(6):
-        assert turn(manager, batch) == turn(plain, batch)
+        assert turn(manager, claims[0], batch) == turn(plain, claims[0], batch)
         assert {**manager.status(), "pace": None} == {**plain.status(), "pace": None}
         manager.close()
         with sqlite3.connect(path) as file:
@@ -390,14 +443,14 @@ def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_restart_knows_settings_and_actors(tmp_path: Path, clock: Clock) -> None:
     manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
     for size in (1, 2):  # a trainer that comes back may tell something else
-        manager.open("s", "a", 0, {**SETUP, "actor": {"size": size}})
+        opened(manager, "s", "a", 0, {**SETUP, "actor": {"size": size}})
     told = manager.describe()
     assert told == {"s": {**SETUP, "actors": {"a": {"size": 2}}}}
     manager.close()
     again = make_manager(clock, journal=Journal(tmp_path / "journal"))
     assert again.describe() == told
     with pytest.raises(BadSetting, match="stream s has staleness=0, and this trainer 3"):
-        again.open("s", "a", 0, {**SETUP, "staleness": 3})
+        opened(again, "s", "a", 0, {**SETUP, "staleness": 3})
 
 
 def spoilt(path: Path) -> Iterator[None]:
@@ -408,7 +461,7 @@ def spoilt(path: Path) -> Iterator[None]:
         "DELETE FROM calls WHERE number = 2",
         "UPDATE calls SET events = '[[\"lease\"]]', sum = 0 WHERE number = 1",
         "UPDATE streams SET setup = '{}'",
-        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 99",
         "PRAGMA application_id = 7",
         "DROP TABLE payloads",
     ):
@@ -425,8 +478,8 @@ def spoilt(path: Path) -> Iterator[None]:
 def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
     manager = make_manager(clock, journal=Journal(path))
-    manager.open("s", "a", 0, SETUP)
-    turn(manager, 0)
+    a = opened(manager, "s", "a", 0, SETUP)
+    turn(manager, a, 0)
     manager.close()
     for _ in spoilt(path):
         damaged = path.read_bytes()
@@ -438,9 +491,9 @@ def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, cl
 def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
     manager = make_manager(clock, journal=Journal(path))
-    manager.open("s", "a", 0, SETUP)
-    manager.publish("a", 0, 0, b"")
-    manager.admit("s", slots(0))
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
     manager.commit("w", [played(lease) for lease in manager.lease("w", 4)])
     manager.close()
     with sqlite3.connect(path) as file:
@@ -453,12 +506,12 @@ def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
 def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock: Clock) -> None:
     journal = Journal(tmp_path / "journal")
     manager = make_manager(clock, journal=journal)
-    manager.open("s", "a", 0, SETUP)
-    manager.publish("a", 0, 0, b"")
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
     journal._file.execute("PRAGMA query_only = ON")
     for _ in range(2):
         with pytest.raises(FlowDown, match="the journal cannot be used"):
-            manager.admit("s", slots(0))
+            manager.admit(a, slots(0))
     journal.close()
     manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
     assert manager.status()["streams"]["s"]["counts"] == {}
@@ -468,20 +521,21 @@ CHILD = """
 import sys
 from flow_parts import Clock, make_manager, played
 from agentgym_flow.dataflow.bookkeeping.journal import Journal
-from agentgym_flow.dataflow.records import Slot
+from agentgym_flow.dataflow.records import Attempt, Slot
 slots = lambda batch: [Slot(batch, group, 0, group, 7) for group in range(4)]
 clock = Clock()
 manager = make_manager(clock, journal=Journal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
 clock.now += 2e9  # nobody plays on what an earlier process has leased
-if "s" not in manager.describe():
-    manager.open("s", "a", 0, {"policies": ["a"]})
-for batch in range(manager.status()["streams"]["s"]["policies"]["a"]["done"], 1000000):
-    print("published", manager.publish("a", batch, batch, str(batch).encode()), batch, flush=True)
-    manager.admit("s", slots(batch))
+there = manager.status()["streams"].get("s")
+done = there["policies"]["a"]["done"] if there else 0
+a = manager.open("s", "a", done, {"policies": ["a"]}, sys.argv[2])
+for batch in range(done, 1000000):
+    print("published", manager.publish(a, batch, batch, str(batch).encode()), batch, flush=True)
+    manager.admit(a, slots(batch))
     for lease in manager.lease("w", 10):
         print("leased", *lease.slot.id, lease.attempt, flush=True)
         print(manager.commit("w", [played(lease)])[0].value, *lease.slot.id, flush=True)
-    print("acked", batch, manager.ack("s", "a", batch, [slot.id for slot in slots(batch)], []), flush=True)
+    print("acked", batch, manager.ack(a, batch, [one.played for one in manager.arrivals(a, 0)], []), flush=True)
 """
 
 
@@ -495,7 +549,10 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
     published: dict[int, int] = {}
     for lines in (3, 100):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+            [sys.executable, "-c", CHILD, str(path), str(lines)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[1],
         )
         assert child.stdout is not None
         told = [child.stdout.readline() for _ in range(lines)]
@@ -526,7 +583,7 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
 def test_figures_cover_the_last_batches(clock: Clock) -> None:
     """Who waits, and how many episodes come and go: what the advice on workers is computed from."""
     manager = make_manager(clock, deadline=1e6)
-    manager.open("s", "a", 0, SETUP)
+    a = opened(manager, "s", "a", 0, SETUP)
 
     def late(_: Any) -> bool:  # the trainer waits; meanwhile a batch is played
         clock.now += 3.0
@@ -535,12 +592,12 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
 
     for batch in range(pace.BATCHES + 4):
         clock.now += 1.0  # of training
-        manager.publish("a", batch, batch, f"{batch}".encode())
-        manager.admit("s", slots(batch))
+        manager.publish(a, batch, batch, f"{batch}".encode())
+        manager.admit(a, slots(batch))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(manager._book, "waited", late)
-            arrivals = manager.arrivals("s", "a", 4 * batch, 1.0)
-        manager.ack("s", "a", batch, [one.slot.id for one in arrivals], [])
+            arrivals = manager.arrivals(a, 4 * batch, 1.0)
+        manager.ack(a, batch, [one.played for one in arrivals], [])
     figures = manager.status()
     many = pace.BATCHES
     expected = {"seconds": 4.0 * many, "waited": 3.0 * many, "used": 4 * many, "entered": 4 * many}

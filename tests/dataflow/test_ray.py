@@ -86,14 +86,14 @@ def test_kills_of_worker_and_manager_lose_nothing(cluster: None, tmp_path: Path)
     """And a trainer that comes later finds the manager by its name."""
     planned = slots(0, groups=10)
     first = engine(tmp_path, "kills", options={"seconds": 0.2})
-    first.flow.open("s", "a", 0, {"policies": ["a"]})
-    first.flow.publish("a", 0, 0, weights())
-    first.flow.admit("s", planned)
+    claim = first.flow.open("s", "a", 0, {"policies": ["a"]}, "trainer")
+    first.flow.publish(claim, 0, 0, weights())
+    first.flow.admit(claim, planned)
     first.start(2)
     found: list[Arrival] = []
     killed: list[int] = []
     while len(found) < len(planned):
-        found += first.flow.arrivals("s", "a", found[-1].number if found else 0, 1.0)
+        found += first.flow.arrivals(claim, found[-1].number if found else 0, 1.0)
         if len(killed) < 1 <= len(found) // 4:
             (actor, *_) = (seat.member.handle for seat in first.crew._seats)
             killed.append(ray.get(actor.pid.remote()))
@@ -106,9 +106,9 @@ def test_kills_of_worker_and_manager_lose_nothing(cluster: None, tmp_path: Path)
     assert ray.get(first.manager.pid.remote()) != killed[1]
     first.close(end_manager=False)
     with engine(tmp_path, "kills") as second:
-        later = second.flow.arrivals("s", "a", 0)
+        later = second.flow.arrivals(claim, 0)
         assert sorted(one.slot for one in later) == planned
-        assert second.flow.ack("s", "a", 0, [slot.id for slot in planned], []) == []
+        assert second.flow.ack(claim, 0, [one.played for one in later], []) == []
 
 
 @pytest.mark.heavy

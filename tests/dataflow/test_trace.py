@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, make_manager
+from flow_parts import Clock, make_manager, opened
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
@@ -92,9 +92,9 @@ def test_a_trace_without_events_is_refused(tmp_path: Path) -> None:
 def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace.jsonl", clock=iter(range(100)).__next__)
     flow: Flow = Traced(make_manager(Clock()), writer, every=0.0)
-    flow.open("s", "p", 0, {"policies": ["p"], "staleness": 1})
-    flow.publish("p", 0, 0, b"weights")
-    flow.admit("s", [Slot(0, 0, sample, 7, 7) for sample in range(2)])
+    claim = opened(flow, "s", "p", 0, {"policies": ["p"], "staleness": 1})
+    flow.publish(claim, 0, 0, b"weights")
+    flow.admit(claim, [Slot(0, 0, sample, 7, 7) for sample in range(2)])
     leases = {lease.slot.sample: Held("s", lease.slot.id, lease.attempt) for lease in flow.lease("w1", 2)}
     flow.fail("w1", leases[1], "out of memory")
     (other,) = flow.lease("w2", 1)
@@ -103,15 +103,16 @@ def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:
         Verdict.LATE,
     ]
     flow.commit("w2", [Commit(Held("s", other.slot.id, other.attempt), "one")])
-    assert len(flow.arrivals("s", "p", 0)) == 2
-    flow.ack("s", "p", 0, [(0, 0, 0), (0, 0, 1)], [])
-    flow.publish("p", 1, 1, b"more")
-    flow.keep("s", "p", 1)
+    arrivals = flow.arrivals(claim, 0)
+    assert len(arrivals) == 2
+    flow.ack(claim, 0, [one.played for one in arrivals], [])
+    flow.publish(claim, 1, 1, b"more")
+    flow.keep(claim, 1)
     events = read_trace(tmp_path / "trace.jsonl")
     spans = spans_of(events)
     played = [(span.who, span.what, span.args["sample"], span.args["end"]) for span in spans if "end" in span.args]
     assert sorted(played) == [
-        ("w1", LOST, 1, "given back"),
+        ("w1", LOST, 1, "failed"),
         ("w1", PLAY, 0, "accepted"),
         ("w2", PLAY, 1, "accepted"),
     ]

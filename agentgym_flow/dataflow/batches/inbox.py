@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from agentgym_flow.dataflow.records import Arrival, Flow, Slot, SlotId
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Flow, Slot, SlotId
 from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import Forged
 from agentgym_flow.rollout import ERROR
+
+
+class Complete(NamedTuple):
+    """A group of which all episodes are there.
+
+    Attributes:
+        group: the episodes.
+        played: what names them.
+        update: the earliest update of the policy in training with which one of them was played.
+        number: of the commit that made it complete.
+    """
+
+    group: Group
+    played: list[Attempt]
+    update: int
+    number: int
 
 
 class Inbox:
@@ -16,18 +33,16 @@ class Inbox:
 
     Args:
         flow: the manager.
-        stream: the stream.
-        policy: the policy in training.
+        claim: of the trainer.
         receiver: makes what steps episodes again; called with the first arrival.
 
     Attributes:
         rejected: how many episodes were refused.
     """
 
-    def __init__(self, flow: Flow, stream: str, policy: str, receiver: Callable[[], Receiver]) -> None:
+    def __init__(self, flow: Flow, claim: Claim, receiver: Callable[[], Receiver]) -> None:
         self.rejected = 0
-        self._flow = flow
-        self._stream, self._policy = stream, policy
+        self._flow, self._claim = flow, claim
         self._make_receiver = receiver
         self._made: Receiver | None = None
         self._last = 0
@@ -38,13 +53,13 @@ class Inbox:
 
         Raises what `Flow.arrivals` raises.
         """
-        for arrival in self._flow.arrivals(self._stream, self._policy, self._last, wait):
+        for arrival in self._flow.arrivals(self._claim, self._last, wait):
             self._last = max(self._last, arrival.number)
             try:
                 episode = self._episode(arrival)
             except Forged as error:
                 self.rejected += 1
-                self._flow.reject(self._stream, arrival.slot.id, arrival.attempt, str(error))
+                self._flow.reject(self._claim, arrival.played, str(error))
             else:
                 self._arrived[arrival.slot.id] = arrival, episode
 
@@ -61,21 +76,20 @@ class Inbox:
         episode.meta[ERROR] = {"class": "LostEpisode", "message": arrival.reason}
         return episode
 
-    def group(self, slots: Sequence[Slot]) -> Group | None:
+    def group(self, slots: Sequence[Slot]) -> Complete | None:
         """Return the group of these slots; None as long as one of them is missing."""
-        if all(slot.id in self._arrived for slot in slots):
-            return Group([self._arrived[slot.id][1] for slot in slots])
-        return None
+        if any(slot.id not in self._arrived for slot in slots):
+            return None
+        arrivals, episodes = zip(*(self._arrived[slot.id] for slot in slots), strict=True)
+        return Complete(
+            Group([*episodes]),
+            [one.played for one in arrivals],
+            min(one.updates[self._claim.policy] for one in arrivals),
+            max(one.number for one in arrivals),
+        )
 
-    def update_of(self, slots: Sequence[Slot]) -> int:
-        """Return the earliest update of the policy with which a slot of a whole group was played."""
-        return min(self._arrived[slot.id][0].updates[self._policy] for slot in slots)
-
-    def completed(self, slots: Sequence[Slot]) -> int:
-        """Return the number of the commit that made a group whole."""
-        return max(self._arrived[slot.id][0].number for slot in slots)
-
-    def forget(self, slots: Iterable[SlotId]) -> None:
-        """Let go of the episodes of these slots."""
-        for slot in slots:
-            del self._arrived[slot]
+    def forget(self, played: Iterable[Attempt]) -> None:
+        """Let go of these episodes. Another one of the same slot, which has arrived since, stays."""
+        for attempt in played:
+            if attempt.slot in self._arrived and self._arrived[attempt.slot][0].played == attempt:
+                del self._arrived[attempt.slot]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
-from agentgym_flow.dataflow.batches.inbox import Inbox
+from agentgym_flow.dataflow.batches.inbox import Complete, Inbox
 from agentgym_flow.dataflow.batches.ops import Ready
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Flow, Slot
+from agentgym_flow.dataflow.records import Claim, Flow, Slot
 from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
 from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver
@@ -107,6 +108,7 @@ class LeasedGroups:
         Raises:
             NoWorkers: there was nobody to play for longer than the deadline.
             FlowDown: there was no manager for longer than the deadline.
+        Superseded: another trainer of the policy has begun since.
         """
         with self._own.frozen_model() as model:
             self._own.together.alone(partial(self._publish, model, batch, version))
@@ -115,12 +117,15 @@ class LeasedGroups:
     def _publish(self, model: PreTrainedModel, batch: int, version: int) -> None:
         check_finite(model)
         if self._inbox is None:
-            self._flow.open(self._stream, self._policy, batch, self._setup())
-            self._flow.admit(self._stream, [slot for slots in self._open.values() for slot in slots])
-            self._inbox = Inbox(self._flow, self._stream, self._policy, self._receiver)
+            trainer = secrets.token_hex(8)
+            self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
+            self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
+            self._inbox = Inbox(self._flow, self._claim, self._receiver)
             self._closed = threading.Event()
-            threading.Thread(target=self._beat, args=[self._closed], name="signs of life", daemon=True).start()
-        self._flow.publish(self._policy, batch, version, full(state_to_send(model, self._dtype)))
+            threading.Thread(
+                target=self._beat, args=[self._claim, self._closed], name="signs of life", daemon=True
+            ).start()
+        self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
         config = self._config
@@ -158,34 +163,32 @@ class LeasedGroups:
         while self._next <= batch + self._staleness:
             self._plan_next()
         while True:
-            collected, keys, made = self._collected(batch, inbox)
+            collected, complete, made = self._collected(batch, inbox)
             # A batch of which the operators leave nothing is trained on whole: it may still feel entropy and KL terms.
             kept = [group for group in collected.batch if made[id(group)] is not None] or collected.batch
-            trained = [keys[id(group)] for group in kept]
-            fresh = [
-                Ready(made[id(group)] or group, inbox.update_of(self._open[key]), inbox.completed(self._open[key]))
-                for group, key in zip(kept, trained, strict=True)
-            ]
-            if self._use(batch, inbox, trained, [key for key in keys.values() if key not in trained]):
+            trained = [complete[id(group)] for group in kept]
+            fresh = [Ready(made[id(one.group)] or one.group, one.update, one.number) for one in trained]
+            if self._use(batch, inbox, trained, [one for one in complete.values() if one not in trained]):
                 break
         groups, metrics = self._data.filled(batch, fresh, self._own.args.groups_per_batch)
         if self._own.args.dynamic_sampling:
             metrics |= {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
         return GroupBatch(groups, collected.played, metrics)
 
-    def _collected(self, batch: int, inbox: Inbox) -> tuple[Collected, dict[int, Key], dict[int, Group | None]]:
-        """Return what was played for a batch; by `id` of these groups their keys, and what operators make of them."""
+    def _collected(self, batch: int, inbox: Inbox) -> tuple[Collected, dict[int, Complete], dict[int, Group | None]]:
+        """Return what was played for a batch; by `id` of these groups how it came, and what operators make of them."""
         args = self._own.args
-        keys: dict[int, Key] = {}
+        complete: dict[int, Complete] = {}
         made: dict[int, Group | None] = {}
 
         def play(number: int, groups: int) -> list[Group]:
-            planned = [key for key in self._open if key[0] == batch][len(keys) :][:groups]
+            planned = [key for key in self._open if key[0] == batch][len(complete) :][:groups]
             planned += self._plan(batch, number, groups - len(planned)) if len(planned) < groups else []
             found = []
             for key in planned:
-                found.append(self._wait_for(key, inbox))
-                keys[id(found[-1])], made[id(found[-1])] = key, self._data.made_of(found[-1])
+                one = self._wait_for(key, inbox)
+                found.append(one.group)
+                complete[id(one.group)], made[id(one.group)] = one, self._data.made_of(one.group)
             return found
 
         def alike(group: Group) -> bool:
@@ -193,17 +196,17 @@ class LeasedGroups:
             return result is None or (args.dynamic_sampling and ended_alike(result, args.outcome, self._acts_as))
 
         rounds = args.max_sampling_rounds if args.dynamic_sampling else 1
-        return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), keys, made
+        return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), complete, made
 
-    def _wait_for(self, key: Key, inbox: Inbox) -> Group:
-        while (group := inbox.group(self._open[key])) is None:
+    def _wait_for(self, key: Key, inbox: Inbox) -> Complete:
+        while (complete := inbox.group(self._open[key])) is None:
             inbox.fetch(WAIT)
-        return group
+        return complete
 
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         count = self._own.args.groups_per_batch
         wanted = self._data.fresh(count)
-        ready: dict[Key, Ready] = {}
+        ready: dict[Key, tuple[Complete, Ready]] = {}
         played: list[Group] = []
         stale = 0
         while len(ready) < wanted:
@@ -211,22 +214,22 @@ class LeasedGroups:
                 self._plan_next()
             dropped = []
             for key, slots in self._open.items():
-                group = inbox.group(slots) if key not in ready else None
-                if group is None:
+                complete = inbox.group(slots) if key not in ready else None
+                if complete is None:
                     continue
-                update, made = inbox.update_of(slots), self._data.made_of(group)
-                is_stale = batch - update > self._staleness
+                made = self._data.made_of(complete.group)
+                is_stale = batch - complete.update > self._staleness
                 if is_stale or made is None:
-                    dropped.append(key)
+                    dropped.append(complete)
                     stale += is_stale
-                    played.append(group)
+                    played.append(complete.group)
                 else:
-                    ready[key] = Ready(made, update, inbox.completed(slots))
+                    ready[key] = complete, Ready(made, complete.update, complete.number)
             if dropped:
                 self._use(batch, inbox, [], dropped)
             if len(ready) >= wanted:
-                first = self._data.first(list(ready.values()))[:wanted]
-                chosen = [key for one in first for key, other in ready.items() if other is one]
+                first = self._data.first([one for _, one in ready.values()])[:wanted]
+                chosen = [complete for one in first for complete, other in ready.values() if other is one]
                 if self._use(batch, inbox, chosen, []):
                     break
                 ready.clear()
@@ -252,29 +255,29 @@ class LeasedGroups:
         keys = [(batch, first + index) for index in range(groups)]
         for slot in slots:
             self._open.setdefault(slot[:2], []).append(slot)
-        self._flow.admit(self._stream, slots)
+        self._flow.admit(self._claim, slots)
         return keys
 
-    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Key], dropped: Sequence[Key]) -> bool:
+    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Complete], dropped: Sequence[Complete]) -> bool:
         """Acknowledge groups; return False if some of their episodes turn out to be void and will arrive again."""
-        ids = [[slot.id for key in keys for slot in self._open[key]] for keys in (trained, dropped)]
-        void = self._flow.ack(self._stream, self._policy, batch, *ids)
-        inbox.forget(void or [slot for of_group in ids for slot in of_group])
+        used = [[attempt for one in groups for attempt in one.played] for groups in (trained, dropped)]
+        void = self._flow.ack(self._claim, batch, *used)
+        inbox.forget(void or used[0] + used[1])
         if not void:
-            for key in (*trained, *dropped):
-                del self._open[key]
+            for one in (*trained, *dropped):
+                del self._open[one.played[0].slot[:2]]
         return not void
 
     # ---------------------------------------------------------------- the trainer around it
-    def _beat(self, closed: threading.Event) -> None:
+    def _beat(self, claim: Claim, closed: threading.Event) -> None:
         while not closed.wait(BEAT):
             with suppress(AgentGymFlowError):  # the next batch raises it
-                self._flow.beat(self._policy)
+                self._flow.beat(claim)
 
     def state_dict(self) -> dict[str, Any]:
         """Return which tasks come next, and what is planned. What only an earlier checkpoint needs is forgotten."""
         if self._inbox is not None:  # the checkpoint before this one may still be gone back to
-            self._flow.keep(self._stream, self._policy, self._checkpoint)
+            self._flow.keep(self._claim, self._checkpoint)
         self._checkpoint = self._taken
         slots = [list(slot) for group in self._open.values() for slot in group]
         return {**self._data.state_dict(), "taken": self._taken, "next": self._next, "slots": slots}

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, Journal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
-from agentgym_flow.dataflow.records import Arrival, SlotId
+from agentgym_flow.dataflow.records import Arrival, Claim, SlotId
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 
 TICK = 1.0
@@ -112,12 +112,11 @@ class Book:
             raise UnknownName.among(stream, self.ledgers)
         return self.ledgers[stream]
 
-    def stream_of(self, policy: str) -> str:
-        """Return the stream in which a policy acts. Raises `UnknownName` if there is none."""
-        for stream, ledger in self.ledgers.items():
-            if policy in ledger.policies:
-                return stream
-        raise UnknownName.among(policy, [one for ledger in self.ledgers.values() for one in ledger.policies])
+    def claimed(self, claim: Claim) -> Ledger:
+        """Return the ledger of a trainer's stream. Raises `Superseded` if another trainer has begun since."""
+        ledger = self.ledger(claim.stream)
+        ledger.progress.check_epoch(claim.policy, claim.epoch)
+        return ledger
 
     def arrivals(self, stream: str, policy: str, after: int) -> list[Arrival]:
         """Return what is committed and not used by a policy, with numbers above `after`, in that order."""
@@ -126,8 +125,7 @@ class Book:
         for entry in ledger.arrived(policy, after):
             versions = tuple(entry.weights.values())
             if versions not in figures:
-                published = {one: ledger.version(one, version) for one, version in entry.weights.items()}
-                there = {one: it for one, it in published.items() if it is not None}
+                there = ledger.played_with(entry)
                 figures[versions] = {p: it.step for p, it in there.items()}, {p: it.update for p, it in there.items()}
             content = self._journal.payload(stream, entry.slot.id) if entry.digest else b""
             assert content is not None, "the journal has what was committed"

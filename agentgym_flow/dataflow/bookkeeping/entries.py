@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -37,7 +37,9 @@ class Entry:
         number: of the commit.
         used: for each policy that has used it, the batch; negative (-1 - batch) where it was dropped.
         reason: why it was given back last.
-        deadline: when the present lease ends.
+        failures: how often an attempt came to nothing, for any reason but that its worker has left.
+        deadline: when the present lease ends, unless it is renewed.
+        limit: when it ends even if it is renewed.
     """
 
     slot: Slot
@@ -49,10 +51,12 @@ class Entry:
     number: int = 0
     used: dict[str, int] = field(default_factory=dict)
     reason: str = ""
+    failures: int = 0
     deadline: float = inf
+    limit: float = inf
 
     def row(self) -> list[Any]:
-        """Return it as plain data, the deadline aside: that is of a clock that the next process does not have."""
+        """Return it as plain data, without deadlines: these are of a clock that the next process does not have."""
         return [
             [*self.slot],
             self.state,
@@ -63,6 +67,7 @@ class Entry:
             self.number,
             self.used,
             self.reason,
+            self.failures,
         ]
 
     @classmethod
@@ -105,11 +110,11 @@ class Entries:
         self._move(entry, State.QUEUED)
         heapq.heappush(self._queue, entry.slot.id)
 
-    def lease(self, entry: Entry, deadline: float) -> None:
-        """Begin the next attempt, until `deadline`."""
+    def lease(self, entry: Entry, deadline: float, limit: float) -> None:
+        """Begin the next attempt, until `deadline`, and if it is renewed until `limit`."""
         self._move(entry, State.LEASED)
         entry.attempt += 1
-        entry.deadline = deadline
+        entry.deadline, entry.limit = deadline, limit
         heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
 
     def commit(self, entry: Entry, digest: str) -> None:
@@ -155,6 +160,15 @@ class Entries:
             heapq.heappop(self._queue)
         return None
 
+    def pass_over(self) -> SlotId:
+        """Take the slot that `first_queued` has returned out of the queue, until `put_back`."""
+        return heapq.heappop(self._queue)
+
+    def put_back(self, slots: Iterable[SlotId]) -> None:
+        """Put slots back that were passed over."""
+        for slot in slots:
+            heapq.heappush(self._queue, slot)
+
     def leased(self, slot: SlotId, attempt: int) -> Entry | None:
         """Return the slot of a lease; None if that has ended."""
         entry = self.by_id.get(slot)
@@ -173,16 +187,17 @@ class Entries:
         return found
 
     def renew(self, entry: Entry, deadline: float) -> None:
-        """Let a lease end at `deadline`, which may also be earlier than before."""
+        """Let a lease end at `deadline`, which may also be earlier than before, or at its limit."""
+        deadline = min(deadline, entry.limit)
         if deadline < entry.deadline:
             heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
         entry.deadline = deadline
 
-    def renew_all(self, deadline: float) -> None:
-        """Let all leases end at `deadline`."""
+    def renew_all(self, deadline: float, limit: float) -> None:
+        """Let all leases end at `deadline`, and if they are renewed at `limit`."""
         leased = [entry for entry in self.by_id.values() if entry.state is State.LEASED]
         for entry in leased:
-            entry.deadline = deadline
+            entry.deadline, entry.limit = deadline, limit
         self._leases = sorted((deadline, entry.slot.id, entry.attempt) for entry in leased)
 
     def arrived(self, after: int) -> Iterator[Entry]:
@@ -234,5 +249,5 @@ class Entries:
         entries._commits = sorted((entry.number, entry.slot.id) for entry in found if entry.number)
         entries._last_commit = state["last_commit"]
         entries._withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}
-        entries.renew_all(inf)
+        entries.renew_all(inf, inf)
         return entries

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, Published
-from agentgym_flow.dataflow.records import Slot, SlotId
+from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import naming
 from agentgym_flow.sqlite_file import open_sqlite
@@ -35,7 +35,7 @@ PATIENCE = 10.0
 """Seconds that one waits for a manager that is about to end."""
 
 _APPLICATION = 0x41474646
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE streams (name TEXT PRIMARY KEY, setup TEXT NOT NULL, ledger TEXT NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE calls (number INTEGER PRIMARY KEY, stream TEXT NOT NULL, events TEXT NOT NULL, sum INTEGER NOT NULL);
@@ -203,15 +203,20 @@ def _replay(ledger: Ledger, name: str, *args: Any) -> None:
         case "publish", policy, *published:
             ledger.publish(policy, Published(*published))
         case "ack", policy, batch, trained, dropped:
-            ledger.ack(policy, batch, map(_slot, trained), map(_slot, dropped))
-        case ("lease", worker, count):
-            ledger.lease(worker, count, 0.0)
-        case (("commit" | "fail" | "reject"), slot, *rest):
+            ledger.ack(policy, batch, map(_attempt, trained), map(_attempt, dropped))
+        case ("lease", worker, count, avoid):
+            ledger.lease(worker, count, 0.0, avoid=[_slot(slot) for slot in avoid])
+        case (("commit" | "fail" | "reject" | "give_back"), slot, *rest):
             getattr(ledger, name)(_slot(slot), *rest)
-        case (("keep" | "rewind"), policy, batch):
-            getattr(ledger, name)(policy, batch)
+        case (("keep" | "open" | "finish"), policy, *rest):
+            getattr(ledger, name)(policy, *rest)
         case _:
             raise ValueError(f"no call {name!r} with {len(args)} arguments")
+
+
+def _attempt(row: Sequence[Any]) -> Attempt:
+    slot, number = row
+    return Attempt(_slot(slot), number)
 
 
 def _slot(row: Sequence[int]) -> SlotId:

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import asdict
+from math import inf
 from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
@@ -17,7 +18,7 @@ from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.pace import Pace
 from agentgym_flow.dataflow.bookkeeping.silence import Silence
 from agentgym_flow.dataflow.bookkeeping.versions import Published
-from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Held, Lease, Slot, Verdict
 from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import BadSetting, shown
 
@@ -76,7 +77,7 @@ class Manager:
         self._handed_in: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by worker, since this process began
         self._book = Book(journal)
         for stream, ledger in self._book.ledgers.items():
-            ledger.renew_all(clock() + lease_seconds)
+            ledger.slots.renew_all(clock() + lease_seconds, inf)
             self._silence.begin(stream, ledger.policies)
             self._pace.begin(stream, ledger.policies)
             for policy in ledger.policies:  # also what was stored last, and its version never answered
@@ -128,7 +129,7 @@ class Manager:
             return verdicts
 
     def fail(self, worker: str, held: Held, reason: str) -> None:
-        """Give a lease back."""
+        """Give a lease back because its episode cannot be played here."""
         with self._book.call():
             self._silence.heard_of_worker(worker)
             ledger = self._book.ledgers.get(held.stream)
@@ -136,18 +137,28 @@ class Manager:
                 self._book.note(held.stream, "fail", held.slot, held.attempt, reason)
                 self._book.changed.notify_all()
 
+    def give_back(self, worker: str, held: list[Held]) -> None:
+        """Give leases back because the worker leaves."""
+        with self._book.call():
+            for stream, slot, attempt in held:
+                ledger = self._book.ledgers.get(stream)
+                if ledger is not None and ledger.give_back(slot, attempt):
+                    self._book.note(stream, "give_back", slot, attempt)
+            self._book.changed.notify_all()
+
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message. Raises `BadData` if they are not kept any more."""
         return self._store.get(policy, version, have)
 
     # ---------------------------------------------------------------- trainers
-    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
-        """Begin, or go on from before `batch`; return the figures of the stream.
+    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
+        """Begin, or go on from before `batch`; return what names this trainer in all its calls.
 
         `setup` has the stream's `policies`, `order`, `staleness` and `max_attempts`, and what else workers need to know
         of it; all trainers of a stream give the same. What only workers need to know of this policy is its `actor`.
 
-        Raises `BadSetting` if the stream has another setup, or what the batch needs is not there any more.
+        Raises `BadSetting` if the stream has another setup, or what the batch needs is not there any more, and
+        `Superseded` if another trainer has done this after the same one.
         """
         setup = json.loads(json.dumps(setup))
         actor = setup.pop(ACTOR, {})
@@ -158,99 +169,107 @@ class Manager:
                 self._book.begin(stream, {**setup, ACTORS: {}}, Ledger(setup["policies"], **settings, first=batch))
                 self._silence.begin(stream, setup["policies"])
                 self._pace.begin(stream, setup["policies"])
-            self._book.drop_payloads(stream, self._book.ledger(stream).rewind(policy, batch))
-            self._note(stream, policy, "rewind", policy, batch)
+            ledger = self._book.ledger(stream)
+            self._book.drop_payloads(stream, ledger.open(policy, batch, trainer))
+            claim = Claim(stream, policy, ledger.progress.epoch(policy))
+            self._note(claim, "open", policy, batch, trainer)
             actors = self._book.setups[stream][ACTORS]
             if actors.get(policy) != actor:
                 self._book.replace_setup(stream, {**setup, ACTORS: {**actors, policy: actor}})
-            return self._figures(stream)
+            return claim
 
-    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
-        """Publish the weights of an update; return their version. Raises what the store raises."""
+    def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
+        """Publish the weights of an update; return their version. Raises as `Ledger.publish`, and as the store."""
         digest = digest_of(message)
         with self._publishing:
             with self._book.call():
-                stream = self._book.stream_of(policy)
-                ledger = self._book.ledger(stream)
-                newest = ledger.newest(policy)
+                ledger = self._book.claimed(claim)
+                newest = ledger.newest(claim.policy)
                 if newest is not None and (newest.update, newest.step, newest.digest) == (update, step, digest):
                     return newest.version
-                published = Published(ledger.weights.of[policy].last + 1, update, step, digest)
-            self._store.put(policy, published.version, message)
-            with self._book.call(durable=True):
-                ledger.publish(policy, published)
-                self._note(stream, policy, "publish", policy, *asdict(published).values())
-                needed = ledger.needed(policy)
-            self._store.prune(policy, needed)
-            return published.version
+                version = ledger.weights.of[claim.policy].last + 1
+            self._store.put(claim.policy, version, message)
+            try:
+                with self._book.call(durable=True):
+                    published = Published(version, update, step, digest, claim.epoch)
+                    self._book.drop_payloads(claim.stream, self._book.claimed(claim).publish(claim.policy, published))
+                    self._note(claim, "publish", claim.policy, *asdict(published).values())
+            finally:
+                with self._book.changed:
+                    needed = ledger.needed(claim.policy)
+                self._store.prune(claim.policy, needed)
+            return version
 
-    def admit(self, stream: str, slots: list[Slot]) -> None:
+    def admit(self, claim: Claim, slots: list[Slot]) -> None:
         """Plan slots. Raises `BadSetting` if one is there with another task or seed."""
         with self._book.call():
-            self._book.ledger(stream).admit(slots)
-            self._note(stream, None, "admit", slots)
+            self._book.claimed(claim).admit(slots)
+            self._note(claim, "admit", slots)
 
-    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
+    def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not trained on, committed after the one with the number `after`.
 
         Raises `NoWorkers` if no worker was heard of for longer than the deadline, and `FlowDown` if it waits for the
         weights of another policy whose trainer was not.
         """
+        stream, policy, _ = claim
         began, end = self._clock(), time.monotonic() + wait
         with self._book.changed:
             while True:
                 with self._book.call():
+                    ledger = self._book.claimed(claim)
                     self._expire()
                     found = self._book.arrivals(stream, policy, after)
                     self._silence.heard_of_trainer(policy=policy)
                     if not found:
-                        self._silence.check_progress(stream, self._book.ledger(stream))
+                        self._silence.check_progress(stream, ledger)
                 if found or not self._book.waited(end):
                     self._pace.wait(policy, self._clock() - began)
                     return found
 
-    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+    def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
         """Refuse a committed episode; it will be played again."""
         with self._book.call():
-            ledger = self._book.ledger(stream)
-            if ledger.reject(slot, attempt, reason):
-                self._handed_in[ledger.entries[slot].worker]["rejected"] += 1
-                self._note(stream, None, "reject", slot, attempt, reason)
+            ledger = self._book.claimed(claim)
+            if ledger.reject(*attempt, reason):
+                self._handed_in[ledger.entries[attempt.slot].worker]["rejected"] += 1
+                self._note(claim, "reject", *attempt, reason)
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
-        """Note that `policy` makes its batch of the slots `trained`, and does not want those in `dropped`.
+    def ack(self, claim: Claim, batch: int, trained: list[Attempt], dropped: list[Attempt]) -> list[Attempt]:
+        """Note that the policy makes its batch of the episodes `trained`, and does not want those in `dropped`.
 
-        Returns those whose episodes are void: then nothing is noted. Raises as `Ledger.ack`.
+        Returns those that are void: then nothing is noted. Raises as `Ledger.ack`.
         """
         with self._book.call(durable=True):
-            void = self._book.ledger(stream).ack(policy, batch, trained, dropped)
+            void = self._book.claimed(claim).ack(claim.policy, batch, trained, dropped)
             if not void:
-                self._note(stream, policy, "ack", policy, batch, trained, dropped)
-                self._pace.use(policy, len(trained) + len(dropped))
+                self._note(claim, "ack", claim.policy, batch, trained, dropped)
+                self._pace.use(claim.policy, len(trained) + len(dropped))
             return void
 
-    def keep(self, stream: str, policy: str, batch: int) -> None:
+    def keep(self, claim: Claim, batch: int) -> None:
         """Forget what was acknowledged before `batch`. Raises `BadSetting` if something before it was not."""
         with self._book.call():
-            self._book.drop_payloads(stream, self._book.ledger(stream).keep(policy, batch))
-            self._note(stream, policy, "keep", policy, batch)
+            self._book.drop_payloads(claim.stream, self._book.claimed(claim).keep(claim.policy, batch))
+            self._note(claim, "keep", claim.policy, batch)
 
-    def beat(self, policy: str) -> None:
-        """Note that the trainer of `policy` is alive."""
+    def beat(self, claim: Claim) -> None:
+        """Note that the trainer is alive."""
         with self._book.call():
-            self._book.stream_of(policy)
-            self._silence.heard_of_trainer(policy=policy)
+            self._book.claimed(claim)
+            self._silence.heard_of_trainer(policy=claim.policy)
 
     # ---------------------------------------------------------------- anyone
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data.
 
         `settings` has those of the manager. `streams` has for each stream the slots in each of the `states`, how often
-        what happened (`counts`), and for each of its `policies`: how many batches it has acknowledged (`done`), the
-        batch of its last checkpoint (`kept`), what it published last (`newest`; None before), how many of its episodes
-        were played with weights how many updates old (`ages`), and for how many seconds it has been `silent`. `workers`
-        has for each worker for how long it has been `silent`, and how many of its episodes were `accepted`, `repeated`,
-        `late` and `rejected` since this process began. `pace` has `Pace.of` each policy, since then as well.
+        what happened (`counts`), and for each of its `policies`: which trainer speaks for it (`epoch`), how many
+        batches it has acknowledged (`done`), the batch of its last checkpoint (`kept`), what it published last
+        (`newest`; None before), how many of its episodes were played with weights how many updates old (`ages`), and
+        for how many seconds it has been `silent`. `workers` has for each worker for how long it has been `silent`, and
+        how many of its episodes were `accepted`, `repeated`, `late` and `rejected` since this process began. `pace` has
+        `Pace.of` each policy, since then as well.
         """
         with self._book.call():
             silent = self._silence.of_workers()
@@ -266,28 +285,28 @@ class Manager:
         self._book.close()
 
     # ---------------------------------------------------------------- inside
-    def _note(self, stream: str, policy: str | None, name: str, *args: Any) -> None:
+    def _note(self, claim: Claim, name: str, *args: Any) -> None:
         """Note what a trainer did."""
-        self._book.note(stream, name, *args)
-        self._silence.heard_of_trainer(stream, policy)
+        self._book.note(claim.stream, name, *args)
+        self._silence.heard_of_trainer(claim.stream, claim.policy)
         self._book.changed.notify_all()
 
     def _expire(self) -> None:
         now = self._clock()
         for stream, ledger in self._book.ledgers.items():
-            for entry in ledger.expire(now):
-                self._book.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, "expired")
+            for entry, why in ledger.expire(now):
+                self._book.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
 
     def _lease(self, worker: str, count: int) -> list[Lease]:
         deadline = self._clock() + self.lease_seconds
         leases: list[Lease] = []
         waiting = dict(self._book.ledgers)
         while waiting and len(leases) < count:
-            stream = min(waiting, key=lambda one: waiting[one].share)
+            stream = min(waiting, key=lambda one: waiting[one].slots.share)
             entries = waiting[stream].lease(worker, 1 if len(waiting) > 1 else count - len(leases), deadline)
             leases += [Lease(stream, one.slot, one.attempt, dict(one.weights), self.lease_seconds) for one in entries]
             if entries:
-                self._book.note(stream, "lease", worker, len(entries))
+                self._book.note(stream, "lease", worker, len(entries), [])
             else:
                 del waiting[stream]
         return leases
@@ -305,14 +324,15 @@ class Manager:
 
     def _figures(self, stream: str) -> dict[str, Any]:
         ledger = self._book.ledger(stream)
-        policies = {}
+        progress, policies = ledger.progress, {}
         for policy in ledger.policies:
             newest = ledger.newest(policy)
             policies[policy] = {
-                "done": ledger.done[policy],
-                "kept": ledger.kept[policy],
+                "epoch": progress.epoch(policy),
+                "done": progress.done[policy],
+                "kept": progress.kept[policy],
                 "newest": None if newest is None else asdict(newest),
-                "ages": {str(age): count for age, count in sorted(ledger.ages[policy].items()) if count},
+                "ages": {str(age): count for age, count in sorted(progress.ages[policy].items()) if count},
                 "silent": self._silence.of_trainer(policy),
             }
-        return {"states": ledger.states(), "counts": dict(ledger.counts), "policies": policies}
+        return {"states": ledger.slots.states(), "counts": dict(ledger.counts), "policies": policies}

@@ -57,7 +57,7 @@ class Silence:
 
     def check_progress(self, stream: str, ledger: Ledger) -> None:
         """Raise `NoWorkers` or `FlowDown` if there are slots to play, and those who are silent are needed for it."""
-        states = ledger.states()
+        states = ledger.slots.states()
         if not states[State.QUEUED] + states[State.LEASED]:
             return
         silent = self._clock() - max([self._asked[stream], *self._workers.values()])

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from agentgym_flow.errors import BadSetting
+
 FIXED, READY = "fixed", "ready"
 ORDERS = (FIXED, READY)
 """How batches are put together.
@@ -23,13 +25,15 @@ class Published:
         version: its number, larger than those of all that were published before it.
         update: how many batches these weights were trained on.
         step: the optimizer step of the trainer.
-        digest: of the message that was published.
+        digest: of the weights.
+        epoch: of the trainer, see `Claim`.
     """
 
     version: int
     update: int
     step: int
     digest: str = ""
+    epoch: int = 0
 
 
 class Versions:
@@ -37,7 +41,7 @@ class Versions:
 
     Attributes:
         last: the largest version there ever was.
-        void: versions that a trainer has gone back behind; nothing is played with them any more.
+        void: versions that a trainer has gone back behind, or published again otherwise; nothing is played with them.
     """
 
     def __init__(self) -> None:
@@ -47,7 +51,21 @@ class Versions:
         self._by_update: dict[int, int] = {}  # the version that is played with
 
     def publish(self, published: Published) -> None:
-        """Let an update be played with, under this version from now on."""
+        """Let an update be played with, under this version from now on.
+
+        Raises `BadSetting` if the same trainer has published it with other weights. What another trainer has published
+        as this update is void: it is not what this one goes on from.
+        """
+        others = [
+            one
+            for one in self._by_version.values()
+            if one.update == published.update and one.digest != published.digest
+        ]
+        if any(one.epoch == published.epoch for one in others):
+            raise BadSetting(
+                f"update {published.update} was published before, with other weights: a trainer publishes it once"
+            )
+        self.void |= {one.version for one in others}
         self.last = max(self.last, published.version)
         self._by_version[published.version] = published
         self._by_update[published.update] = published.version
@@ -89,7 +107,7 @@ class Versions:
     # ---------------------------------------------------------------- as plain data
     def snapshot(self) -> dict[str, Any]:
         """Return all of it as plain data, for JSON."""
-        rows = [[one.version, one.update, one.step, one.digest] for one in self._by_version.values()]
+        rows = [[one.version, one.update, one.step, one.digest, one.epoch] for one in self._by_version.values()]
         return {"last": self.last, "void": sorted(self.void), "all": rows, "current": sorted(self._by_update.values())}
 
     @classmethod
@@ -132,6 +150,10 @@ class Weights:
         """Return a policy whose weights for a batch are not published yet; None if all are."""
         return next((policy for policy in self.of if self._to_play(policy, batch) is None), None)
 
+    def are_fresh(self, policy: str, version: int, batch: int) -> bool:
+        """Return whether a version is not too old for a batch to train on."""
+        return self.age(policy, version, batch) <= self._staleness
+
     def age(self, policy: str, version: int, batch: int) -> int:
         """Return by how many updates a version is older than the weights that a batch trains."""
         published = self.of[policy].of_version(version)
@@ -139,7 +161,7 @@ class Weights:
         return batch - published.update
 
     def are_void(self, weights: Mapping[str, int]) -> bool:
-        """Return whether a trainer has gone back behind one of these versions."""
+        """Return whether one of these versions is not of a present trainer: nothing that played with it counts."""
         return any(version in self.of[policy].void for policy, version in weights.items())
 
     def retire(self, policy: str, earliest: int) -> None:

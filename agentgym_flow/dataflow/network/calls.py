@@ -45,6 +45,7 @@ ERRORS: Mapping[str, type[errors.AgentGymFlowError]] = {
         errors.FlowDown,
         errors.Forged,
         errors.NoWorkers,
+        errors.Superseded,
         errors.UnknownName,
         errors.UnknownOption,
     )

@@ -61,7 +61,8 @@ class HttpFlow(RemoteFlow):
             body = calls.dumped(arguments)
         else:
             body = arguments[call.raw]
-            path += "?" + urlencode({one: value for one, value in arguments.items() if one != call.raw})
+            others = {one: value for one, value in arguments.items() if one != call.raw}
+            path += "?" + urlencode({one: calls.dumped(value) for one, value in others.items()})
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
     def _answer(self, call: calls.Call, path: str, body: bytes, patience: float) -> Any:

@@ -129,10 +129,7 @@ class _Endpoint:
             if call.raw is None:
                 return calls.arguments_of(call, calls.loaded(body))
             texts = request.query_params
-            given = {
-                one: text if call.parameters.get(one) is str else calls.loaded(text.encode("utf-8", "replace"))
-                for one, text in texts.items()
-            }
+            given = {one: calls.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
             return {**calls.arguments_of(call, given), call.raw: body}
         except calls.Malformed as error:
             raise _Refused(400, str(error)) from None

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any
 
-from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Held, Lease, Slot, Verdict
 from agentgym_flow.errors import FlowDown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -96,43 +96,45 @@ class RemoteFlow(ABC):
         answer: bytes = self._call("fetch", policy=policy, version=version, have=have)
         return answer
 
-    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any]) -> dict[str, Any]:
-        """Begin, or go on from before `batch`; return the figures of the stream."""
-        answer: dict[str, Any] = self._call("open", stream=stream, policy=policy, batch=batch, setup=setup)
+    def give_back(self, worker: str, held: list[Held]) -> None:
+        """Give leases back because the worker leaves."""
+        self._call("give_back", worker=worker, held=held)
+
+    def open(self, stream: str, policy: str, batch: int, setup: dict[str, Any], trainer: str) -> Claim:
+        """Begin, or go on from before `batch`; return what names this trainer in all its calls."""
+        answer: Claim = self._call("open", stream=stream, policy=policy, batch=batch, setup=setup, trainer=trainer)
         return answer
 
-    def publish(self, policy: str, update: int, step: int, message: bytes) -> int:
+    def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
         """Publish the weights of an update; return their version."""
-        answer: int = self._call("publish", policy=policy, update=update, step=step, message=message)
+        answer: int = self._call("publish", claim=claim, update=update, step=step, message=message)
         return answer
 
-    def admit(self, stream: str, slots: list[Slot]) -> None:
+    def admit(self, claim: Claim, slots: list[Slot]) -> None:
         """Plan slots."""
-        self._call("admit", stream=stream, slots=slots)
+        self._call("admit", claim=claim, slots=slots)
 
-    def arrivals(self, stream: str, policy: str, after: int, wait: float = 0.0) -> list[Arrival]:
+    def arrivals(self, claim: Claim, after: int, wait: float = 0.0) -> list[Arrival]:
         """Return episodes that this policy has not trained on, committed after the one with the number `after`."""
-        answer: list[Arrival] = self._call("arrivals", stream=stream, policy=policy, after=after, wait=wait)
+        answer: list[Arrival] = self._call("arrivals", claim=claim, after=after, wait=wait)
         return answer
 
-    def reject(self, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
+    def reject(self, claim: Claim, attempt: Attempt, reason: str) -> None:
         """Refuse a committed episode; it will be played again."""
-        self._call("reject", stream=stream, slot=slot, attempt=attempt, reason=reason)
+        self._call("reject", claim=claim, attempt=attempt, reason=reason)
 
-    def ack(self, stream: str, policy: str, batch: int, trained: list[SlotId], dropped: list[SlotId]) -> list[SlotId]:
-        """Say that `policy` makes its batch of the slots `trained`; return those whose episodes are void."""
-        answer: list[SlotId] = self._call(
-            "ack", stream=stream, policy=policy, batch=batch, trained=trained, dropped=dropped
-        )
+    def ack(self, claim: Claim, batch: int, trained: list[Attempt], dropped: list[Attempt]) -> list[Attempt]:
+        """Say that the policy makes its batch of the episodes `trained`; return those that are void."""
+        answer: list[Attempt] = self._call("ack", claim=claim, batch=batch, trained=trained, dropped=dropped)
         return answer
 
-    def keep(self, stream: str, policy: str, batch: int) -> None:
+    def keep(self, claim: Claim, batch: int) -> None:
         """Say that a checkpoint from before `batch` is on disk."""
-        self._call("keep", stream=stream, policy=policy, batch=batch)
+        self._call("keep", claim=claim, batch=batch)
 
-    def beat(self, policy: str) -> None:
-        """Say that the trainer of `policy` is alive."""
-        self._call("beat", policy=policy)
+    def beat(self, claim: Claim) -> None:
+        """Say that the trainer is alive."""
+        self._call("beat", claim=claim)
 
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data."""

@@ -69,9 +69,8 @@ class Switchboard:
                 break
             answer = await self._in_line(name, arguments, left)
         if name == "lease" and answer and await gone():
-            for lease in answer:
-                held = Held(lease.stream, lease.slot.id, lease.attempt)
-                await self._now("fail", {"worker": arguments["worker"], "held": held, "reason": "the worker has left"})
+            held = [Held(lease.stream, lease.slot.id, lease.attempt) for lease in answer]
+            await self._now("give_back", {"worker": arguments["worker"], "held": held})
         return answer
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.dataflow.network.remote import RemoteFlow
-from agentgym_flow.dataflow.records import Arrival, Commit, Flow, Held, Lease, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Flow, Held, Lease, Slot, Verdict
 from agentgym_flow.errors import BadData
 from agentgym_flow.files import naming
 
@@ -114,7 +114,7 @@ class Traced(RemoteFlow):
     def __init__(self, flow: Flow, writer: TraceWriter, every: float = 1.0) -> None:
         super().__init__("the manager")
         self._flow, self._writer, self._every = flow, writer, every
-        self._updates: dict[tuple[str, str, SlotId], int] = {}  # which update played what a policy has not used yet
+        self._updates: dict[tuple[str, Attempt], int] = {}  # which update played what a policy has not used yet
         self._looked = -every
 
     def _attempt(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -152,7 +152,11 @@ class Traced(RemoteFlow):
             self._writer.write("commit", worker=worker, stream=stream, slots=slots, verdicts=said)
 
     def _note_fail(self, answer: None, began: float, worker: str, held: Held, reason: str) -> None:
-        self._ended(held, "given back")
+        self._ended(held, "failed")
+
+    def _note_give_back(self, answer: None, began: float, worker: str, held: list[Held]) -> None:
+        for one in held:
+            self._ended(one, "given back")
 
     def _note_fetch(self, message: bytes, began: float, policy: str, version: int, have: int | None) -> None:
         size, seconds = len(message), round(self._writer.now() - began, 4)
@@ -162,42 +166,42 @@ class Traced(RemoteFlow):
     def _note_open(self, answer: Any, began: float, stream: str, policy: str, batch: int, **_: Any) -> None:
         self._writer.write("open", stream=stream, policy=policy, batch=batch)
 
-    def _note_publish(self, version: int, began: float, message: bytes, **told: Any) -> None:
-        self._writer.write("publish", **told, version=version, bytes=len(message))
+    def _note_publish(self, version: int, began: float, claim: Claim, update: int, step: int, message: bytes) -> None:
+        told: dict[str, Any] = {"policy": claim.policy, "update": update, "version": version, "step": step}
+        self._writer.write("publish", **told, bytes=len(message))
 
-    def _note_admit(self, answer: None, began: float, stream: str, slots: list[Slot]) -> None:
-        self._writer.write("admit", stream=stream, slots=len(slots))
+    def _note_admit(self, answer: None, began: float, claim: Claim, slots: list[Slot]) -> None:
+        self._writer.write("admit", stream=claim.stream, slots=len(slots))
 
-    def _note_arrivals(self, arrivals: list[Arrival], began: float, stream: str, policy: str, **_: Any) -> None:
+    def _note_arrivals(self, arrivals: list[Arrival], began: float, claim: Claim, **_: Any) -> None:
         for arrival in arrivals:
-            if policy in arrival.updates:
-                self._updates[stream, policy, arrival.slot.id] = arrival.updates[policy]
+            if claim.policy in arrival.updates:
+                self._updates[claim.policy, arrival.played] = arrival.updates[claim.policy]
 
-    def _note_reject(self, answer: None, began: float, stream: str, slot: SlotId, attempt: int, reason: str) -> None:
-        self._ended(Held(stream, slot, attempt), "refused")
+    def _note_reject(self, answer: None, began: float, claim: Claim, attempt: Attempt, reason: str) -> None:
+        self._ended(Held(claim.stream, attempt.slot, attempt.number), "refused")
 
     def _note_ack(
         self,
-        void: list[SlotId],
+        void: list[Attempt],
         began: float,
-        stream: str,
-        policy: str,
+        claim: Claim,
         batch: int,
-        trained: list[SlotId],
-        dropped: list[SlotId],
+        trained: list[Attempt],
+        dropped: list[Attempt],
     ) -> None:
         if void:
             return
-        updates = [self._updates.pop((stream, policy, slot), None) for slot in trained]
-        for slot in dropped:
-            self._updates.pop((stream, policy, slot), None)
+        updates = [self._updates.pop((claim.policy, attempt), None) for attempt in trained]
+        for attempt in dropped:
+            self._updates.pop((claim.policy, attempt), None)
         ages = Counter(batch - update for update in updates if update is not None)
         told: dict[str, Any] = {"trained": len(trained), "dropped": len(dropped)}
         told["staleness"] = {str(age): ages[age] for age in sorted(ages)}
-        self._writer.write("ack", stream=stream, policy=policy, batch=batch, **told)
+        self._writer.write("ack", stream=claim.stream, policy=claim.policy, batch=batch, **told)
 
-    def _note_keep(self, answer: None, began: float, stream: str, policy: str, batch: int) -> None:
-        self._writer.write("keep", stream=stream, policy=policy, batch=batch)
+    def _note_keep(self, answer: None, began: float, claim: Claim, batch: int) -> None:
+        self._writer.write("keep", stream=claim.stream, policy=claim.policy, batch=batch)
 
     def _ended(self, held: Held, why: str) -> None:
         self._writer.write("ended", stream=held.stream, why=why, slots=[[*held.slot, held.attempt]])

@@ -121,9 +121,8 @@ class RolloutService:
             raise _first(errors) from None
         finally:
             left.set()
-            for playing in list(self._playing.values()):
-                with suppress(FlowDown):
-                    self._flow.fail(self.name, playing.held, "the worker is leaving")
+            with suppress(FlowDown):
+                self._flow.give_back(self.name, [playing.held for playing in self._playing.values()])
             self._playing.clear()
 
     async def _play_all(self, tasks: asyncio.TaskGroup) -> None:

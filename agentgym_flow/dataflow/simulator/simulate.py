@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Entry, Ledger, Published, State
-from agentgym_flow.dataflow.records import Slot, Verdict
+from agentgym_flow.dataflow.records import Attempt, Slot, Verdict
 from agentgym_flow.dataflow.simulator.scenario import OVERLAP, Outcome, Play, Scenario, Times
 from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 from agentgym_flow.seeding import stable_hash
@@ -168,7 +168,7 @@ class _Simulation:
         whole = sorted((g for g in by_group.values() if len(g) == self.scenario.size), key=lambda g: g[-1].number)
         stale = [max(_age(trainer, entry) for entry in g) > self.scenario.staleness for g in whole]
         if any(stale):
-            dropped = [entry.slot.id for g, old in zip(whole, stale, strict=True) if old for entry in g]
+            dropped = [_played(entry) for g, old in zip(whole, stale, strict=True) if old for entry in g]
             self._ledger.ack(trainer.policy, trainer.batch, [], dropped)
             trainer.dropped += len(dropped)
             trainer.stale += sum(stale)
@@ -183,11 +183,11 @@ class _Simulation:
 
     def _account(self, trainer: _Trainer, chosen: list[Entry]) -> None:
         """Acknowledge a batch, and count what it is made of."""
-        lost, trained = [one.slot.id for one in chosen if not one.digest], [one for one in chosen if one.digest]
+        lost, trained = [_played(one) for one in chosen if not one.digest], [one for one in chosen if one.digest]
         ids = sorted(entry.slot.id for entry in trained)
         ages = Counter(_age(trainer, entry) for entry in trained)
         trainer.dropped += len(lost)
-        self._ledger.ack(trainer.policy, trainer.batch, ids, lost)
+        self._ledger.ack(trainer.policy, trainer.batch, map(_played, trained), lost)
         self._calls[int(self._clock.now)] += 1
         self._staleness += ages
         self._trained_on += len(trained)
@@ -235,7 +235,7 @@ class _Simulation:
 
     def _expire(self, tick: float) -> None:
         self._expiries.remove(tick)
-        ended = self._ledger.expire(tick)
+        ended = [entry for entry, _ in self._ledger.expire(tick)]
         if ended:
             self.note("ended", stream="main", why="expired", slots=[[*one.slot.id, one.attempt] for one in ended])
             self._commits([entry.slot for entry in ended if entry.state is State.COMMITTED])  # those that are lost
@@ -266,7 +266,7 @@ class _Simulation:
         """Record the states of the ledger, but not at every call: it looks at all slots."""
         if self._record is not None and (now or self._clock.now >= self._sampled + max(1.0, self._sampled / _SAMPLES)):
             self._sampled = self._clock.now
-            self.note("states", stream="main", states=self._ledger.states())
+            self.note("states", stream="main", states=self._ledger.slots.states())
 
     def _outcome(self) -> Outcome:
         self._pool.close()
@@ -279,7 +279,7 @@ class _Simulation:
             trained=self._trained_on // len(trainers),
             dropped=sum(trainer.dropped for trainer in trainers),
             repeated=self._ledger.counts["expired"],
-            unused=self._ledger.states()["committed"],
+            unused=self._ledger.slots.states()["committed"],
             staleness=dict(sorted(self._staleness.items())),
             worker_use=pool.busy / pool.available,
             trainer_use=sum(trainer.busy for trainer in trainers) / (total * len(trainers)),
@@ -292,6 +292,10 @@ class _Simulation:
             busiest_second=max(self._calls.values()),
             composition=stable_hash(sorted(self._digests.items())),
         )
+
+
+def _played(entry: Entry) -> Attempt:
+    return Attempt(entry.slot.id, entry.attempt)
 
 
 def _age(trainer: _Trainer, entry: Entry) -> int:

@@ -1,0 +1,151 @@
+"""How far the trainers of a stream are: what they have used and kept, and which one speaks for a policy now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym_flow.dataflow.bookkeeping.entries import Entry, State
+from agentgym_flow.dataflow.bookkeeping.versions import Weights
+from agentgym_flow.errors import BadSetting, Superseded, UnknownName
+
+
+class Progress:
+    """The trainers of a stream, one for each policy.
+
+    Args:
+        policies: the policies.
+        first: the batch that the stream begins with.
+        weights: what they have published.
+
+    Attributes:
+        done: for each policy, how many batches it has acknowledged, those before `first` included.
+        kept: for each policy, the batch before which its last checkpoint was taken.
+        ages: for each policy, how many of the episodes in its batches were played with weights of which age in updates.
+        finished: the policies whose trainers need no more episodes.
+    """
+
+    def __init__(self, policies: Sequence[str], first: int, weights: Weights) -> None:
+        self.done = dict.fromkeys(policies, first)
+        self.kept = dict.fromkeys(policies, first)
+        self.ages: dict[str, Counter[int]] = {policy: Counter() for policy in policies}
+        self.finished: set[str] = set()
+        self._opened: dict[str, list[str]] = {policy: [] for policy in policies}  # by whom, the present one last
+        self._weights = weights
+
+    # ---------------------------------------------------------------- who speaks for a policy
+    def epoch(self, policy: str) -> int:
+        """Return how many trainers of a policy there were; the last one is the present one."""
+        return len(self._opened[policy])
+
+    def was_opened(self, policy: str, trainer: str) -> bool:
+        """Return whether a trainer is the present one. Raises `Superseded` if it was so before another one."""
+        before = self._opened[policy]
+        if trainer in before[:-1]:
+            raise self._superseded(policy)
+        return trainer in before
+
+    def open(self, policy: str, trainer: str) -> None:
+        """Let `trainer` speak for a policy from now on, and nobody else."""
+        self._opened[policy].append(trainer)
+        self.finished.discard(policy)
+
+    def check_epoch(self, policy: str, epoch: int) -> None:
+        """Raise `Superseded` unless this is the epoch of the present trainer of a policy."""
+        if policy not in self._opened:
+            raise UnknownName.among(policy, self._opened)
+        if epoch != self.epoch(policy):
+            raise self._superseded(policy)
+
+    def _superseded(self, policy: str) -> Superseded:
+        return Superseded(
+            f"another trainer of {policy} has begun since (the manager is at epoch {self.epoch(policy)}): end this one"
+        )
+
+    # ---------------------------------------------------------------- how far they are
+    @property
+    def oldest(self) -> int:
+        """The earliest batch that a trainer may still go back to."""
+        return min(self.kept.values())
+
+    def check_done(self, policy: str, batch: int) -> None:
+        """Raise `BadSetting` unless all batches before `batch` are acknowledged."""
+        if policy not in self.done:
+            raise UnknownName.among(policy, self.done)
+        if not 0 <= batch <= self.done[policy]:
+            raise BadSetting(
+                f"{policy} is at batch {batch}, and its last acknowledged batch here is {self.done[policy] - 1}: go on "
+                "from a checkpoint that is not later, or with the journal of the run"
+            )
+
+    def check_kept(self, policy: str, batch: int) -> None:
+        """Raise `BadSetting` unless a trainer can go on from before `batch`."""
+        self.check_done(policy, batch)
+        if batch < self.kept[policy]:
+            raise BadSetting(
+                f"{policy} cannot go on from before batch {batch}: episodes before batch {self.kept[policy]} were "
+                "forgotten when a later checkpoint was written; go on from that one, or give a new run a new journal"
+            )
+
+    # ---------------------------------------------------------------- what they have used
+    def check_use(self, policy: str, entry: Entry, mark: int) -> None:
+        """Raise `BadSetting` if a policy must not use an episode for what `mark` says (see `Entry.used`)."""
+        slot = entry.slot.id
+        if entry.used.get(policy, mark) != mark:
+            raise BadSetting(f"{policy} has used slot {slot} before, and would use it twice")
+        if mark >= 0 and not entry.digest:
+            raise BadSetting(f"{policy} trains on slot {slot}, which is lost: drop it")
+        if mark >= 0 and not self._weights.are_fresh(policy, entry.weights[policy], mark):
+            raise BadSetting(f"slot {slot} was played with weights that are too old for batch {mark}: drop it")
+
+    def use(self, policy: str, entry: Entry, mark: int) -> None:
+        """Note that a policy has used an episode."""
+        entry.used[policy] = mark
+        self._count(policy, entry, 1)
+
+    def undo(self, policy: str, entry: Entry) -> None:
+        """Note that a policy has not used an episode after all."""
+        self._count(policy, entry, -1)
+        del entry.used[policy]
+
+    def used_since(self, policy: str, entry: Entry, batch: int) -> bool:
+        """Return whether a policy has used an episode for `batch` or later."""
+        return policy in entry.used and _batch(entry.used[policy]) >= batch
+
+    def is_settled(self, entry: Entry) -> bool:
+        """Return whether no trainer can come back to a slot.
+
+        One that was planned for later than it was used would be planned again, so it is kept until then.
+        """
+        if entry.state is not State.USED or entry.slot.batch >= self.oldest:
+            return False
+        return all(_batch(mark) < self.kept[policy] for policy, mark in entry.used.items())
+
+    def _count(self, policy: str, entry: Entry, change: int) -> None:
+        if entry.used[policy] >= 0:
+            age = self._weights.age(policy, entry.weights[policy], entry.used[policy])
+            self.ages[policy][age] += change
+
+    # ---------------------------------------------------------------- as plain data
+    def snapshot(self) -> dict[str, Any]:
+        """Return all of it as plain data, for JSON."""
+        return {
+            "done": dict(self.done),
+            "kept": dict(self.kept),
+            "ages": {policy: sorted(ages.items()) for policy, ages in self.ages.items()},
+            "finished": sorted(self.finished),
+            "opened": {policy: list(trainers) for policy, trainers in self._opened.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what a snapshot says."""
+        self.done, self.kept = dict(state["done"]), dict(state["kept"])
+        self.ages = {policy: Counter(dict(ages)) for policy, ages in state["ages"].items()}
+        self.finished = set(state["finished"])
+        self._opened = {policy: list(trainers) for policy, trainers in state["opened"].items()}
+
+
+def _batch(mark: int) -> int:
+    """Return the batch of a mark in `Entry.used`."""
+    return mark if mark >= 0 else -1 - mark
