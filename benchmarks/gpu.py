@@ -294,17 +294,17 @@ class Call:
             noise=few.warm_start_noise,
             max_new_tokens=recipe.agent.max_completion_length or 1,
         )
-        pad = recipe.tokenizer.pad_token_id
-        with recipe.trainer.accelerator.autocast():
-            spare = copy.deepcopy(recipe.model)
-            for _ in range(2):  # the first warms up
-                started = time.monotonic()
-                clone(spare, rows, few, pad=pad)
-                each = (time.monotonic() - started) / few.warm_start_updates
-            del spare
-            fit = max(1, int((until - time.monotonic()) / each))
-            updates = min(recipe.warm.warm_start_updates, fit)
-            losses, _ = clone(recipe.model, rows, replace(few, warm_start_updates=updates), pad=pad)
+        pad, precision = recipe.tokenizer.pad_token_id, recipe.trainer.accelerator.autocast
+        spare = copy.deepcopy(recipe.model)
+        for _ in range(2):  # the first warms up
+            started = time.monotonic()
+            clone(spare, rows, few, pad=pad, precision=precision)
+            each = (time.monotonic() - started) / few.warm_start_updates
+        del spare
+        fit = max(1, int((until - time.monotonic()) / each))
+        updates = min(recipe.warm.warm_start_updates, fit)
+        many = replace(few, warm_start_updates=updates)
+        losses, _ = clone(recipe.model, rows, many, pad=pad, precision=precision)
         print(f"cloned {len(rows):,} turns in {updates} updates of {each:.2f} s: loss {losses[-1]:.3f}", flush=True)
         started = time.monotonic()
         recipe.examine("before")

@@ -130,8 +130,8 @@ class Recipe:
         if done is not None:
             return done
         # As updates and play compute; gradients in half precision would need to be scaled.
-        half = self.trainer.accelerator.autocast() if self.agent.mixed_precision == "bf16" else nullcontext()
-        with self.console.status("Cloning demonstrations"), half:
+        half = self.agent.mixed_precision == "bf16"
+        with self.console.status("Cloning demonstrations"):
             done = warm_start(
                 self.model,
                 self.tokenizer,
@@ -143,6 +143,7 @@ class Recipe:
                 layout=self.agent.layout,
                 max_new_tokens=self.agent.max_completion_length or 1,
                 validate=partial(self.examiner.validate_alone, self.warm.warm_start_validation_episodes),
+                precision=self.trainer.accelerator.autocast if half else nullcontext,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
         record_warm_start(self.folder.warm_start, done)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -205,6 +206,7 @@ def clone(
     pad: int,
     seed: int = 0,
     validate: Callable[[], float] | None = None,
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[list[float], list[tuple[int, float]]]:
     """Train `model` in place on `examples` by cross-entropy; Muon and AdamW, linear decay to 0.
 
@@ -215,6 +217,7 @@ def clone(
         pad: the padding token.
         seed: of the order of examples.
         validate: measures success; called `warm_start_validations` times, evenly spread, the last time at the end.
+        precision: makes the context of an update's forward pass and of a validation, such as autocast.
 
     Returns:
         The loss of every update, and (updates done, success) for every validation.
@@ -232,7 +235,8 @@ def clone(
     for done in range(1, updates + 1):
         chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
         with out_of_memory(CLONING):
-            loss = imitation_loss(model, collate(chosen, pad=pad, multiple=1, device=model.device))
+            with precision():  # a new one each time: within one, autocast goes on with its first copy of the weights
+                loss = imitation_loss(model, collate(chosen, pad=pad, multiple=1, device=model.device))
             if not torch.isfinite(loss):
                 raise TrainingFailed(
                     f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates"
@@ -244,7 +248,8 @@ def clone(
         schedule.step()
         losses.append(loss.item())
         if validate is not None and done * config.warm_start_validations // updates > len(validation):
-            validation.append((done, validate()))
+            with precision():
+                validation.append((done, validate()))
     return losses, validation
 
 
@@ -267,6 +272,7 @@ def warm_start(
     max_new_tokens: int = 1,
     validate: Callable[[], float] | None = None,
     layout: str = TURN,
+    precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> WarmStart:
     """Collect demonstrations and clone them into `model`; see `demonstrations` and `clone` for arguments and errors."""
     examples = demonstrations(
@@ -282,6 +288,7 @@ def warm_start(
     )
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(model, len(longest.prompt), len(longest.completion), layout)
-    losses, validation = clone(model, examples, config, pad=tokenizer.pad_token_id, seed=seed, validate=validate)
+    pad = tokenizer.pad_token_id
+    losses, validation = clone(model, examples, config, pad=pad, seed=seed, validate=validate, precision=precision)
     turns = sum(row.turns for row in examples)
     return WarmStart(config.warm_start_levels, turns, losses, validation)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -62,6 +64,16 @@ def test_cloning_lowers_the_loss_and_validates_when_told(
     assert result.validation == [(4, 0.5), (8, 0.5), (12, 0.5)]
     assert len(result.losses) == 12
     assert sum(result.losses[-3:]) < sum(result.losses[:3]) - 3.0
+
+
+def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(profile: Profile, make_env: Any) -> None:
+    from agentgym_flow.training.run import load_model
+
+    losses = []
+    for precision in (nullcontext, partial(torch.autocast, "cpu", torch.bfloat16)):
+        model, tokenizer = load_model("tiny", profile, seed=0)
+        losses.append(warm_start(model, tokenizer, profile, make_env, SMALL, precision=precision).losses)
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)  # each loss needs all updates before it
 
 
 def test_equal_seeds_clone_alike(profile: Profile, make_env: Any) -> None:
