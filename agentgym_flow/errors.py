@@ -229,6 +229,14 @@ class NoWorkers(AgentGymFlowError, RuntimeError):
     """No rollout worker of a dataflow was heard of for longer than the deadline; the message says how to start one."""
 
 
+class PutAside(AgentGymFlowError, RuntimeError):
+    """A rollout worker gets no more episodes, because nothing came of the last ones; the message says why."""
+
+
+class RunsFinished(AgentGymFlowError, RuntimeError):
+    """No trainer of a manager needs more episodes, so there is nothing to play until a new run begins."""
+
+
 class Superseded(AgentGymFlowError, RuntimeError):
     """Another trainer of the same policy has begun since, so this one must not go on."""
 

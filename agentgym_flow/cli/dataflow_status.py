@@ -116,6 +116,13 @@ def tables(figures: dict[str, Any]) -> list[Table]:
         streams.add_column(column, justify="left" if column == "stream" else "right")
     for column in ("stream", "policy", "update", "version", "batches", "silent"):
         policies.add_column(column, justify="left" if column in ("stream", "policy") else "right")
+    odd = [
+        f"{stream}: {found['counts'][name]:,} {name}"
+        for stream, found in figures["streams"].items()
+        for name in ("failed", "overlong", "lost")
+        if found["counts"].get(name)
+    ]
+    streams.caption = printed(", ".join(odd)) if odd else None
     for stream, found in figures["streams"].items():
         counts = [found["counts"].get(name, 0) for name in ("expired", "late", "rejected")]
         streams.add_row(printed(stream), *(f"{number:,}" for number in (*found["states"].values(), *counts)))
@@ -144,6 +151,8 @@ def _workers(figures: dict[str, Any]) -> Table:
     for name, one in sorted(found.items(), key=lambda item: item[1]["silent"])[:MOST_ROWS]:
         counts = (f"{one.get(count, 0):,}" for count in ("accepted", "repeated", "late", "rejected"))
         table.add_row(printed(name), *counts, _seconds(one["silent"]))
+    aside = [f"{name} is put aside: {one['put_aside']}" for name, one in found.items() if "put_aside" in one]
+    table.caption = printed("\n".join(aside[:MOST_ROWS])) if aside else None
     return table
 
 

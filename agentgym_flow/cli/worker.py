@@ -35,11 +35,13 @@ def worker(
     deadline: Annotated[
         float, typer.Option(min=0.1, help="Seconds without an answer after which the worker ends with an error.")
     ] = 600.0,
+    stay: Annotated[bool, typer.Option("--stay", help="Wait for the next run when all runs are finished.")] = False,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Join a dataflow and play its episodes. Workers may join and leave at any time.
 
-    Ctrl-C (status 0) and SIGTERM (status 143) give unfinished episodes back, so that others play them.
+    When all runs are finished, the worker ends with status 0. Ctrl-C (status 0) and SIGTERM (status 143) give
+    unfinished episodes back, so that others play them.
     """
     from agentgym_flow.dataflow.network.http_client import HttpFlow
     from agentgym_flow.dataflow.network.tokens import read_token
@@ -48,7 +50,7 @@ def worker(
     flow = HttpFlow(join, read_token(token_file), deadline=deadline)
     called = name or f"{socket.gethostname()}-{os.getpid()}"
     called += f"-{secrets.token_hex(2)}"  # a worker that is replaced is another one
-    service = RolloutService(flow, name=called, num_envs=num_envs, versions=versions)
+    service = RolloutService(flow, name=called, num_envs=num_envs, versions=versions, stay=stay)
     asked: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -34,7 +34,8 @@ class FlowConfig:
         num_envs: episodes that a worker plays at a time.
         versions: for how many versions of the weights a worker has room.
         lease_seconds: a worker that was not heard of for so long has lost its leases.
-        max_attempts: an episode that was leased so often without success is lost, and left out of its group.
+        episode_seconds: a lease is not renewed for longer: an episode that hangs is played by another worker.
+        max_attempts: an episode that has failed so often is lost, and left out of its group.
         deadline: seconds without any worker, trainer or manager after which the others end with an error.
         trace: write `trace.jsonl` beside the manager's journal, for `agentgym-flow dataflow trace`.
         turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
@@ -59,6 +60,7 @@ class FlowConfig:
     num_envs: int = 16
     versions: int = 2
     lease_seconds: float = 60.0
+    episode_seconds: float = 3600.0
     max_attempts: int = 20
     deadline: float = 600.0
     trace: bool = False
@@ -80,7 +82,7 @@ class FlowConfig:
         check_word(self.first, OrderName)
         if not isinstance(self.trace, bool):
             raise BadSetting(f"trace must be true or false, got {self.trace!r:.60}")
-        for name in ("lease_seconds", "deadline"):
+        for name in ("lease_seconds", "episode_seconds", "deadline"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
                 raise BadSetting(f"{name} must be a positive number of seconds, got {value!r}")

@@ -152,7 +152,11 @@ class Flow(Protocol):
         """Return what a worker needs to set up: for each stream, its settings and files; see `setup`."""
 
     def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
-        """Return up to `count` leases; none if there is nothing to play."""
+        """Return up to `count` leases; none if there is nothing to play.
+
+        Raises `RunsFinished` if no trainer needs more episodes, and `PutAside` if nothing came of the last ones that
+        this worker has played.
+        """
 
     def renew(self, worker: str, held: list[Held]) -> list[Held]:
         """Renew leases, and return those that have ended; their episodes need not be played on."""
@@ -219,6 +223,9 @@ class Flow(Protocol):
 
     def keep(self, claim: Claim, batch: int) -> None:
         """Say that a checkpoint from before `batch` is on disk: what was acknowledged earlier can be forgotten."""
+
+    def finish(self, claim: Claim) -> None:
+        """Say that the trainer needs no more episodes; it may open the stream again all the same."""
 
     def beat(self, claim: Claim) -> None:
         """Say that the trainer is alive."""

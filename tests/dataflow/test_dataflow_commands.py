@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from flow_trace import SETUP, manager, opened, slots
-from little_worker import played
+from little_worker import held, played
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
@@ -32,6 +32,8 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     there = manager()
     opened(there)
     there.commit("bad [red]worker", [played(lease) for lease in there.lease("bad [red]worker", 3)[:2]])
+    monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.workers.MOST_FAILED", 1)
+    there.fail("broken", held(there.lease("broken", 1)[0]), "no [data] set")
     with serving(there, TOKEN) as url:
         found = CliRunner().invoke(app, ["dataflow", "status", url, "--json"])
         figures = json.loads(found.stdout)
@@ -40,6 +42,9 @@ def test_status_is_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
         table = CliRunner().invoke(app, ["dataflow", "status", url, "--once"])
     assert table.exit_code == 0
     assert "bad [red]worker" in table.stdout
+    assert "s: 1 failed" in table.stdout
+    assert "broken is put aside" in table.stdout
+    assert "no [data] set" in " ".join(table.stdout.split())
     assert re.search(r"│ s\s+│\s+1 │\s+1 │\s+2 │", table.stdout)  # queued, leased, committed
     assert "target workers: 1; 1 at work" in " ".join(table.stdout.split())
 

@@ -75,15 +75,15 @@ def test_a_killed_process_is_replaced_and_nothing_is_lost() -> None:
 
 def test_workers_that_all_hang_end_in_an_error_within_the_deadline() -> None:
     there = manager(lease_seconds=0.5, deadline=1.0)
-    opened(there)
-    there.admit("s", slots(0, groups=50))
+    claim = opened(there)
+    there.admit(claim, slots(0, groups=50))
     with LocalEngine(there, program=LITTLE, options=["--seconds", "0.05"]) as engine:
         engine.start(1)
         until(lambda: there.status()["streams"]["s"]["states"]["committed"])
         (worker,) = pids(engine)
         os.kill(worker, signal.SIGSTOP)
         with pytest.raises(NoWorkers, match="no rollout worker was heard of for"):
-            collected(engine.flow, slots(0, groups=50))
+            collected(engine.flow, claim, slots(0, groups=50))
         os.kill(worker, signal.SIGCONT)
 
 

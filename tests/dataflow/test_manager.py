@@ -18,9 +18,19 @@ from flow_parts import Clock, Messages, held, make_manager, opened, played
 from agentgym_flow.dataflow.bookkeeping import pace
 from agentgym_flow.dataflow.bookkeeping.journal import Journal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
+from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
 from agentgym_flow.dataflow.pictures.metrics import advice
 from agentgym_flow.dataflow.records import Attempt, Claim, Commit, Slot, SlotId, Verdict
-from agentgym_flow.errors import BadData, BadSetting, FlowDown, NoWorkers, Superseded, UnknownName
+from agentgym_flow.errors import (
+    BadData,
+    BadSetting,
+    FlowDown,
+    NoWorkers,
+    PutAside,
+    RunsFinished,
+    Superseded,
+    UnknownName,
+)
 
 SETUP: dict[str, Any] = {"policies": ["a"], "staleness": 0, "env": "game"}
 SHARED: dict[str, Any] = {"policies": ["a", "b"], "staleness": 0, "env": "game"}
@@ -428,7 +438,7 @@ def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: 
         file.close()
         manager = make_manager(clock, store=store, journal=Journal(path))
         manager.lease("w", 1), plain.lease("w", 1)
-        plain._handed_in.clear()
+        plain._workers._counts.clear()
 
 
 def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -608,3 +618,132 @@ def test_figures_cover_the_last_batches(clock: Clock) -> None:
     clock.now += 5.1  # longer than a lease
     assert advice(manager.status())["workers"] == 0
     assert advice(make_manager(clock).status()) == {}
+
+
+# -------------------------------------------------------------------- workers of which nothing comes
+def test_an_episode_that_hangs_is_played_by_another_worker(clock: Clock) -> None:
+    """A thread of the worker goes on renewing the lease."""
+    manager = make_manager(clock, episode_seconds=20.0)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    [lease] = manager.lease("w", 1)
+    while not manager.renew("w", [held(lease)]):
+        clock.now += 3
+        manager.beat(a)
+        [*again] = manager.lease("v", 1)
+        assert clock.now < 130
+        if again:
+            break
+    assert [one.slot for one in again] == [lease.slot]
+    assert manager.renew("w", [held(lease)]) == [held(lease)]
+    counts = manager.status()["streams"]["s"]["counts"]
+    assert (counts["overlong"], counts.get("expired")) == (1, None)
+
+
+def test_a_worker_does_not_get_again_at_once_what_it_has_failed(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 3})
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    manager.renew("good", [])
+    manager.fail("bad", held(manager.lease("bad", 1)[0]), "no data set")
+    for _ in range(5):
+        assert manager.lease("bad", 1) == [], "another worker may do better"
+    [lease] = manager.lease("good", 1)
+    assert manager.commit("good", [played(lease)]) == [Verdict.ACCEPTED]
+    assert manager.status()["streams"]["s"]["counts"].get("lost", 0) == 0
+
+
+def test_after_a_while_or_alone_a_worker_tries_again(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    manager.fail("w", held(manager.lease("w", 1)[0]), "no data set")
+    [again] = manager.lease("w", 1)
+    manager.renew("other", [])
+    manager.fail("w", held(again), "no data set")
+    assert manager.lease("w", 1) == []
+    clock.now += 5
+    manager.renew("other", [])
+    assert [one.attempt for one in manager.lease("w", 1)] == [3]
+
+
+def test_workers_that_leave_use_up_no_attempts(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 1})
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    for number in range(5):
+        manager.give_back(f"w{number}", [held(lease) for lease in manager.lease(f"w{number}", 1)])
+    [lease] = manager.lease("last", 1)
+    assert lease.attempt == 6
+    assert manager.commit("last", [played(lease)]) == [Verdict.ACCEPTED]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_worker_of_which_nothing_comes_is_put_aside(refused: bool, clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, MOST_FAILED + 5, 1))
+    leases = manager.lease("bad", MOST_FAILED)
+    for number, lease in enumerate(leases):
+        assert "put_aside" not in manager.status()["workers"]["bad"], number
+        if refused:
+            manager.commit("bad", [played(lease)])
+            manager.reject(a, Attempt(lease.slot.id, lease.attempt), "no such step")
+        else:
+            manager.fail("bad", held(lease), "no data set")
+    why = "no such step" if refused else "no data set"
+    with pytest.raises(PutAside, match=f"worker bad is put aside: its last 20 episodes .* because: {why}"):
+        manager.lease("bad", 1)
+    assert why in manager.status()["workers"]["bad"]["put_aside"]
+    clock.now += 11
+    manager.renew("bad", [])
+    with pytest.raises(NoWorkers, match=f"1 put aside; of the last one its last 20 episodes .*{why}"):
+        manager.arrivals(a, 1000)
+    manager.commit("good", [played(lease) for lease in manager.lease("good", 100)])
+    assert len(manager.arrivals(a, 0)) == MOST_FAILED + 5
+
+
+def test_a_worker_that_succeeds_now_and_then_stays(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 3 * MOST_FAILED, 1))
+    for number, lease in enumerate(manager.lease("w", 3 * MOST_FAILED)):
+        if number % 10:
+            manager.fail("w", held(lease), "out of memory")
+        else:
+            manager.commit("w", [played(lease)])
+    assert len(manager.lease("w", 100)) == 54
+
+
+def test_when_all_runs_are_finished_workers_are_told(tmp_path: Path, clock: Clock) -> None:
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    assert manager.lease("w", 1) == [], "no run has begun"
+    a, b = (opened(manager, "s", policy, 0, SHARED) for policy in "ab")
+    manager.finish(a)
+    assert manager.lease("w", 1) == []
+    manager.finish(b)
+    manager.close()
+    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    clock.now += 1000
+    with pytest.raises(RunsFinished):
+        manager.lease("w", 1)
+    opened(manager, "t", "c", 0, {"policies": ["c"]})
+    assert manager.lease("w", 1) == []
+    opened(manager, "s", "a", 0, SHARED)
+    assert not manager.status()["streams"]["s"]["policies"]["a"]["finished"]
+
+
+def test_weights_of_a_trainer_that_has_finished_are_not_waited_for(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a, b = (opened(manager, "s", policy, 0, SHARED) for policy in "ab")
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0))
+    manager.finish(b)
+    with pytest.raises(FlowDown, match="new weights of b, whose trainer has finished"):
+        manager.arrivals(a, 0)

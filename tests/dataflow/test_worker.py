@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from agentgym_flow.dataflow import stage
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.weights import updates as weights
-from agentgym_flow.errors import BadData, FlowDown
+from agentgym_flow.errors import BadData, FlowDown, RunsFinished
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
@@ -118,7 +119,7 @@ class Down:
 
 def test_a_worker_ends_with_the_error_itself() -> None:
     with pytest.raises(FlowDown, match="the manager has ended"):
-        RolloutService(Down(), name="w").run()  # type: ignore[arg-type]
+        RolloutService(Down(), name="w").run()
 
 
 def test_a_gpu_that_is_not_to_be_seen_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +131,35 @@ def test_a_gpu_that_is_not_to_be_seen_is_not_used(monkeypatch: pytest.MonkeyPatc
     profile = profile_for("agentgym_flow/Sokoban-v0", "compact")
     actor = stage.Actor(tiny_model(tokenizer), tokenizer, profile, AgentConfig(output_dir="unused", num_generations=8))
     assert actor.policy().model.device.type == "cpu"
+
+
+class Finished:
+    """A manager whose runs are finished; it tells when it was asked for the third time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.thrice = threading.Event()
+
+    def lease(self, worker: str, count: int, wait: float) -> Any:
+        self.asked += 1
+        if self.asked == 3:
+            self.thrice.set()
+        raise RunsFinished("no trainer needs more episodes")
+
+    def renew(self, worker: str, held: Any) -> Any:
+        return []
+
+    def give_back(self, worker: str, held: Any) -> None:
+        assert held == []
+
+
+def test_a_worker_ends_when_all_runs_are_finished_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_flow.dataflow.rollout.service.WAIT", 0.001)
+    RolloutService(Finished(), name="w").run()  # type: ignore[arg-type]
+    flow = Finished()
+    service = RolloutService(flow, name="w", stay=True)  # type: ignore[arg-type]
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    assert flow.thrice.wait(30)
+    service.stop()
+    thread.join()

@@ -106,8 +106,11 @@ def test_fixed_order_does_not_depend_on_the_workers(make_trainer: Trainers, make
     found = []
     for count in (1, 3):
         trainer = make_trainer(model=make_warm(), max_steps=8)
-        trained_by_workers(trainer, staleness=2, count=count)
+        manager = trained_by_workers(trainer, staleness=2, count=count)
         found.append(weights_of(trainer))
+        (stream,) = manager.status()["streams"].values()
+        assert stream["counts"]["admitted"] == stream["counts"]["committed"] == 4 * 16, "nothing is played in vain"
+        assert stream["policies"]["policy"]["finished"]
     assert same(*found)
 
 
@@ -170,7 +173,9 @@ def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_war
     trainer = make_trainer(model=make_warm(), max_steps=8, logging_steps=2)
     manager = trained_by_workers(trainer, order="ready", staleness=1)
     (stream,) = manager.status()["streams"].values()
-    assert stream["states"]["used"] == 4 * 16
+    assert stream["policies"]["policy"]["ages"].keys() <= {"0", "1"}
+    assert sum(stream["policies"]["policy"]["ages"].values()) == 4 * 16
+    assert stream["counts"]["admitted"] - stream["states"]["used"] < 16, "less than a batch is played in vain"
     assert max(row.get("staleness_max", 0) for row in trainer.state.log_history) <= 2  # steps, two to an update
 
 

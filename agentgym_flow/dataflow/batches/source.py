@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -45,10 +46,10 @@ Key = tuple[int, int]
 class LeasedGroups:
     """Has the episodes that a trainer would play itself played by the workers of a dataflow.
 
-    For batch n the present weights are published as update n, the batches up to n + S are planned, and batch n is
-    waited for. With `order: fixed` it is what was planned as batch n, so it does not depend on who played it or when;
-    with S = 0 it is what `OwnRollout` would have played. With `order: ready` it is what was complete first, and groups
-    that were played with weights of more than S updates ago are dropped.
+    For batch n the present weights are published as update n, the batches up to n + S (or the last one of the run) are
+    planned, and batch n is waited for. With `order: fixed` it is what was planned as batch n, so it does not depend on
+    who played it or when; with S = 0 it is what `OwnRollout` would have played. With `order: ready` it is what was
+    complete first, and groups that were played with weights of more than S updates ago are dropped.
 
     Every episode is stepped again here (see `wire`); one that is not what its tokens come to is played again.
 
@@ -84,6 +85,7 @@ class LeasedGroups:
         self._dtype = dtype
         self._acts_as = policy if len(self._policies) > 1 else None
         self._data = DataAlgorithms(config, own.args, own.tasks, self._acts_as)
+        self._batches = math.ceil(own.args.max_steps / own.args.steps_per_batch)  # nothing is planned for later ones
         self._next = 0  # the first batch that is not planned
         self._open: dict[Key, list[Slot]] = {}  # groups that are planned and not used, in order
         self._taken = 0  # batches
@@ -160,7 +162,7 @@ class LeasedGroups:
         return taken
 
     def _take_fixed(self, batch: int, inbox: Inbox) -> GroupBatch:
-        while self._next <= batch + self._staleness:
+        while self._next <= min(batch + self._staleness, max(batch, self._batches - 1)):
             self._plan_next()
         while True:
             collected, complete, made = self._collected(batch, inbox)
@@ -209,8 +211,9 @@ class LeasedGroups:
         ready: dict[Key, tuple[Complete, Ready]] = {}
         played: list[Group] = []
         stale = 0
+        ahead = min(max(wanted, self._staleness * wanted + 1), max(1, self._batches - batch) * wanted)
         while len(ready) < wanted:
-            while len(self._open) < max(wanted, self._staleness * wanted + 1):
+            while len(self._open) < ahead:
                 self._plan_next()
             dropped = []
             for key, slots in self._open.items():
@@ -291,7 +294,10 @@ class LeasedGroups:
             self._open.setdefault(slot[:2], []).append(slot)
 
     def close(self) -> None:
-        """Stop giving signs of life, and close the environments."""
+        """Stop giving signs of life, and close the environments. After the last batch workers may leave."""
         self._closed.set()
+        if self._inbox is not None and self._taken >= self._batches:
+            with suppress(AgentGymFlowError):  # training is done, whoever hears of it
+                self._flow.finish(self._claim)
         self._inbox = None
         self._own.close()

@@ -60,6 +60,7 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
         if config.workers is None:
             raise BadSetting("only a Ray cluster knows how many workers it has room for: set workers to a number")
         options = ["--num-envs", config.num_envs, "--versions", config.versions, "--deadline", config.deadline]
+        options.append("--stay")  # the engine ends them
         with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
             yield local
     elif name.startswith(ADDRESSES):

@@ -26,6 +26,7 @@ def open_manager(folder: Path, config: FlowConfig) -> Manager:
     """
     return Manager(
         lease_seconds=config.lease_seconds,
+        episode_seconds=config.episode_seconds,
         deadline=config.deadline,
         journal=Journal(folder / JOURNAL),
         store=WeightStore(Files(folder / WEIGHTS)),

@@ -107,7 +107,7 @@ class RayEngine:
     ) -> None:
         self._started = join(address)
         self._config, self._service = config, service
-        usual = {"num_envs": config.num_envs, "versions": config.versions}
+        usual = {"num_envs": config.num_envs, "versions": config.versions, "stay": True}
         self._options = dict(usual if options is None else options)
         self._closing = threading.Event()
         self._growing: threading.Thread | None = None

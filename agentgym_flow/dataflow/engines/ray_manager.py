@@ -28,7 +28,7 @@ ANSWER = 60.0
 CALLS = 10_000
 """Calls that the manager has under way at most; one that waits needs no thread, see `serving`."""
 
-SETTINGS = ("lease_seconds", "deadline", "trace")
+SETTINGS = ("lease_seconds", "episode_seconds", "deadline", "trace")
 """Settings of a dataflow that the manager has for as long as its actor lives."""
 
 

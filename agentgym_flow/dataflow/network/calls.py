@@ -45,6 +45,8 @@ ERRORS: Mapping[str, type[errors.AgentGymFlowError]] = {
         errors.FlowDown,
         errors.Forged,
         errors.NoWorkers,
+        errors.PutAside,
+        errors.RunsFinished,
         errors.Superseded,
         errors.UnknownName,
         errors.UnknownOption,

@@ -132,6 +132,10 @@ class RemoteFlow(ABC):
         """Say that a checkpoint from before `batch` is on disk."""
         self._call("keep", claim=claim, batch=batch)
 
+    def finish(self, claim: Claim) -> None:
+        """Say that the trainer needs no more episodes."""
+        self._call("finish", claim=claim)
+
     def beat(self, claim: Claim) -> None:
         """Say that the trainer is alive."""
         self._call("beat", claim=claim)

@@ -17,7 +17,7 @@ from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
-from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown
+from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown, RunsFinished
 from agentgym_flow.independent import SharedRequests, run, take_turn
 from agentgym_flow.policies import AsyncPolicy, Move, View
 from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
@@ -72,13 +72,14 @@ class RolloutService:
         num_envs: episodes under way at most.
         versions: for how many versions of a policy's weights there is room at a time. With one, episodes with new
             weights wait for the last one with the old ones.
+        stay: when no trainer needs more episodes, wait for the next run instead of ending.
 
     Raises:
         BadSetting: a number is not positive.
     """
 
-    def __init__(self, flow: Flow, *, name: str, num_envs: int = 16, versions: int = 2) -> None:
-        self.name = name
+    def __init__(self, flow: Flow, *, name: str, num_envs: int = 16, versions: int = 2, stay: bool = False) -> None:
+        self.name, self.stay = name, stay
         self.episodes = 0
         self._flow = flow
         self._num_envs = check_positive("num_envs", num_envs)
@@ -89,9 +90,10 @@ class RolloutService:
         self._stopping = False
 
     def run(self) -> None:
-        """Play until `stop` is called; leases that are not done are given back.
+        """Play until `stop` is called or all runs are finished; leases that are not done are given back.
 
-        Raises `FlowDown` if the manager, or every trainer, was not heard of for longer than its deadline.
+        Raises `FlowDown` if the manager, or every trainer, was not heard of for longer than its deadline, and
+        `PutAside` if nothing comes of what this worker plays.
         """
         self._stopping = False
         try:
@@ -147,8 +149,14 @@ class RolloutService:
         free = self._num_envs - len(self._playing)
         if free < 1 or self._stopping:
             return []
-        # Short waits while episodes run: more room may come to be.
-        return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
+        try:  # short waits while episodes run: more room may come to be
+            return await asyncio.to_thread(self._flow.lease, self.name, free, WAIT)
+        except RunsFinished:
+            if self.stay:
+                await asyncio.sleep(WAIT)
+            else:
+                self.stop()
+            return []
 
     def _renew(self, left: threading.Event) -> None:
         while not left.wait(min((one.lease.seconds for one in list(self._playing.values())), default=3.0) / 3):

@@ -1,0 +1,178 @@
+"""What workers call of the manager."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from agentgym_flow.core import check_positive
+from agentgym_flow.dataflow.bookkeeping.book import Book
+from agentgym_flow.dataflow.bookkeeping.journal import digest_of
+from agentgym_flow.dataflow.bookkeeping.pace import Pace
+from agentgym_flow.dataflow.bookkeeping.silence import Silence
+from agentgym_flow.dataflow.bookkeeping.workers import Workers
+from agentgym_flow.dataflow.records import Commit, Held, Lease, Verdict
+from agentgym_flow.errors import RunsFinished
+
+ACTOR, ACTORS = "actor", "actors"
+"""What a trainer tells workers of its policy, and where workers find it."""
+
+
+class Store(Protocol):
+    """Where published weights are kept, as `agentgym_flow.dataflow.weights.store.WeightStore` does."""
+
+    def put(self, policy: str, version: int, message: bytes) -> None:
+        """Take a version in. Raises `BadData` if the message is damaged."""
+
+    def get(self, policy: str, version: int, have: int | None) -> bytes:
+        """Return a version as a message, relative to version `have` if possible. Raises `BadData` if it is not kept."""
+
+    def prune(self, policy: str, versions: Collection[int]) -> None:
+        """Keep only these versions."""
+
+
+class WorkerCalls:
+    """The calls of workers; `Manager` has those of trainers.
+
+    Args:
+        book: the streams.
+        store: where published weights are.
+        lease_seconds: how long a lease is valid, unless it is renewed.
+        episode_seconds: for so long it can be renewed.
+        deadline: seconds of silence after which a trainer, or all workers together, are taken for dead.
+        clock: the seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        store: Store,
+        *,
+        lease_seconds: float,
+        episode_seconds: float,
+        deadline: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.lease_seconds, self.episode_seconds = lease_seconds, episode_seconds
+        self._book, self._store, self._clock = book, store, clock
+        self._workers, self._pace = Workers(lease_seconds, clock), Pace(clock)
+        self._silence = Silence(deadline, clock, self._workers)
+
+    def describe(self) -> dict[str, Any]:
+        """Return for each stream what its trainers gave, and under `actors` for each policy what its own did."""
+        with self._book.call():
+            return {name: {**setup, ACTORS: {**setup[ACTORS]}} for name, setup in self._book.setups.items()}
+
+    def lease(self, worker: str, count: int, wait: float = 0.0) -> list[Lease]:
+        """Return up to `count` leases; none if there is nothing to play for `wait` seconds.
+
+        Among streams, the one comes first of whose slots the smallest share is leased or committed.
+
+        Raises `FlowDown` if no trainer was heard of for longer than the deadline, `RunsFinished` if none needs more
+        episodes, and `PutAside` if nothing came of the last ones that this worker played.
+        """
+        check_positive("count", count)
+        end = time.monotonic() + wait
+        with self._book.changed:
+            while True:
+                with self._book.call():
+                    self._workers.hear(worker)
+                    self._workers.check(worker)
+                    self._check_unfinished()
+                    self._silence.check_trainers()
+                    self._expire()
+                    leases = self._lease(worker, count)
+                if leases or not self._book.waited(end):
+                    return leases
+
+    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+        """Renew leases, and return those that have ended."""
+        with self._book.call():
+            self._workers.hear(worker)
+            deadline = self._clock() + self.lease_seconds
+            ledgers = [self._book.ledgers.get(one.stream) for one in held]
+            both = zip(held, ledgers, strict=True)
+            return [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        """Hand in episodes; return what became of each."""
+        contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
+        digests = [digest_of(content) for content in contents]
+        with self._book.call():
+            self._workers.hear(worker)
+            verdicts = [self._commit(*one) for one in zip(commits, contents, digests, strict=True)]
+            for verdict in verdicts:
+                self._workers.count(worker, verdict)
+            if Verdict.ACCEPTED in verdicts:
+                self._workers.succeed(worker)
+            self._book.changed.notify_all()
+            return verdicts
+
+    def fail(self, worker: str, held: Held, reason: str) -> None:
+        """Give a lease back because its episode cannot be played here."""
+        with self._book.call():
+            self._workers.hear(worker)
+            ledger = self._book.ledgers.get(held.stream)
+            if ledger is not None and ledger.fail(held.slot, held.attempt, reason):
+                self._book.note(held.stream, "fail", held.slot, held.attempt, reason)
+                self._workers.fail(worker, held.stream, held.slot, reason)
+                self._book.changed.notify_all()
+
+    def give_back(self, worker: str, held: list[Held]) -> None:
+        """Give leases back because the worker leaves."""
+        with self._book.call():
+            for stream, slot, attempt in held:
+                ledger = self._book.ledgers.get(stream)
+                if ledger is not None and ledger.give_back(slot, attempt):
+                    self._book.note(stream, "give_back", slot, attempt)
+            self._book.changed.notify_all()
+
+    def fetch(self, policy: str, version: int, have: int | None) -> bytes:
+        """Return weights as a message. Raises `BadData` if they are not kept any more."""
+        return self._store.get(policy, version, have)
+
+    # ---------------------------------------------------------------- inside
+    def _check_unfinished(self) -> None:
+        ledgers = self._book.ledgers.values()
+        if ledgers and all(ledger.is_finished for ledger in ledgers):
+            raise RunsFinished("no trainer needs more episodes: all runs of this manager are finished")
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for stream, ledger in self._book.ledgers.items():
+            for entry, why in ledger.expire(now):
+                self._book.note(stream, "fail", entry.slot.id, entry.attempt, entry.reason, why)
+
+    def _lease(self, worker: str, count: int) -> list[Lease]:
+        now = self._clock()
+        leases: list[Lease] = []
+        waiting = {stream: ledger for stream, ledger in self._book.ledgers.items() if not ledger.is_finished}
+        failed = self._workers.avoid(worker)
+        while waiting and len(leases) < count:
+            stream = min(waiting, key=lambda one: waiting[one].slots.share)
+            avoid = sorted(slot for other, slot in failed if other == stream)
+            entries = waiting[stream].lease(
+                worker,
+                1 if len(waiting) > 1 else count - len(leases),
+                now + self.lease_seconds,
+                now + self.episode_seconds,
+                avoid,
+            )
+            leases += [Lease(stream, one.slot, one.attempt, dict(one.weights), self.lease_seconds) for one in entries]
+            if entries:
+                self._book.note(stream, "lease", worker, len(entries), avoid)
+            else:
+                del waiting[stream]
+        return leases
+
+    def _commit(self, commit: Commit, content: bytes, digest: str) -> Verdict:
+        stream, slot, attempt = commit.held
+        ledger = self._book.ledgers.get(stream)
+        verdict = Verdict.LATE if ledger is None else ledger.commit(slot, attempt, digest)
+        if ledger is not None and verdict is not Verdict.REPEATED:
+            self._book.note(stream, "commit", slot, attempt, digest)
+        if verdict is Verdict.ACCEPTED:
+            self._book.put_payload(stream, slot, content)
+            self._pace.enter(stream)
+        return verdict
