@@ -140,8 +140,9 @@ def _workers(figures: dict[str, Any]) -> Table:
 
     found, advised = figures["workers"], advice(figures)
     table = Table(title=f"workers ({len(found)})")
+    notes = [f"{name} is put aside: {one['put_aside']}" for name, one in found.items() if "put_aside" in one]
     if advised:
-        table.caption = (
+        notes.append(
             f"target workers: {advised['target_workers']}; {advised['workers']} at work. In the last "
             f"{_seconds(advised['seconds'])} a trainer waited {advised['wait']:.0%} of its time and used "
             f"{advised['consumed']:,} episodes, {advised['entered']:,} came"
@@ -151,8 +152,7 @@ def _workers(figures: dict[str, Any]) -> Table:
     for name, one in sorted(found.items(), key=lambda item: item[1]["silent"])[:MOST_ROWS]:
         counts = (f"{one.get(count, 0):,}" for count in ("accepted", "repeated", "late", "rejected"))
         table.add_row(printed(name), *counts, _seconds(one["silent"]))
-    aside = [f"{name} is put aside: {one['put_aside']}" for name, one in found.items() if "put_aside" in one]
-    table.caption = printed("\n".join(aside[:MOST_ROWS])) if aside else None
+    table.caption = printed("\n".join(notes[-MOST_ROWS:])) if notes else None
     return table
 
 

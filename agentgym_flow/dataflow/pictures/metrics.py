@@ -47,11 +47,12 @@ def advice(figures: Mapping[str, Any]) -> dict[str, float]:
     Args:
         figures: as `agentgym_flow.dataflow.bookkeeping.manager.Manager.status` returns them.
 
-    Returns `target_workers`, the largest of those for each policy; `workers`, how many were heard of within a lease;
-    and, of the policy that needs the most, `wait` (a share of the time), `consumed` and `entered` (episodes) over
-    `seconds`. Empty if there is no policy. Without workers the target is 1.
+    Returns `target_workers`, the largest of those for each policy; `workers`, how many were heard of within a lease
+    and are not put aside; and, of the policy that needs the most, `wait` (a share of the time), `consumed` and
+    `entered` (episodes) over `seconds`. Empty if there is no policy. Without workers the target is 1.
     """
-    workers = sum(one["silent"] <= figures["settings"]["lease_seconds"] for one in figures["workers"].values())
+    there = [one for one in figures["workers"].values() if "put_aside" not in one]
+    workers = sum(one["silent"] <= figures["settings"]["lease_seconds"] for one in there)
     found: dict[str, float] = {}
     for pace in figures["pace"].values():
         wait = wait_share(pace["waited"], pace["seconds"] - pace["waited"])
