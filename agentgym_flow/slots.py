@@ -23,16 +23,19 @@ class EnvPool:
     Args:
         make_env: makes one environment.
         keep: keys of `info` that are kept on every turn, see `Recorder`.
+
+    Attributes:
+        keep: as given.
     """
 
     def __init__(self, make_env: Callable[[], TextEnv], keep: Sequence[str] = ()) -> None:
         self._make_env = make_env
-        self._keep = tuple(keep)
+        self.keep = tuple(keep)
         self._idle: list[Recorder] = []
 
     def take(self) -> Recorder:
         """Return the recorder of an idle environment, or of a new one."""
-        return self._idle.pop() if self._idle else Recorder(self._make_env(), self._keep)
+        return self._idle.pop() if self._idle else Recorder(self._make_env(), self.keep)
 
     def give_back(self, recorder: Recorder) -> None:
         """Take an environment back. Its next use begins with a reset, so it may be in the middle of an episode."""

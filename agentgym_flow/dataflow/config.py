@@ -14,8 +14,8 @@ from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.comparison import check_word
 
-LASTING = ("order", "staleness", "max_attempts", "turns", "tasks", "operators", "replay", "first")
-"""Settings that a resumed run must share with the run it goes on with: they decide what is trained on."""
+LASTING = ("order", "staleness", "max_attempts", "turns", "tasks", "operators", "replay", "first", "check")
+"""Settings that a resumed run must share with the run it goes on with: they decide what is trained on or sent."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class FlowConfig:
             are not trained on; with the trainer's `dynamic_sampling` others are played in their place.
         replay: settings of `group_replay.GroupReplay`, which fills a share of each batch with groups from before; None
             for none.
+        check: the share of the episodes that the trainer steps again, chosen at random when they have come; see
+            `agentgym_flow.dataflow.batches.inbox.Inbox`. Below 1 the others are believed.
         first: in ready order, which groups come first: by `arrival`, or by `staleness`, the oldest weights first.
 
     Raises:
@@ -69,6 +71,7 @@ class FlowConfig:
     operators: list[Any] = field(default_factory=list)
     replay: dict[str, Any] | None = None
     first: OrderName = "arrival"
+    check: float = 1.0
 
     def __post_init__(self) -> None:
         Ledger(["policy"], order=self.order, staleness=self.staleness, max_attempts=self.max_attempts)
@@ -80,6 +83,8 @@ class FlowConfig:
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
         check_word(self.first, OrderName)
+        if isinstance(self.check, bool) or not isinstance(self.check, int | float) or not 0 < self.check <= 1:
+            raise BadSetting(f"check is a share, above 0 and at most 1, got {self.check!r:.60}")
         if not isinstance(self.trace, bool):
             raise BadSetting(f"trace must be true or false, got {self.trace!r:.60}")
         for name in ("lease_seconds", "episode_seconds", "deadline"):

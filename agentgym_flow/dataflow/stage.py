@@ -79,12 +79,14 @@ class Stage:
         actors: the policies that act in it, by name.
         route: returns the name of the policy that acts in a view.
         stop: true for a view in which an episode is cut short; None for whole episodes.
+        keep: workers tell what they have seen, with these keys of `info` (see `told`); None: they do not.
     """
 
     make_env: Callable[[], TextEnv]
     actors: Mapping[str, Actor]
     route: Callable[[View], str]
     stop: Callable[[View], bool] | None = None
+    keep: tuple[str, ...] | None = None
 
 
 # ---------------------------------------------------------------- weights
@@ -159,7 +161,9 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
         make_env, stop = configs[0].make_env, stop_on(configs[2].stop_when)
     if make_env is None:
         raise BadData("a stream without policies cannot be played")
-    return Stage(make_env, actors, acting(setup["turns"] or setup["policies"]), stop)
+    keep = setup.get("keep")
+    route = acting(setup["turns"] or setup["policies"])
+    return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep))
 
 
 def acting(turns: Sequence[str]) -> Callable[[View], str]:

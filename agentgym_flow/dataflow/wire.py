@@ -4,22 +4,26 @@ What is sent is the line of the episode log, and the tokens that the worker samp
 observation, no prompt, no `info`. The receiver plays the episode again in an environment of its own: it makes every
 prompt itself, reads the action from the tokens, steps, and compares what it finds with the line. So a worker can say
 something untrue only of what it has sampled, and, in environments that ask the outside world, of what came from there.
+
+Where a trainer steps only a share of the episodes again, the others are what their workers tell of them, see `told`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
+from agentgym_flow.core import COMPAT_KEY
+from agentgym_flow.dataflow import told
+from agentgym_flow.dataflow.payload import Sent, check_tokens, differ
 from agentgym_flow.dataflow.records import Slot
 from agentgym_flow.episode import Episode, Recorder
-from agentgym_flow.episode_log import MAX_VALUES, LoggedEpisode, read_line
-from agentgym_flow.errors import BadLog, BadSetting, Forged, shown
-from agentgym_flow.generation import Completion, Sampling
+from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.errors import BadSetting, Forged, shown
+from agentgym_flow.generation import Completion
 from agentgym_flow.policies import View
 from agentgym_flow.seeding import Stream
 from agentgym_flow.slots import ERROR, EnvPool
@@ -27,18 +31,11 @@ from agentgym_flow.slots import ERROR, EnvPool
 if TYPE_CHECKING:
     from agentgym_flow.training.policy import PromptedPolicy
 
-LONGEST = 1 << 24
-"""The longest payload that is read, in characters."""
 
-MOST, LEAST = 1e-3, -80.0
-"""Log-probabilities are between these: rounding may lift one above 0, and nobody samples what has 1e-35.
-
-Ratios to them are finite in float32, so no worker can make a loss infinite.
-"""
-
-
-def encode(episode: Episode) -> str:
+def encode(episode: Episode, *, tell: bool = False) -> str:
     """Return an episode as the text that `Receiver.replay` reads: two lines of JSON, in ASCII.
+
+    With `tell` there is a third one, with what `Receiver.believe` needs.
 
     Raises `BadSetting` for one that is lost (its lease is to be given back) or has turns without tokens.
     """
@@ -49,7 +46,10 @@ def encode(episode: Episode) -> str:
     tokens = [[int(token) for token in turn.completion_ids or ()] for turn in episode.turns]
     logprobs = [[float(number) for number in turn.logprobs or ()] for turn in episode.turns]
     columns = json.dumps([tokens, logprobs], allow_nan=False, separators=(",", ":"))
-    return f"{LoggedEpisode.of(episode).line()}\n{columns}"
+    lines = [LoggedEpisode.of(episode).line(), columns]
+    if tell:
+        lines.append(json.dumps(told.rows_of(episode), allow_nan=False, separators=(",", ":")))
+    return "\n".join(lines)
 
 
 class Receiver:
@@ -91,21 +91,83 @@ class Receiver:
         for name in self.policies:
             if name not in steps:
                 raise BadSetting(f"policy {name!r} has no optimizer step: its weights were never published")
-        sent = _Sent.parse(payload)
+        sent = Sent.parse(payload)
+        with self._playing() as recorder:
+            return self._play(recorder, slot, sent, steps)
+
+    @contextmanager
+    def _playing(self) -> Iterator[Recorder]:
+        """Lend an environment. What is raised is this machine's fault, or makes an episode `Forged`."""
         recorder = self.envs.take()
         try:
-            episode = self._play(recorder, slot, sent, steps)
+            yield recorder
         except Forged:
             self.envs.give_back(recorder)
             raise
-        except (OSError, MemoryError):  # this machine's fault
+        except (OSError, MemoryError):
             _close(recorder)
             raise
         except Exception as error:
             _close(recorder)
             raise Forged(f"the episode cannot be played: {type(error).__name__}: {error!s:.300}") from error
         self.envs.give_back(recorder)
-        return episode
+
+    def believe(self, slot: Slot, payload: str, steps: Mapping[str, int]) -> Episode:
+        """Return the episode of a slot as its worker tells of it, without a step.
+
+        The episode is of the slot and begins as it must. Everything later is believed: observations, states, rewards,
+        prompts, and which actions the tokens are.
+
+        Raises as `replay`, where the form is not that of an episode.
+        """
+        sent = Sent.parse(payload)
+        with self._playing() as recorder:
+            _check_start(sent.logged, recorder, slot)
+            recorder.env.use_tape(sent.logged.tape or [None] * (len(sent.tokens) + 1))
+            episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
+            rng = Stream("policy", slot.seed, slot.sample, episode.task)
+            view = View(recorder.env, recorder.observation, recorder.info, episode, rng)
+            self._believe(view, sent, steps)
+            return episode
+
+    def _believe(self, view: View, sent: Sent, steps: Mapping[str, int]) -> None:
+        logged, kept = sent.logged, set(self.envs.keep)
+        compat, spoken = view.info.get(COMPAT_KEY), logged.completions or logged.actions
+        tape = logged.tape or [None] * (len(logged.actions) + 1)
+        before: tuple[int, ...] = ()
+        for number, row in enumerate(sent.rows()):
+            name = self._acting(view)
+            policy, words = self.policies[name], self._words[name]
+            tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
+            check_tokens(number + 1, tokens, logprobs, policy.sampling, words)
+            told.check_prompt(number + 1, policy, row, before, words)
+            action, text = logged.actions[number], spoken[number]
+            turn = told.turn_of(
+                row,
+                observation=view.observation,
+                state_key=view.info["state_key"],
+                compat_key=compat,
+                action=action,
+                reward=logged.rewards[number],
+                tape=tape[number + 1],
+                completion=None if text == action else text,
+                completion_ids=tokens,
+                logprobs=logprobs,
+                policy=name if len(self.policies) > 1 else None,
+                version=steps[name],
+            )
+            if set(turn.info or ()) != kept:
+                raise Forged(f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is told, not {sorted(kept)}")
+            view.episode.turns.append(turn)
+            view.observation, compat = turn.next_observation, turn.next_compat_key
+            view.info = {**(turn.info or {}), "state_key": turn.next_state_key}
+            if policy.conversation is not None:
+                before = (*(turn.prompt_ids or ()), *tokens)
+        if not view.episode.turns:
+            raise Forged("an episode without a turn")
+        last = view.episode.turns[-1]
+        if self._stop is None and not last.terminated and not last.truncated:
+            raise Forged("the episode is told to stop without having ended")
 
     def begin(self, slot: Slot) -> Episode:
         """Return the episode of a slot as it begins, without a turn."""
@@ -114,7 +176,7 @@ class Receiver:
         self.envs.give_back(recorder)
         return episode
 
-    def _play(self, recorder: Recorder, slot: Slot, sent: _Sent, steps: Mapping[str, int]) -> Episode:
+    def _play(self, recorder: Recorder, slot: Slot, sent: Sent, steps: Mapping[str, int]) -> Episode:
         env, turns = recorder.env, len(sent.tokens)
         _check_start(sent.logged, recorder, slot)
         # With an empty tape nothing is asked of the outside world, either.
@@ -131,13 +193,15 @@ class Receiver:
         if not over:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
+        if sent.facts and differ(sent.rows(), told.rows_of(episode)):
+            raise Forged("what is told of the turns is not what replay has")
         return episode
 
-    def _turn(self, view: View, recorder: Recorder, number: int, sent: _Sent, steps: Mapping[str, int]) -> None:
+    def _turn(self, view: View, recorder: Recorder, number: int, sent: Sent, steps: Mapping[str, int]) -> None:
         name = self._acting(view)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
-        _check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
+        check_tokens(number + 1, tokens, logprobs, policy.sampling, self._words[name])
         request = policy.request(view)
         move = policy.move(view, request, Completion(tokens, logprobs, steps[name]))
         if move.completion_ids != tokens:
@@ -157,41 +221,6 @@ class Receiver:
         view.observation, view.info = recorder.observation, recorder.info
 
 
-class _Sent(NamedTuple):
-    """A payload that is well-formed: one list of tokens and one of log-probabilities for each action of the line."""
-
-    logged: LoggedEpisode
-    tokens: list[list[int]]
-    logprobs: list[list[float]]
-
-    @classmethod
-    def parse(cls, payload: str) -> _Sent:
-        """Return what a payload says. Raises `Forged` if it cannot be read, or is too large."""
-        if not isinstance(payload, str) or len(payload) > LONGEST or not payload.isascii():
-            raise Forged(f"a payload is at most {LONGEST} ASCII characters, got {shown(payload)}")
-        line, _, columns = payload.partition("\n")
-        logged = read_line(f"{line}\n".encode("ascii"), "the line")
-        if isinstance(logged, BadLog):
-            raise Forged(str(logged))
-        if columns.count(",") + columns.count("[") > MAX_VALUES:
-            raise Forged(f"the columns have more than {MAX_VALUES} values")
-        try:
-            tokens, logprobs = json.loads(columns)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise Forged(f"the columns are not a JSON list of two: {error!s:.100}") from None
-        read = _column("tokens", tokens, int, logged), _column("log-probabilities", logprobs, float, logged)
-        return cls(logged, *read)
-
-
-def _column(name: str, column: Any, kind: type, logged: LoggedEpisode) -> list[list[Any]]:
-    if not isinstance(column, list) or len(column) != len(logged.actions):
-        raise Forged(f"the line has {len(logged.actions)} actions, and the {name} are not a list for each")
-    for number, items in enumerate(column, 1):
-        if not isinstance(items, list) or set(map(type, items)) != {kind}:
-            raise Forged(f"turn {number}: the {name} are not a list of {kind.__name__}, with at least one")
-    return column
-
-
 def _check_start(logged: LoggedEpisode, recorder: Recorder, slot: Slot) -> None:
     """Raise `Forged` if a line is not of this slot, or is longer than an episode can be."""
     env = recorder.env
@@ -206,52 +235,24 @@ def _check_start(logged: LoggedEpisode, recorder: Recorder, slot: Slot) -> None:
         "attempt": slot.sample,
     }
     for name, value in asked.items():
-        if _differ(getattr(logged, name), value):
+        if differ(getattr(logged, name), value):
             raise Forged(f"{name}: the log has {shown(getattr(logged, name))}, asked for was {shown(value)}")
     if len(logged.actions) > env.max_steps:
         raise Forged(f"{len(logged.actions)} turns are more than max_steps={env.max_steps}")
-
-
-def _check_tokens(
-    turn: int, tokens: tuple[int, ...], logprobs: tuple[float, ...], sampling: Sampling, words: int
-) -> None:
-    """Raise `Forged` for tokens and log-probabilities that no generator gives for a vocabulary of so many words."""
-    if len(tokens) == len(logprobs) == 1 and 0 <= tokens[0] < words and LEAST <= logprobs[0] <= MOST:
-        return  # what follows says the same, more slowly; `sampling` asks for one token at least
-    if len(tokens) > sampling.max_new_tokens:
-        raise Forged(f"turn {turn}: {len(tokens)} tokens are more than max_new_tokens={sampling.max_new_tokens}")
-    if min(tokens) < 0 or max(tokens) >= words:
-        raise Forged(f"turn {turn}: a token is not in the vocabulary of {words}")
-    if not sampling.ends.isdisjoint(tokens[:-1]):
-        raise Forged(f"turn {turn}: tokens follow the one that ends an answer")
-    if len(logprobs) != len(tokens):
-        raise Forged(f"turn {turn}: {len(logprobs)} log-probabilities for {len(tokens)} tokens")
-    for number in logprobs:
-        if not (math.isfinite(number) and LEAST <= number <= MOST):
-            raise Forged(f"turn {turn}: {number} is not the log-probability of a sampled token")
 
 
 def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
     """Raise `Forged` naming the first field of a line that is not as it was found to be."""
     for name in (field.name for field in fields(LoggedEpisode)):
         told, ours = getattr(logged, name), getattr(found, name)
-        if not _differ(told, ours):
+        if not differ(told, ours):
             continue
         where = ""
         if isinstance(told, list) and isinstance(ours, list):
             pairs = enumerate(zip(told, ours, strict=False))
-            at = next((at for at, (one, other) in pairs if _differ(one, other)), len(ours))
+            at = next((at for at, (one, other) in pairs if differ(one, other)), len(ours))
             told, ours, where = told[at : at + 1], ours[at : at + 1], f" number {at}"
         raise Forged(f"{name}{where}: the log has {shown(told)}, replay has {shown(ours)}")
-
-
-def _differ(told: Any, ours: Any) -> bool:
-    """Return whether two values differ as JSON: 1, 1.0 and true are equal in Python only."""
-    if type(told) is type(ours) and isinstance(told, str | int | float | None):
-        return bool(told != ours)
-    if repr(told) == repr(ours):  # cheap, and true of nearly all; only lists and tuples are equal without it
-        return False
-    return json.dumps(told, sort_keys=True) != json.dumps(ours, sort_keys=True)
 
 
 def _close(recorder: Recorder) -> None:

@@ -110,7 +110,7 @@ def lanes_svg(rows: Sequence[tuple[str, Sequence[Span]]], kinds: Mapping[str, st
     return drawing.svg()
 
 
-def layers_svg(samples: Sequence[tuple[float, Mapping[str, int]]], kinds: Mapping[str, str], title: str) -> str:
+def layers_svg(samples: Sequence[tuple[float, Mapping[str, float]]], kinds: Mapping[str, str], title: str) -> str:
     """Return a picture of numbers that add up, over time; each holds until the next sample.
 
     Args:
@@ -137,7 +137,7 @@ def layers_svg(samples: Sequence[tuple[float, Mapping[str, int]]], kinds: Mappin
 
 
 def _steps(
-    samples: Sequence[tuple[float, Mapping[str, int]]], heights: Sequence[float], seconds: float, top: float
+    samples: Sequence[tuple[float, Mapping[str, float]]], heights: Sequence[float], seconds: float, top: float
 ) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     for (at, _), height in zip(samples, heights, strict=True):

@@ -27,6 +27,7 @@ def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
         ("staleness: -1", "staleness must be an integer of at least 0"),
         ("workers: 1.5", "workers must be an integer"),
         ("num_envs: 0", "num_envs must be"),
+        ("check: 0", "check is a share, above 0 and at most 1"),
         ("versions: 0", "versions must be"),
         ("lease_seconds: 0", "lease_seconds must be a positive number"),
         ("deadline: .nan", "deadline must be a positive number"),

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.dataflow.payload import LONGEST
 from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.dataflow.wire import LONGEST, Receiver, encode
+from agentgym_flow.dataflow.wire import Receiver, encode
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, SearchText
 from agentgym_flow.envs.search.prompt import PROFILES as OF_SEARCH
@@ -387,7 +388,7 @@ def test_payloads_are_bounded() -> None:
     for _ in range(100):
         deep = [deep]
     forged(slot, edited(payload, "meta", {"deep": deep}), "deep")
-    forged(slot, f"{line}\n{columns}\n{columns}", "not a JSON list")
+    forged(slot, f"{line}\n{columns}\n{columns}", "what is told of the turns is not a list")
     forged(slot, f"{line}\n[[[{'9' * 5000}]],[]]", "not a JSON list")
 
 

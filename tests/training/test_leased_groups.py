@@ -130,10 +130,10 @@ class Forging:
         for one in commits:
             self._seen += 1
             if self._seen % 2:
-                line, columns = one.payload.split("\n")
+                line, *rest = one.payload.split("\n")
                 row = json.loads(line)
                 self._forge(row)
-                one = Commit(one.held, f"{json.dumps(row)}\n{columns}")
+                one = Commit(one.held, "\n".join([json.dumps(row), *rest]))
             sent.append(one)
         return self._manager.commit(worker, sent)
 
@@ -167,6 +167,64 @@ def test_a_worker_that_forges_half_of_its_episodes_changes_no_bit(
     (stream,) = manager.status()["streams"].values()
     assert stream["counts"]["rejected"] == forgers[0].forged > 3, "all that came before the end, and nothing else"
     assert same(weights_of(honest), weights_of(cheated))
+
+
+def test_what_is_believed_of_honest_workers_is_true(make_trainer: Trainers, make_warm: Any) -> None:
+    found = []
+    for check in (1.0, 1e-9):
+        trainer = make_trainer(model=make_warm(), max_steps=6)
+        trained_by_workers(trainer, check=check)
+        found.append(weights_of(trainer))
+    assert same(*found)
+
+
+def test_after_one_lie_everything_is_stepped_again(make_trainer: Trainers, make_warm: Any) -> None:
+    """Nothing is trained on that was believed when it came, and turned out to be forged before it was used."""
+    trainer = make_trainer(model=make_warm(), max_steps=2)
+    manager = Manager()
+    trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), FlowConfig(staleness=0, check=0.5))
+    source, drawn = trainer.source, iter([0.9] * 15 + [0.1])  # the last of 16 is the first to be stepped again
+
+    class Chance:
+        def random(self) -> float:
+            return next(drawn)
+
+    def take(batch: int, version: int) -> Any:
+        taken = LeasedGroups.take(source, batch, version)
+        assert source._inbox.check == 1.0
+        for episode in [episode for group in taken.groups for episode in group]:
+            assert episode.total_reward < 5 or episode.success, "a forged reward was trained on"
+        return taken
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(source, "take", take)
+        patched.setattr("agentgym_flow.dataflow.batches.inbox.random.SystemRandom", Chance)
+        patched.setattr("test_leased_groups.RolloutService", forging_reward_service())
+        with workers(manager, {"policy": trainer}, [], 1):
+            trainer.train()
+    (stream,) = manager.status()["streams"].values()
+    assert stream["counts"]["rejected"] == 16
+
+
+def forging_reward_service() -> type[RolloutService]:
+    """A worker that adds to the reward of every episode that it plays the first time."""
+
+    class Rewarding(Forging):
+        def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+            sent = [one if one.held.attempt > 1 else self._more(one) for one in commits]
+            return self._manager.commit(worker, sent)
+
+        def _more(self, one: Commit) -> Commit:
+            line, *rest = one.payload.split("\n")
+            row = json.loads(line)
+            row["rewards"][-1] += 10.0
+            return Commit(one.held, "\n".join([json.dumps(row), *rest]))
+
+    class Cheat(RolloutService):
+        def __init__(self, flow: Any, **settings: Any) -> None:
+            super().__init__(Rewarding(flow), **settings)
+
+    return Cheat
 
 
 def test_ready_order_trains_on_what_is_complete(make_trainer: Trainers, make_warm: Any) -> None:

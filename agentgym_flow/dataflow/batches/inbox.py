@@ -1,7 +1,14 @@
-"""Episodes on their way from workers to a trainer: fetched, stepped again, then refused or kept for their group."""
+"""Episodes on their way from workers to a trainer: fetched, stepped again, then refused or kept for their group.
+
+A trainer may step only a random share p of them again, and believe what workers tell of the others. Which ones is drawn
+when they have come, so no worker can know. One that forges a share f of N episodes is caught with probability
+1 - (1 - p)^(f N). A worker's name proves nothing, so it is not a worker that loses the trust: after the first lie all
+that was believed and not used yet is stepped again, and from then on every episode is.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,13 +42,18 @@ class Inbox:
         flow: the manager.
         claim: of the trainer.
         receiver: makes what steps episodes again; called with the first arrival.
+        check: the share of them that are.
 
     Attributes:
         rejected: how many episodes were refused.
+        check: as given; 1 after the first that was forged.
     """
 
-    def __init__(self, flow: Flow, claim: Claim, receiver: Callable[[], Receiver]) -> None:
+    def __init__(self, flow: Flow, claim: Claim, receiver: Callable[[], Receiver], check: float = 1.0) -> None:
         self.rejected = 0
+        self.check = check
+        self._chance = random.SystemRandom()
+        self._believed: set[Attempt] = set()
         self._flow, self._claim = flow, claim
         self._make_receiver = receiver
         self._made: Receiver | None = None
@@ -55,13 +67,24 @@ class Inbox:
         """
         for arrival in self._flow.arrivals(self._claim, self._last, wait):
             self._last = max(self._last, arrival.number)
-            try:
-                episode = self._episode(arrival)
-            except Forged as error:
-                self.rejected += 1
-                self._flow.reject(self._claim, arrival.played, str(error))
-            else:
-                self._arrived[arrival.slot.id] = arrival, episode
+            self._take(arrival)
+
+    def _take(self, arrival: Arrival) -> None:
+        try:
+            self._arrived[arrival.slot.id] = arrival, self._episode(arrival)
+        except Forged as error:
+            self.rejected += 1
+            self._flow.reject(self._claim, arrival.played, str(error))
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Believe nothing any more, nor what was believed and is not used yet."""
+        self.check = 1.0
+        doubted = [arrival for arrival, _ in self._arrived.values() if arrival.played in self._believed]
+        self._believed.clear()
+        for arrival in doubted:
+            del self._arrived[arrival.slot.id]
+            self._take(arrival)
 
     @property
     def _receiver(self) -> Receiver:
@@ -71,7 +94,12 @@ class Inbox:
 
     def _episode(self, arrival: Arrival) -> Episode:
         if arrival.payload:
-            return self._receiver.replay(arrival.slot, arrival.payload, arrival.steps)
+            believed = self.check < 1 and self._chance.random() >= self.check
+            make = self._receiver.believe if believed else self._receiver.replay
+            episode = make(arrival.slot, arrival.payload, arrival.steps)
+            if believed:
+                self._believed.add(arrival.played)
+            return episode
         episode = self._receiver.begin(arrival.slot)
         episode.meta[ERROR] = {"class": "LostEpisode", "message": arrival.reason}
         return episode
@@ -93,3 +121,4 @@ class Inbox:
         for attempt in played:
             if attempt.slot in self._arrived and self._arrived[attempt.slot][0].played == attempt:
                 del self._arrived[attempt.slot]
+                self._believed.discard(attempt)

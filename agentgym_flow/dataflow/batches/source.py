@@ -51,7 +51,7 @@ class LeasedGroups:
     who played it or when; with S = 0 it is what `OwnRollout` would have played. With `order: ready` it is what was
     complete first, and groups that were played with weights of more than S updates ago are dropped.
 
-    Every episode is stepped again here (see `wire`); one that is not what its tokens come to is played again.
+    Episodes are stepped again here (see `wire`); one that is not what its tokens come to is played again.
 
     Args:
         own: the trainer's own rollout, which is replaced.
@@ -122,7 +122,7 @@ class LeasedGroups:
             trainer = secrets.token_hex(8)
             self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
             self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
-            self._inbox = Inbox(self._flow, self._claim, self._receiver)
+            self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
             self._closed = threading.Event()
             threading.Thread(
                 target=self._beat, args=[self._claim, self._closed], name="signs of life", daemon=True
@@ -138,6 +138,7 @@ class LeasedGroups:
             "staleness": config.staleness,
             "max_attempts": config.max_attempts,
             "actor": self._actor(),
+            **({} if config.check == 1 else {"keep": [*self._own.envs.keep]}),
         }
 
     def _receiver(self) -> Receiver:
@@ -159,6 +160,7 @@ class LeasedGroups:
         self._data.tasks.observe(taken.played)
         taken.metrics["time/env"] = time.perf_counter() - started
         taken.metrics["dataflow/rejected"] = self._inbox.rejected - rejected
+        taken.metrics["dataflow/check"] = self._inbox.check
         return taken
 
     def _take_fixed(self, batch: int, inbox: Inbox) -> GroupBatch:

@@ -189,7 +189,7 @@ class RolloutService:
         finally:
             slot.leave()
         if reason is None:
-            await self._done.put((playing, encode(slot.view.episode)))
+            await self._done.put((playing, encode(slot.view.episode, tell=stage.keep is not None)))
             return
         if not playing.ended:
             await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
@@ -224,7 +224,7 @@ class RolloutService:
             if stream not in self._known:
                 setups = await asyncio.to_thread(self._flow.describe)
                 stage = await asyncio.to_thread(stage_of, setups[stream])
-                self._known[stream] = stage, EnvPool(stage.make_env)
+                self._known[stream] = stage, EnvPool(stage.make_env, stage.keep or ())
             return self._known[stream]
 
     def _of(self, stage: Stage, policy: str) -> Residents:

@@ -1,0 +1,88 @@
+"""What a worker tells of an episode, beyond its line and tokens, where a trainer does not step all of them again.
+
+These are the observations, states, validity and prompts that a receiver would otherwise make itself. They are believed,
+so their form is checked and their truth is not: see `agentgym_flow.dataflow.batches.inbox` for who steps which episodes
+again, and for what follows from a lie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.episode_log import MAX_VALUES
+from agentgym_flow.errors import BadSetting, Forged, shown
+from agentgym_flow.training.policy import PromptedPolicy, check_context
+
+Row = list[Any]
+"""What is told of a turn, in the order of `_KINDS`."""
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "next_observation": (str,),
+    "next_state_key": (str,),
+    "action_valid": (bool,),
+    "terminated": (bool,),
+    "truncated": (bool,),
+    "success": (bool,),
+    "score": (float,),
+    "next_compat_key": (str, type(None)),
+    "info": (dict, type(None)),
+    "prompt_ids": (list,),
+}
+_ENDS = slice([*_KINDS].index("terminated"), [*_KINDS].index("truncated") + 1)
+_SCORE, _PROMPT = [*_KINDS].index("score"), [*_KINDS].index("prompt_ids")
+
+
+def rows_of(episode: Episode) -> list[Row]:
+    """Return what is told of each turn of an episode, as plain data."""
+    rows = [[getattr(turn, name) for name in _KINDS] for turn in episode.turns]
+    for row in rows:
+        row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
+    return rows
+
+
+def parse(text: str, turns: int) -> list[Row]:
+    """Return the rows of an episode of so many turns. Raises `Forged` if they are not of the right form."""
+    if text.count(",") + text.count("[") > MAX_VALUES:
+        raise Forged(f"what is told of the turns has more than {MAX_VALUES} values")
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Forged(f"what is told of the turns is not JSON: {error!s:.100}") from None
+    if not isinstance(rows, list) or len(rows) != turns:
+        raise Forged(f"what is told of the turns is not a list for each of {turns}")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, list) or len(row) != len(_KINDS):
+            raise Forged(f"turn {number}: {len(_KINDS)} values are to be told")
+        for (name, kinds), value in zip(_KINDS.items(), row, strict=True):
+            if type(value) not in kinds:
+                raise Forged(f"turn {number}: {name} is told as {shown(value)}")
+        if not 0 <= row[_SCORE] <= 1:
+            raise Forged(f"turn {number}: score is told as {shown(row[_SCORE])}")
+        if sum(row[_ENDS]) > (number == turns):
+            raise Forged(f"turn {number}: the episode is told to end twice, or before its last turn")
+    return rows
+
+
+def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence[int], words: int) -> None:
+    """Raise `Forged` for a prompt that no model of so many words can have read.
+
+    `before` is what the prompt has to begin with: in the layout `conversation`, all that was said.
+    """
+    prompt = row[_PROMPT]
+    if not prompt or set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= words:
+        raise Forged(f"turn {number}: a prompt is told that has tokens outside the vocabulary of {words}, or none")
+    if [*prompt[: len(before)]] != [*before]:
+        raise Forged(f"turn {number}: a prompt is told that does not begin with what was said before")
+    try:
+        check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "told")
+    except BadSetting as error:
+        raise Forged(f"turn {number}: {error}") from None
+
+
+def turn_of(row: Row, **more: Any) -> Turn:
+    """Return a turn as it was told; `more` are the other fields of `Turn`."""
+    facts = dict(zip(_KINDS, row, strict=True))
+    return Turn(**{**facts, "prompt_ids": tuple(row[_PROMPT])}, **more)

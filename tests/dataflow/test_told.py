@@ -1,0 +1,89 @@
+"""Episodes that are believed: an honest one comes out as if it had been stepped again, and nothing malformed does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_wire import SLOTS, STEPS, WORLDS, recorded, sokoban
+
+from agentgym_flow.dataflow.wire import encode
+from agentgym_flow.errors import Forged
+
+Rows = list[list[Any]]
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_an_honest_episode_is_the_same_believed_or_stepped_again(name: str) -> None:
+    world, receiver = WORLDS[name](), WORLDS[name]().receiver()
+    for slot, episode, _ in recorded(name):
+        payload = encode(episode, tell=True)
+        found = receiver.believe(slot, payload, world.steps)
+        assert found == receiver.replay(slot, payload, world.steps) == episode
+        assert repr(found) == repr(episode)
+
+
+def told(change: Callable[[Rows], object]) -> str:
+    lines = encode(recorded("sokoban")[0][1], tell=True).split("\n")
+    rows = json.loads(lines[2])
+    change(rows)
+    return "\n".join([*lines[:2], json.dumps(rows)])
+
+
+def put(turn: int, place: int, value: Any) -> Callable[[Rows], None]:
+    def change(rows: Rows) -> None:
+        rows[turn][place] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(0, 0, "a better board"),
+        put(1, 1, "end:success"),
+        lambda rows: put(0, 2, not rows[0][2])(rows),
+        put(-1, 6, 1.0),
+        put(2, 9, [3, 4, 5]),
+    ],
+)
+def test_a_lie_is_believed_or_caught(change: Callable[[Rows], None]) -> None:
+    """Observation, state, validity, score and prompt: whoever steps again finds out."""
+    assert sokoban().receiver().believe(SLOTS[0], told(change), STEPS).turns
+    with pytest.raises(Forged, match="what is told of the turns is not what replay has"):
+        sokoban().receiver().replay(SLOTS[0], told(change), STEPS)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda rows: rows.pop(), "not a list for each of 5"),
+        (lambda rows: rows[1].pop(), "turn 2: 10 values are to be told"),
+        (put(0, 0, 7), "turn 1: next_observation is told as 7"),
+        (put(0, 2, 1), "turn 1: action_valid"),
+        (put(1, 3, True), "turn 2: the episode is told to end"),
+        (put(1, 6, float("nan")), "turn 2: score"),
+        (put(1, 6, 2.0), "turn 2: score"),
+        (put(1, 8, {"workflow": 1}), "turn 2: .*workflow.* of info is told"),
+        (put(1, 9, []), "turn 2: a prompt is told"),
+        (put(1, 9, [1 << 40]), "turn 2: a prompt is told"),
+        (put(1, 9, [1] * 100_000), "turn 2: a prompt of 100000 tokens"),
+    ],
+)
+def test_what_no_model_can_be_trained_on_is_refused(change: Callable[[Rows], object], match: str) -> None:
+    with pytest.raises(Forged, match=match):
+        sokoban().receiver().believe(SLOTS[0], told(change), STEPS)
+
+
+@pytest.mark.parametrize("facts", ["", "[", "{}", "[[[" * 9999])
+def test_what_is_no_list_is_refused(facts: str) -> None:
+    payload = told(lambda rows: None).rpartition("\n")[0] + f"\n{facts}"
+    with pytest.raises(Forged, match="what is told of the turns is not"):
+        sokoban().receiver().believe(SLOTS[0], payload, STEPS)
+
+
+def test_it_begins_as_it_must() -> None:
+    with pytest.raises(Forged, match="task: the log has 0, asked for was 1"):
+        sokoban().receiver().believe(SLOTS[0]._replace(task=1), told(lambda rows: None), STEPS)
