@@ -16,7 +16,7 @@ from little_worker import LittleWorker
 
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Arrival, Flow
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, NoWorkers
 
 ray = pytest.importorskip("ray")
 CONFIG = FlowConfig(staleness=0, lease_seconds=3.0, deadline=120.0)
@@ -109,6 +109,29 @@ def test_kills_of_worker_and_manager_lose_nothing(cluster: None, tmp_path: Path)
         later = second.flow.arrivals(claim, 0)
         assert sorted(one.slot for one in later) == planned
         assert second.flow.ack(claim, 0, [one.played for one in later], []) == []
+
+
+def collect_all(flow: Flow, claim: Any) -> None:
+    after = 0
+    while True:
+        after = max([one.number for one in flow.arrivals(claim, after, 1.0)], default=after)
+
+
+@pytest.mark.heavy
+def test_workers_that_are_all_gone_end_in_an_error_within_the_deadline(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_ray.CONFIG", replace(CONFIG, lease_seconds=1.0, deadline=5.0))
+    with engine(tmp_path, "gone", options={"seconds": 0.1}) as there:
+        claim = there.flow.open("s", "a", 0, {"policies": ["a"]}, "t")
+        there.flow.publish(claim, 0, 0, weights())
+        there.flow.admit(claim, slots(0, groups=500))
+        there.start(2)
+        while len(there.flow.status()["workers"]) < 2:
+            assert not there.crew.given_up
+        there.crew.close(patience=0.0)
+        with pytest.raises(NoWorkers, match="no rollout worker was heard of for"):
+            collect_all(there.flow, claim)
 
 
 @pytest.mark.heavy

@@ -1,0 +1,162 @@
+"""Rollout workers whose episodes take a stated time, so that throughput depends on workers and not on this machine.
+
+    python benchmarks/_latency_worker.py --join URL --token-file FILE --name NAME [--median 1] [--forge 0.5]
+
+One that forges says something untrue of a share of its episodes: a reward, an action, an observation, how it ended, how
+long it was, or which task it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.dataflow.network.http_client import HttpFlow
+from agentgym_flow.dataflow.network.tokens import read_token
+from agentgym_flow.dataflow.records import Commit, Flow, Verdict
+from agentgym_flow.dataflow.rollout.service import RolloutService, _Playing
+from agentgym_flow.errors import FlowDown
+
+Row = dict[str, Any]
+
+
+class LatencyService(RolloutService):
+    """A worker that sleeps before each episode, for a time from a lognormal distribution.
+
+    Args:
+        flow: the manager.
+        median: of the distribution, in seconds.
+        sigma: of the logarithm.
+        more: as for `RolloutService`.
+    """
+
+    def __init__(self, flow: Flow, *, median: float, sigma: float, **more: Any) -> None:
+        super().__init__(flow, **more)
+        self._median, self._sigma = median, sigma
+
+    async def _play(self, playing: _Playing) -> None:
+        draw = random.Random(repr(playing.held)).gauss(0, self._sigma)
+        await asyncio.sleep(self._median * math.exp(draw))
+        await super()._play(playing)
+
+
+def latency_service(flow: Flow, name: str, options: Mapping[str, Any]) -> LatencyService:
+    """Return the worker of a Ray actor. A node with the resource `slower` takes so many times as long."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    (node,) = (one for one in ray.nodes() if one["NodeID"] == here)  # type: ignore[no-untyped-call]
+    slower = node["Resources"].get("slower", 1.0)
+    kind = next(one for one in node["Resources"] if one.startswith("kind_")).removeprefix("kind_")
+    settings = {**options, "median": options["median"] * slower}
+    return LatencyService(flow, name=f"{kind}/{name}", **settings)
+
+
+# ---------------------------------------------------------------- a worker that forges
+def _reward(row: Row, columns: list[list[Any]]) -> None:
+    row["rewards"][-1] += 10.0
+    row["success"], row["score"] = True, 1.0
+
+
+def _action(row: Row, columns: list[list[Any]]) -> None:
+    row["actions"][0] = "up" if row["actions"][0] == "down" else "down"
+
+
+def _observation(row: Row, columns: list[list[Any]]) -> None:
+    row["digest"] = row["digest"][::-1]  # it is over all observations and states
+
+
+def _ending(row: Row, columns: list[list[Any]]) -> None:
+    row["terminated"], row["truncated"] = not row["terminated"], not row["truncated"]
+
+
+def _length(row: Row, columns: list[list[Any]]) -> None:
+    for one in (row["actions"], row["rewards"], row["digests"], *columns, row.get("completions") or [0]):
+        one.pop()
+
+
+def _task(row: Row, columns: list[list[Any]]) -> None:
+    row["task"] += 1
+
+
+FORGERIES: tuple[Callable[[Row, list[list[Any]]], None], ...] = (
+    _reward, _action, _observation, _ending, _length, _task
+)  # fmt: skip
+
+
+class ForgingFlow(HttpFlow):
+    """A manager as a forger calls it.
+
+    Args:
+        share: of the episodes that are forged.
+        report: the JSON file with how many forgeries of each kind the manager took.
+        more: as for `HttpFlow`.
+    """
+
+    def __init__(self, *more: Any, share: float, report: Path, **others: Any) -> None:
+        super().__init__(*more, **others)
+        self._share, self._report = share, report
+        self._taken: Counter[str] = Counter()
+        self._chance = random.Random(0)
+
+    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        """Hand in episodes, some of them forged."""
+        sent, kinds = [], []
+        for one in commits:
+            forge = self._chance.choice(FORGERIES) if self._chance.random() < self._share else None
+            sent.append(one if forge is None else Commit(one.held, forged(one.payload, forge)))
+            kinds.append("honest" if forge is None else forge.__name__[1:])
+        verdicts = super().commit(worker, sent)
+        self._taken.update(kind for kind, it in zip(kinds, verdicts, strict=True) if it == Verdict.ACCEPTED)
+        self._report.write_text(json.dumps(self._taken), "utf-8")
+        return verdicts
+
+
+def forged(payload: str, forge: Callable[[Row, list[list[Any]]], None]) -> str:
+    """Return another payload, well-formed as well."""
+    line, columns = map(json.loads, payload.split("\n"))
+    forge(line, columns)
+    return "\n".join(json.dumps(one, separators=(",", ":")) for one in (line, columns))
+
+
+def main() -> None:
+    """Join and play until the process is asked to end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--join", required=True)
+    parser.add_argument("--token-file", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--num-envs", type=int, default=8)
+    parser.add_argument("--median", type=float, default=1.0)
+    parser.add_argument("--sigma", type=float, default=0.8)
+    parser.add_argument("--forge", type=float, default=0.0, help="the share of episodes that are forged")
+    parser.add_argument("--report", type=Path, default=Path("/dev/null"))
+    chosen = parser.parse_args()
+    flow = ForgingFlow(
+        chosen.join, read_token(chosen.token_file), share=chosen.forge, report=chosen.report, deadline=60.0
+    )
+    worker = LatencyService(flow, name=chosen.name, num_envs=chosen.num_envs, median=chosen.median, sigma=chosen.sigma)
+    asked = []
+
+    def leave(*_: object) -> None:
+        asked.append(True)
+        flow.deadline = 1.0
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        worker.run()
+    except FlowDown:
+        if not asked:
+            raise
+
+
+if __name__ == "__main__":
+    main()
