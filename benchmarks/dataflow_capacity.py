@@ -89,7 +89,7 @@ ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
 
 def commit_of(lease: Lease, payload: str) -> Commit:
     """Return what a worker hands in."""
-    return Commit(Held(lease.stream, lease.slot.id, lease.attempt), payload)
+    return Commit(Held(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
 
 
 def run(flow: Flow, slots: int, per_call: int, payload: str) -> Claim:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Collection
 from typing import Any
 
+from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Claim, Commit, Flow, Held, Lease
 
@@ -25,6 +26,9 @@ class Messages:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int], bytes] = {}
+
+    def digest(self, message: bytes) -> str:
+        return digest_of(message)
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         assert self.kept.setdefault((policy, version), message) == message
@@ -57,5 +61,9 @@ def held(lease: Lease) -> Held:
     return Held(lease.stream, lease.slot.id, lease.attempt)
 
 
+def commit_of(lease: Lease, payload: str) -> Commit:
+    return Commit(held(lease), payload, lease.digests)
+
+
 def played(lease: Lease) -> Commit:
-    return Commit(held(lease), f"{lease.slot} with {lease.weights}")
+    return commit_of(lease, f"{lease.slot} with {lease.weights}")

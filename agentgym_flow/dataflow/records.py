@@ -8,6 +8,9 @@ from a checkpoint publishes an update again, under a larger version.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -46,6 +49,8 @@ class Lease(NamedTuple):
         slot: the slot.
         attempt: 1 for the first lease of the slot, one more for each further lease. Only the last one may commit.
         weights: for each policy, the version of the weights to play with.
+        digests: for each policy, the SHA-256 of these weights, see `weights.updates.digest`.
+        stage: the digest of what the stream is played with, see `stage_digest`.
         seconds: how long the lease is valid, unless it is renewed.
     """
 
@@ -53,6 +58,8 @@ class Lease(NamedTuple):
     slot: Slot
     attempt: int
     weights: dict[str, int]
+    digests: dict[str, str]
+    stage: str
     seconds: float
 
 
@@ -82,10 +89,12 @@ class Commit(NamedTuple):
     Attributes:
         held: the lease.
         payload: the episode, see `agentgym_flow.dataflow.wire`.
+        digests: for each policy, the SHA-256 of the weights that played it: those that the lease names.
     """
 
     held: Held
     payload: str
+    digests: dict[str, str]
 
 
 class Verdict(StrEnum):
@@ -96,6 +105,8 @@ class Verdict(StrEnum):
     """It had been accepted before: the answer was lost."""
     LATE = "late"
     """The lease has ended, so the slot is, or will be, played by another worker."""
+    OTHER_WEIGHTS = "other_weights"
+    """It was played with other weights than the lease names, so it will be played again."""
 
 
 class Arrival(NamedTuple):
@@ -137,6 +148,11 @@ class Claim(NamedTuple):
     stream: str
     policy: str
     epoch: int
+
+
+def stage_digest(setup: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what `Flow.describe` returns of a stream, as hex digits."""
+    return hashlib.sha256(json.dumps(setup, sort_keys=True).encode("ascii")).hexdigest()
 
 
 class Flow(Protocol):

@@ -7,8 +7,10 @@ from typing import Any
 
 from little_worker import held, played
 
+from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.records import Attempt, Claim, Flow, Slot
+from agentgym_flow.dataflow.weights import updates
 from agentgym_flow.errors import AgentGymFlowError
 
 SETUP = {"policies": ["a"], "staleness": 0, "env": "game", "café": [1, 2.5, None, True]}
@@ -20,6 +22,10 @@ class MessageStore:
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, int], bytes] = {}
+
+    def digest(self, message: bytes) -> str:
+        """As a store of weights, for a message that is one: another engine may have such a store."""
+        return updates.header(message).digest if b"agentgym_flow.weights" in message else digest_of(message)
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         self.kept[policy, version] = message
@@ -78,7 +84,9 @@ def trace(flow: Flow) -> list[Any]:
     say(flow.renew, "w", [held(leases[0])._replace(attempt=9)])
     say(flow.commit, "w", [played(leases[0]), played(leases[1])])
     say(flow.commit, "w", [played(leases[0])])
-    say(flow.fail, "w", held(leases[2]), "it broke")
+    say(flow.commit, "w", [played(leases[2])._replace(digests={"a": "of other weights"})])
+    leases[2] = say(flow.lease, "u", 1)[0]
+    say(flow.fail, "u", held(leases[2]), "it broke")
     say(flow.commit, "w", [played(leases[2])])
     say(flow.fetch, "a", 1, None)
     arrivals = say(flow.arrivals, claim, 0, 0.01)

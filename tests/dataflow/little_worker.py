@@ -17,7 +17,7 @@ def held(lease: Lease) -> Held:
 
 
 def played(lease: Lease) -> Commit:
-    return Commit(held(lease), f"{lease.slot} with {lease.weights} \u2028 \N{SNOWMAN}")
+    return Commit(held(lease), f"{lease.slot} with {lease.weights} \u2028 \N{SNOWMAN}", lease.digests)
 
 
 class LittleWorker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -379,3 +380,17 @@ def test_a_relay_keeps_the_newest() -> None:
     assert relay.store.versions("p") == [1, 3, 4]  # the one asked for, too
     with pytest.raises(BadSetting, match="keep"):
         Relay(far.get, keep=0)
+
+
+def test_a_version_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "weights"
+    files = Files(folder)
+    synced: list[tuple[int, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, (folder / "p@0.safetensors").exists()))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    WeightStore(files).put("p", 0, full(state(0)))
+    content = (folder / "p@0.safetensors").stat().st_ino
+    assert synced == [(content, False), (folder.stat().st_ino, True)], "content, then name"

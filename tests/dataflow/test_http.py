@@ -394,4 +394,4 @@ def test_one_client_serves_many_threads(served: Served) -> None:
 
 
 def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:
-    assert served.flow.commit("w", [Commit(Held("none", (0, 0, 0), 1), "x")]) == [Verdict.LATE]
+    assert served.flow.commit("w", [Commit(Held("none", (0, 0, 0), 1), "x", {})]) == [Verdict.LATE]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, Messages, held, opened
+from flow_parts import Clock, Messages, commit_of, held, opened
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,8 +20,9 @@ from agentgym_flow.dataflow.bookkeeping import journal as journal_module
 from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, Published, State
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Lease, Slot, SlotId, Verdict
-from agentgym_flow.errors import BadSetting, Superseded, UnknownName, UnknownOption
+from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Lease, Slot, SlotId, Verdict
+from agentgym_flow.errors import BadSetting, PutAside, Superseded, UnknownName, UnknownOption
 
 SIZE = 2  # slots of a batch
 FORGED = "forged"
@@ -206,10 +207,16 @@ class Flow(RuleBasedStateMachine):
     # ---------------------------------------------------------------- workers
     @rule(count=st.integers(1, 5))
     def lease(self, count: int) -> None:
-        for lease in self.manager.lease("w", count):
+        try:
+            leases = self.manager.lease("w", count)
+        except PutAside:
+            assert sum(entry.failures for entry in self.ledger.entries.values()) >= MOST_FAILED
+            return
+        for lease in leases:
             assert lease.attempt > self.attempts.get(lease.slot.id, 0), "attempts only grow"
             self.attempts[lease.slot.id] = lease.attempt
             weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
+            assert lease.digests == {p: digest_of(one.encode()) for p, one in weights.items()}
             self.leases.append((lease, episode(lease.slot, weights)))
 
     @rule(count=st.integers(1, 6), forged=st.integers(0, 5))
@@ -230,7 +237,7 @@ class Flow(RuleBasedStateMachine):
     def hand_in(self, lease: Lease, payload: str) -> None:
         key = lease.slot.id, lease.attempt
         before = self.ledger.snapshot()
-        [verdict] = self.manager.commit("w", [Commit(held(lease), payload)])
+        [verdict] = self.manager.commit("w", [commit_of(lease, payload)])
         if verdict is Verdict.ACCEPTED:
             assert self.attempts[lease.slot.id] == lease.attempt, "only the last attempt commits"
             assert key not in self.accepted, "and once"
@@ -242,6 +249,15 @@ class Flow(RuleBasedStateMachine):
         after = self.ledger.snapshot()
         assert (after["slots"]["counts"].pop("late", 0) > 0) >= (verdict is Verdict.LATE)
         assert after == before
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def play_with_other_weights(self, data: st.DataObject) -> None:
+        lease, _ = data.draw(st.sampled_from(self.leases[-12:]))
+        there = self.ledger.slots.leased(lease.slot.id, lease.attempt) is not None
+        sent = commit_of(lease, "played with weights of another run")._replace(digests={"a": "0" * 64})
+        [verdict] = self.manager.commit("w", [sent])
+        assert verdict is (Verdict.OTHER_WEIGHTS if there else Verdict.LATE)
 
     @rule(count=st.integers(1, 4))
     def play_slowly(self, count: int) -> None:
@@ -262,6 +278,16 @@ class Flow(RuleBasedStateMachine):
         else:
             ended = self.manager.renew("w", [held(lease)]) == [held(lease)]
             assert ended == (self.ledger.slots.leased(lease.slot.id, lease.attempt) is None)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        lease, _ = data.draw(st.sampled_from(self.leases[-12:]))
+        failures = sum(entry.failures for entry in self.ledger.entries.values())
+        for _ in range(2):
+            self.manager.give_back("w", [held(lease)])
+        assert self.ledger.slots.leased(lease.slot.id, lease.attempt) is None
+        assert sum(entry.failures for entry in self.ledger.entries.values()) == failures, "to leave is not to fail"
 
     @rule(seconds=st.integers(1, 6))
     def time_passes(self, seconds: int) -> None:
@@ -320,7 +346,7 @@ class Flow(RuleBasedStateMachine):
             self.clock.now += 6
             for lease in self.manager.lease("last", 3):
                 weights = {p: self.store.get(p, version, None).decode() for p, version in lease.weights.items()}
-                self.manager.commit("last", [Commit(held(lease), episode(lease.slot, weights))])
+                self.manager.commit("last", [commit_of(lease, episode(lease.slot, weights))])
             for trainer in self.trainers:
                 if len(trainer.batches) < goal:
                     trainer.step(self.manager, self.order, self.staleness, repeat=False)

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, Messages, held, make_manager, opened, played
+from flow_parts import Clock, Messages, commit_of, held, make_manager, opened, played
 
 from agentgym_flow.dataflow.bookkeeping import pace
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
 from agentgym_flow.dataflow.pictures.metrics import advice
-from agentgym_flow.dataflow.records import Attempt, Claim, Commit, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Attempt, Claim, Slot, SlotId, Verdict, stage_digest
 from agentgym_flow.errors import (
     BadData,
     BadSetting,
@@ -95,9 +95,7 @@ def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
     texts = ["", "\ud800", "\0", "é" * 100]
-    manager.commit(
-        "\udfff", [Commit(held(lease), text) for lease, text in zip(manager.lease("w", 4), texts, strict=True)]
-    )
+    manager.commit("\udfff", [commit_of(lease, text) for lease, text in zip(manager.lease("w", 4), texts, strict=True)])
     assert [one.payload for one in manager.arrivals(a, 0)] == texts
 
 
@@ -122,6 +120,42 @@ def test_the_same_message_has_the_same_version(clock: Clock) -> None:
     assert manager.publish(a, 0, 0, b"weights") == manager.publish(a, 0, 0, b"weights") == 1
     with pytest.raises(BadSetting, match="update 0 was published before, with other weights"):
         manager.publish(a, 0, 0, b"others")
+
+
+def test_weights_are_kept_before_a_version_is_answered(clock: Clock) -> None:
+    store = Messages()
+    manager = make_manager(clock, store=store)
+    a = opened(manager, "s", "a", 0, SETUP)
+    assert manager.publish(a, 0, 0, b"weights") == 1
+    store.kept.clear()  # the disk was lost, the journal not
+    assert manager.publish(a, 0, 0, b"weights") == 1
+    assert manager.fetch("a", 1, None) == b"weights"
+
+
+def test_an_episode_that_was_played_with_other_weights_is_played_again(clock: Clock) -> None:
+    manager = make_manager(clock)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"weights")
+    manager.admit(a, slots(0, 1, 1))
+    [lease] = manager.lease("w", 1)
+    assert lease.digests == {"a": digest_of(b"weights")}
+    assert manager.commit("w", [played(lease)._replace(digests={"a": digest_of(b"others")})]) == ["other_weights"]
+    assert manager.status()["streams"]["s"]["counts"]["other_weights"] == 1
+    assert manager.commit("w", [played(lease)]) == [Verdict.LATE]
+    assert manager.arrivals(a, 0) == []
+    assert manager.lease("w", 1)[0].attempt == 2
+
+
+def test_a_lease_names_the_settings_that_it_is_to_be_played_with(clock: Clock) -> None:
+    manager = make_manager(clock)
+    stages = []
+    for size in (1, 2):
+        a = opened(manager, "s", "a", 0, {**SETUP, "actor": {"size": size}})
+        manager.publish(a, 0, 0, b"weights")
+        manager.admit(a, slots(0))
+        stages += [lease.stage for lease in manager.lease("w", 1)]
+        assert stages[-1] == stage_digest(manager.describe()["s"])
+    assert stages[0] != stages[1]
 
 
 @pytest.mark.parametrize("order", ["fixed", "ready"])
@@ -530,7 +564,7 @@ def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock
 CHILD = """
 import sys
 from flow_parts import Clock, make_manager, played
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
 from agentgym_flow.dataflow.records import Attempt, Slot
 slots = lambda batch: [Slot(batch, group, 0, group, 7) for group in range(4)]
 clock = Clock()

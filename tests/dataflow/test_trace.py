@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_parts import Clock, make_manager, opened
+from flow_parts import Clock, commit_of, held, make_manager, opened
 from typer.testing import CliRunner
 
 from agentgym_flow.cli.app import app
@@ -32,7 +32,7 @@ from agentgym_flow.dataflow.pictures.timeline import (
     write_pictures,
 )
 from agentgym_flow.dataflow.pictures.trace import Event, Traced, TraceWriter, read_trace
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Slot, Verdict
+from agentgym_flow.dataflow.records import Flow, Slot, Verdict
 from agentgym_flow.dataflow.simulator.scenario import Change, Region, Scenario
 from agentgym_flow.dataflow.simulator.simulate import simulate
 from agentgym_flow.errors import BadData, BadSetting
@@ -95,14 +95,14 @@ def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:
     claim = opened(flow, "s", "p", 0, {"policies": ["p"], "staleness": 1})
     flow.publish(claim, 0, 0, b"weights")
     flow.admit(claim, [Slot(0, 0, sample, 7, 7) for sample in range(2)])
-    leases = {lease.slot.sample: Held("s", lease.slot.id, lease.attempt) for lease in flow.lease("w1", 2)}
-    flow.fail("w1", leases[1], "out of memory")
+    leases = flow.lease("w1", 2)
+    flow.fail("w1", held(leases[1]), "out of memory")
     (other,) = flow.lease("w2", 1)
-    assert flow.commit("w1", [Commit(leases[0], "zero"), Commit(leases[1], "late")]) == [
+    assert flow.commit("w1", [commit_of(leases[0], "zero"), commit_of(leases[1], "late")]) == [
         Verdict.ACCEPTED,
         Verdict.LATE,
     ]
-    flow.commit("w2", [Commit(Held("s", other.slot.id, other.attempt), "one")])
+    flow.commit("w2", [commit_of(other, "one")])
     arrivals = flow.arrivals(claim, 0)
     assert len(arrivals) == 2
     flow.ack(claim, 0, [one.played for one in arrivals], [])

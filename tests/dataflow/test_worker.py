@@ -12,8 +12,10 @@ import torch
 pytest.importorskip("trl", reason="training needs the extra train")
 
 from agentgym_flow.dataflow import stage
+from agentgym_flow.dataflow.records import Lease, Slot, stage_digest
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.rollout.service import RolloutService
+from agentgym_flow.dataflow.stage import Stage
 from agentgym_flow.dataflow.weights import updates as weights
 from agentgym_flow.errors import BadData, FlowDown, RunsFinished
 from agentgym_flow.prompts import profile_for
@@ -68,13 +70,13 @@ def take_all(flow: Weights, room: int, versions: list[int]) -> list[float | str]
 
     async def use(residents: Residents, version: int) -> float | str:
         try:
-            policy: Any = await residents.take(version)
+            policy: Any = await residents.take(version, weights.digest(state(version)))
         except BadData as error:
             return str(error)
         await asyncio.sleep(0.001)
         found = float(policy.model.weight[0, 0])
         assert policy.generator.version == version
-        residents.give_back(version)
+        residents.give_back(weights.digest(state(version)))
         return found
 
     async def main() -> list[float | str]:
@@ -163,3 +165,50 @@ def test_a_worker_ends_when_all_runs_are_finished_or_stays(monkeypatch: pytest.M
     assert flow.thrice.wait(30)
     service.stop()
     thread.join()
+
+
+def test_weights_of_another_run_under_the_same_version_are_not_played_with() -> None:
+    async def main() -> None:
+        flow = Weights()
+        residents = Residents(flow, "policy", Actor(), 2)  # type: ignore[arg-type]
+        await residents.take(1, weights.digest(state(1)))
+        with pytest.raises(BadData, match="version 1 of policy has other weights here than the lease names"):
+            await residents.take(1, weights.digest(state(7)))
+        assert flow.fetched == [(1, None), (1, 1), (1, None)], "as a delta, and then all of it"
+
+    asyncio.run(main())
+
+
+class Described:
+    """A manager whose stream has these settings."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def describe(self) -> dict[str, Any]:
+        return {"s": self.settings}
+
+
+def test_a_run_with_other_settings_is_not_played_with_those_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def stage_of(setup: dict[str, Any]) -> Stage:
+        made.append(setup)
+        return Stage(lambda: setup["size"], {}, lambda _: "policy")
+
+    monkeypatch.setattr("agentgym_flow.dataflow.rollout.service.stage_of", stage_of)
+    flow = Described(size=6)
+    service = RolloutService(flow, name="w")  # type: ignore[arg-type]
+    service._staging = asyncio.Lock()
+
+    def sizes(leased_with: Any) -> Any:
+        lease = Lease("s", Slot(0, 0, 0, 0, 0), 1, {}, {}, stage_digest(leased_with), 60.0)
+        theatre = asyncio.run(service._theatre(lease))
+        return theatre and theatre.stage.make_env()
+
+    assert [sizes({"size": 6}), sizes({"size": 6})] == [6, 6]
+    assert made == [{"size": 6}]
+    assert sizes({"size": 7}) is None, "the lease is older, or newer, than what the manager tells"
+    flow.settings = {"size": 7}
+    assert sizes({"size": 7}) == 7
+    assert sizes({"size": 6}) is None

@@ -133,7 +133,7 @@ class Forging:
                 line, *rest = one.payload.split("\n")
                 row = json.loads(line)
                 self._forge(row)
-                one = Commit(one.held, "\n".join([json.dumps(row), *rest]))
+                one = one._replace(payload="\n".join([json.dumps(row), *rest]))
             sent.append(one)
         return self._manager.commit(worker, sent)
 
@@ -218,7 +218,7 @@ def forging_reward_service() -> type[RolloutService]:
             line, *rest = one.payload.split("\n")
             row = json.loads(line)
             row["rewards"][-1] += 10.0
-            return Commit(one.held, "\n".join([json.dumps(row), *rest]))
+            return one._replace(payload="\n".join([json.dumps(row), *rest]))
 
     class Cheat(RolloutService):
         def __init__(self, flow: Any, **settings: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, Journal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
-from agentgym_flow.dataflow.records import Arrival, Claim, SlotId
+from agentgym_flow.dataflow.records import Arrival, Claim, SlotId, stage_digest
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
 
 TICK = 1.0
@@ -28,6 +28,7 @@ class Book:
     Attributes:
         changed: the lock; notified when there may be something for those who wait.
         setups: for each stream, what its trainers gave.
+        stages: for each stream, the digest of that.
         ledgers: for each stream, its ledger.
 
     Raises:
@@ -37,6 +38,7 @@ class Book:
     def __init__(self, journal: Journal | None) -> None:
         self.changed = threading.Condition()
         self.setups: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
         self._journal = Journal(IN_MEMORY) if journal is None else journal
         self._down = ""  # why nothing can be answered any more
@@ -44,7 +46,7 @@ class Book:
         self._payloads: list[tuple[str, SlotId, bytes]] = []
         self._forgotten: list[tuple[str, SlotId]] = []
         for stream, (setup, ledger) in self._journal.load().items():
-            self.setups[stream], self.ledgers[stream] = setup, ledger
+            self.setups[stream], self.stages[stream], self.ledgers[stream] = setup, stage_digest(setup), ledger
 
     @contextmanager
     def call(self, *, durable: bool = False) -> Iterator[None]:
@@ -86,7 +88,7 @@ class Book:
     def begin(self, stream: str, setup: dict[str, Any], ledger: Ledger) -> None:
         """Add a stream."""
         self._journal.begin(stream, setup, ledger)
-        self.setups[stream], self.ledgers[stream] = setup, ledger
+        self.setups[stream], self.stages[stream], self.ledgers[stream] = setup, stage_digest(setup), ledger
 
     def note(self, stream: str, name: str, *args: Any) -> None:
         """Note what a ledger has done: a method and its arguments, as plain data."""
@@ -102,7 +104,7 @@ class Book:
 
     def replace_setup(self, stream: str, setup: dict[str, Any]) -> None:
         """Give a stream another setup."""
-        self.setups[stream] = setup
+        self.setups[stream], self.stages[stream] = setup, stage_digest(setup)
         self._write(durable=True)
         self._compact()
 

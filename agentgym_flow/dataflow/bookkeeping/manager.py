@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.book import Book
-from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
+from agentgym_flow.dataflow.bookkeeping.journal import Journal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.silence import figures_of
 from agentgym_flow.dataflow.bookkeeping.versions import Published
@@ -92,15 +92,17 @@ class Manager(WorkerCalls):
 
     def publish(self, claim: Claim, update: int, step: int, message: bytes) -> int:
         """Publish the weights of an update; return their version. Raises as `Ledger.publish`, and as the store."""
-        digest = digest_of(message)
+        digest = self._store.digest(message)
         with self._publishing:
             with self._book.call():
                 ledger = self._book.claimed(claim)
                 newest = ledger.newest(claim.policy)
-                if newest is not None and (newest.update, newest.step, newest.digest) == (update, step, digest):
-                    return newest.version
-                version = ledger.weights.of[claim.policy].last + 1
+                if newest is not None and (newest.update, newest.step, newest.digest) != (update, step, digest):
+                    newest = None
+                version = ledger.weights.of[claim.policy].last + 1 if newest is None else newest.version
             self._store.put(claim.policy, version, message)
+            if newest is not None:
+                return version
             try:
                 with self._book.call(durable=True):
                     published = Published(version, update, step, digest, claim.epoch)

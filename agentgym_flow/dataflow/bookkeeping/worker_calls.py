@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
+from agentgym_flow.dataflow.bookkeeping.entries import Entry
 from agentgym_flow.dataflow.bookkeeping.journal import digest_of
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.pace import Pace
 from agentgym_flow.dataflow.bookkeeping.silence import Silence
 from agentgym_flow.dataflow.bookkeeping.workers import Workers
@@ -21,6 +23,9 @@ ACTOR, ACTORS = "actor", "actors"
 
 class Store(Protocol):
     """Where published weights are kept, as `agentgym_flow.dataflow.weights.store.WeightStore` does."""
+
+    def digest(self, message: bytes) -> str:
+        """Return the digest of the weights of a message. Raises `BadData` if it is damaged."""
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         """Take a version in. Raises `BadData` if the message is damaged."""
@@ -102,8 +107,10 @@ class WorkerCalls:
         with self._book.call():
             self._workers.hear(worker)
             verdicts = [self._commit(*one) for one in zip(commits, contents, digests, strict=True)]
-            for verdict in verdicts:
+            for commit, verdict in zip(commits, verdicts, strict=True):
                 self._workers.count(worker, verdict)
+                if verdict is Verdict.OTHER_WEIGHTS:
+                    self._workers.fail(worker, commit.held.stream, commit.held.slot, "it played with other weights")
             if Verdict.ACCEPTED in verdicts:
                 self._workers.succeed(worker)
             self._book.changed.notify_all()
@@ -159,7 +166,7 @@ class WorkerCalls:
                 now + self.episode_seconds,
                 avoid,
             )
-            leases += [Lease(stream, one.slot, one.attempt, dict(one.weights), self.lease_seconds) for one in entries]
+            leases += [self._named(stream, entry) for entry in entries]
             if entries:
                 self._book.note(stream, "lease", worker, len(entries), avoid)
             else:
@@ -169,6 +176,12 @@ class WorkerCalls:
     def _commit(self, commit: Commit, content: bytes, digest: str) -> Verdict:
         stream, slot, attempt = commit.held
         ledger = self._book.ledgers.get(stream)
+        entry = None if ledger is None else ledger.slots.leased(slot, attempt)
+        if ledger is not None and entry is not None and commit.digests != _digests(ledger, entry):
+            reason = "it was played with other weights than its lease names"
+            ledger.fail(slot, attempt, reason, Verdict.OTHER_WEIGHTS)
+            self._book.note(stream, "fail", slot, attempt, reason, Verdict.OTHER_WEIGHTS)
+            return Verdict.OTHER_WEIGHTS
         verdict = Verdict.LATE if ledger is None else ledger.commit(slot, attempt, digest)
         if ledger is not None and verdict is not Verdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest)
@@ -176,3 +189,13 @@ class WorkerCalls:
             self._book.put_payload(stream, slot, content)
             self._pace.enter(stream)
         return verdict
+
+    def _named(self, stream: str, entry: Entry) -> Lease:
+        digests = _digests(self._book.ledger(stream), entry)
+        weights, stage = dict(entry.weights), self._book.stages[stream]
+        return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self.lease_seconds)
+
+
+def _digests(ledger: Ledger, entry: Entry) -> dict[str, str]:
+    """Return for each policy the digest of the weights that a slot is leased with."""
+    return {policy: published.digest for policy, published in ledger.played_with(entry).items()}

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.stage import Actor, load_state, state_to_send
-from agentgym_flow.dataflow.weights.updates import apply
+from agentgym_flow.dataflow.weights.updates import apply, header
 from agentgym_flow.errors import BadData
 from agentgym_flow.training.policy import AsyncModelPolicy
 
 
 @dataclass
 class _Resident:
-    """A model, the version of its weights (None: on their way, or of no use), and how many episodes use it."""
+    """A model, version and digest of its weights (None: on their way, or of no use), and how many episodes use it."""
 
     policy: AsyncModelPolicy
     version: int | None = None
+    digest: str | None = None
     users: int = 0
 
 
@@ -34,6 +35,8 @@ class _Load:
 class Residents:
     """Models with the weights of several versions. A version stays until its room is needed and nobody uses it.
 
+    Weights are known by their digest: another run may have others under the same version.
+
     Args:
         flow: where weights come from.
         policy: the name of the policy.
@@ -47,24 +50,24 @@ class Residents:
         self._actor = actor
         self._room = room
         self._there: list[_Resident] = []
-        self._loading: dict[int, _Load] = {}
+        self._loading: dict[str, _Load] = {}
         self._changed = asyncio.Event()
 
-    async def take(self, version: int) -> AsyncModelPolicy:
+    async def take(self, version: int, digest: str) -> AsyncModelPolicy:
         """Return the policy with the weights of a version, when there is room for them; `give_back` ends its use.
 
-        Raises `BadData` if the weights cannot be had, and what `Flow.fetch` raises.
+        Raises `BadData` if the weights with this digest cannot be had, and what `Flow.fetch` raises.
         """
         while True:
-            found = next((one for one in self._there if one.version == version), None)
+            found = next((one for one in self._there if one.digest == digest), None)
             if found is not None:
                 found.users += 1
                 return found.policy
-            if version not in self._loading and (room := self._empty()) is not None:
-                room.version, room.users = None, 1
-                self._loading[version] = _Load(room, asyncio.create_task(self._load(room, version)))
-            if version in self._loading:
-                return await self._loaded(self._loading[version])
+            if digest not in self._loading and (room := self._empty()) is not None:
+                room.version, room.digest, room.users = None, None, 1
+                self._loading[digest] = _Load(room, asyncio.create_task(self._load(room, version, digest)))
+            if digest in self._loading:
+                return await self._loaded(self._loading[digest])
             await self._changed.wait()
 
     async def _loaded(self, load: _Load) -> AsyncModelPolicy:
@@ -88,7 +91,7 @@ class Residents:
         unused = [one for one in self._there if not one.users]
         return min(unused, key=lambda one: -1 if one.version is None else one.version, default=None)
 
-    async def _load(self, room: _Resident, version: int) -> None:
+    async def _load(self, room: _Resident, version: int, digest: str) -> None:
         # The newest weights here are the nearest. They stay while new ones are made of them.
         base = max(
             (one for one in self._there if one.version is not None), key=lambda one: one.version or 0, default=None
@@ -96,35 +99,44 @@ class Residents:
         if base is not None:
             base.users += 1
         try:
-            await self._fill(room, version, base)
+            await self._fill(room, version, digest, base)
         except BaseException:
             room.users = 0
-            del self._loading[version]
+            del self._loading[digest]
             self._tell()
             raise
         finally:
             if base is not None:
                 base.users -= 1
-        load = self._loading.pop(version)
-        room.version, room.users, load.done = version, load.takers, True
+        load = self._loading.pop(digest)
+        room.version, room.digest, room.users, load.done = version, digest, load.takers, True
         self._tell()
 
-    async def _fill(self, room: _Resident, version: int, base: _Resident | None) -> None:
+    async def _fill(self, room: _Resident, version: int, digest: str, base: _Resident | None) -> None:
         if base is not None:
             message = await asyncio.to_thread(self._flow.fetch, self._policy, version, base.version)
             try:
                 state = await asyncio.to_thread(apply, state_to_send(base.policy.model), message)
+                self._check(version, digest, message)
             except BadData:  # what is here is not what the manager takes it for
                 base = None
         if base is None:
             message = await asyncio.to_thread(self._flow.fetch, self._policy, version, None)
             state = await asyncio.to_thread(apply, None, message)
+            self._check(version, digest, message)
         load_state(room.policy.model, state)
         room.policy.generator.update(room.policy.model, version)
 
-    def give_back(self, version: int) -> None:
-        """End one use of a version."""
-        found = next(one for one in self._there if one.version == version)
+    def _check(self, version: int, digest: str, message: bytes) -> None:
+        if header(message).digest != digest:  # that of the weights themselves, as `apply` has found
+            raise BadData(
+                f"version {version} of {self._policy} has other weights here than the lease names: those of an earlier "
+                "run may be in a relay; start it again"
+            )
+
+    def give_back(self, digest: str) -> None:
+        """End one use of these weights."""
+        found = next(one for one in self._there if one.digest == digest)
         found.users -= 1
         self._tell()
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
+from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, stage_digest
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
@@ -45,6 +45,17 @@ class _Playing:
     @property
     def held(self) -> Held:
         return Held(self.lease.stream, self.lease.slot.id, self.lease.attempt)
+
+
+@dataclass
+class _Theatre:
+    """What a stream is played with, the models of its policies, and how many episodes are under way."""
+
+    digest: str
+    stage: Stage
+    pool: EnvPool
+    residents: Mapping[str, Residents]
+    playing: int = 0
 
 
 @dataclass
@@ -84,8 +95,7 @@ class RolloutService:
         self._flow = flow
         self._num_envs = check_positive("num_envs", num_envs)
         self._versions = check_positive("versions", versions)
-        self._known: dict[str, tuple[Stage, EnvPool]] = {}
-        self._residents: dict[str, Residents] = {}
+        self._theatres: dict[str, _Theatre] = {}  # by stream
         self._playing: dict[int, _Playing] = {}
         self._stopping = False
 
@@ -99,9 +109,9 @@ class RolloutService:
         try:
             run(self._run())
         finally:
-            for _, pool in self._known.values():
-                pool.close()
-            self._known.clear()
+            for theatre in self._theatres.values():
+                theatre.pool.close()
+            self._theatres.clear()
 
     def stop(self) -> None:
         """Let `run` end soon; may be called from any thread or signal handler."""
@@ -170,7 +180,7 @@ class RolloutService:
             done = [await self._done.get()]
             while not self._done.empty() and sum(len(payload) for _, payload in done) < MOST_AT_ONCE:
                 done.append(self._done.get_nowait())
-            commits = [Commit(playing.held, payload) for playing, payload in done]
+            commits = [Commit(playing.held, payload, playing.lease.digests) for playing, payload in done]
             await asyncio.to_thread(self._flow.commit, self.name, commits)
             for playing, _ in done:
                 self._forget(playing)
@@ -182,27 +192,41 @@ class RolloutService:
 
     # ---------------------------------------------------------------- episodes
     async def _play(self, playing: _Playing) -> None:
-        stage, pool = await self._stage(playing.lease.stream)
-        slot = Slot(pool)
-        try:
-            reason = await self._played(playing, stage, slot)
-        finally:
-            slot.leave()
+        theatre = await self._theatre(playing.lease)
+        if theatre is None:  # the settings have changed since: a new lease names them
+            await asyncio.to_thread(self._flow.give_back, self.name, [playing.held])
+            self._forget(playing)
+            return
+        reason = await self._try(playing, theatre)
         if reason is None:
-            await self._done.put((playing, encode(slot.view.episode, tell=stage.keep is not None)))
             return
         if not playing.ended:
             await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
         self._forget(playing)
 
-    async def _played(self, playing: _Playing, stage: Stage, slot: Slot) -> str | None:
+    async def _try(self, playing: _Playing, theatre: _Theatre) -> str | None:
+        """Play an episode and hand it on; return None, or why there is none."""
+        theatre.playing += 1
+        slot = Slot(theatre.pool)
+        try:
+            reason = await self._played(playing, theatre, slot)
+        finally:
+            slot.leave()
+            theatre.playing -= 1
+            if not theatre.playing and self._theatres.get(playing.lease.stream) is not theatre:
+                theatre.pool.close()
+        if reason is None:
+            await self._done.put((playing, encode(slot.view.episode, tell=theatre.stage.keep is not None)))
+        return reason
+
+    async def _played(self, playing: _Playing, theatre: _Theatre, slot: Slot) -> str | None:
         """Play an episode; return None, or why there is none."""
-        planned, weights = playing.lease.slot, playing.lease.weights
+        planned, lease, stage = playing.lease.slot, playing.lease, theatre.stage
         policies: dict[str, AsyncPolicy] = {}
         try:
             try:
-                for name, version in weights.items():
-                    policies[name] = await self._of(stage, name).take(version)
+                for name, version in lease.weights.items():
+                    policies[name] = await theatre.residents[name].take(version, lease.digests[name])
             except BadData as error:  # the weights are not kept any more, or came damaged
                 return str(error)
             try:
@@ -215,19 +239,23 @@ class RolloutService:
                     return "the lease has ended"
         finally:
             for name in policies:
-                self._of(stage, name).give_back(weights[name])
+                theatre.residents[name].give_back(lease.digests[name])
         lost = slot.view.episode.meta.get(ERROR)
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 
-    async def _stage(self, stream: str) -> tuple[Stage, EnvPool]:
+    async def _theatre(self, lease: Lease) -> _Theatre | None:
+        """Return what the stream of a lease is played with; None if that has changed since the lease was given."""
         async with self._staging:
-            if stream not in self._known:
-                setups = await asyncio.to_thread(self._flow.describe)
-                stage = await asyncio.to_thread(stage_of, setups[stream])
-                self._known[stream] = stage, EnvPool(stage.make_env, stage.keep or ())
-            return self._known[stream]
-
-    def _of(self, stage: Stage, policy: str) -> Residents:
-        if policy not in self._residents:
-            self._residents[policy] = Residents(self._flow, policy, stage.actors[policy], self._versions)
-        return self._residents[policy]
+            known = self._theatres.get(lease.stream)
+            if known is not None and known.digest == lease.stage:
+                return known
+            setup = (await asyncio.to_thread(self._flow.describe)).get(lease.stream)
+            if setup is None or stage_digest(setup) != lease.stage:
+                return None
+            stage = await asyncio.to_thread(stage_of, setup)
+            residents = {name: Residents(self._flow, name, one, self._versions) for name, one in stage.actors.items()}
+            if known is not None and not known.playing:
+                known.pool.close()
+            pool = EnvPool(stage.make_env, stage.keep or ())
+            made = self._theatres[lease.stream] = _Theatre(lease.stage, stage, pool, residents)
+            return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, MutableMapping
@@ -20,11 +21,15 @@ _ENDING = ".safetensors"
 
 
 class Files(MutableMapping[str, bytes]):
-    """The files of a folder, by their names without the ending. A file is there whole or not at all."""
+    """The files of a folder, by their names without the ending. A file is there whole or not at all.
+
+    What was set survives a loss of power.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        _to_disk(folder.parent)
 
     def _path(self, name: str) -> Path:
         return self._folder / (name + _ENDING)
@@ -38,6 +43,8 @@ class Files(MutableMapping[str, bytes]):
     def __setitem__(self, name: str, content: bytes) -> None:
         with whole(self._path(name)) as partial:
             partial.write_bytes(content)
+            _to_disk(partial)
+        _to_disk(self._folder)
 
     def __delitem__(self, name: str) -> None:
         try:
@@ -50,6 +57,15 @@ class Files(MutableMapping[str, bytes]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class WeightStore:
@@ -68,6 +84,10 @@ class WeightStore:
         self._locks: dict[str, Lock] = {}
         self._counting = Lock()
         self.sent: Counter[str] = Counter()
+
+    def digest(self, message: bytes) -> str:
+        """Return the digest of the weights that a message leads to, as it says. Raises `BadData` if it is none."""
+        return header(message).digest
 
     def put(self, policy: str, version: int, message: bytes) -> None:
         """Take a version in: all of it, or what has changed since another one that is kept. Again is no harm.
