@@ -118,11 +118,9 @@ def collect_all(flow: Flow, claim: Any) -> None:
 
 
 @pytest.mark.heavy
-def test_workers_that_are_all_gone_end_in_an_error_within_the_deadline(
-    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("test_ray.CONFIG", replace(CONFIG, lease_seconds=1.0, deadline=5.0))
-    with engine(tmp_path, "gone", options={"seconds": 0.1}) as there:
+def test_workers_that_are_all_gone_end_in_an_error_within_the_deadline(cluster: None, tmp_path: Path) -> None:
+    config = replace(CONFIG, lease_seconds=1.0, deadline=5.0)
+    with engine(tmp_path, "gone", config, options={"seconds": 0.1}) as there:
         claim = there.flow.open("s", "a", 0, {"policies": ["a"]}, "t")
         there.flow.publish(claim, 0, 0, weights())
         there.flow.admit(claim, slots(0, groups=500))
