@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.engines.hosting import hosted
 from agentgym_flow.dataflow.network.http_client import HttpFlow
-from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token
+from agentgym_flow.dataflow.network.tokens import VARIABLE, read_token, workers_file
 from agentgym_flow.errors import FlowDown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,7 +164,7 @@ class OverHttp:
         return [*PROGRAM, "dataflow", "serve", *place, "--port", port]
 
     def _worker(self, number: int) -> Child:
-        join = ["--join", self.url, "--token-file", self._token, "--num-envs", self._envs]
+        join = ["--join", self.url, "--token-file", workers_file(self._token), "--num-envs", self._envs]
         return Child(f"worker-{number}", [*PROGRAM, "worker", *join, "--name", f"w{number}"], self._folder)
 
     def trainer_options(self) -> list[str]:

@@ -36,7 +36,11 @@ def serve(
     upstream_token_file: TokenFile = None,
     settings: Annotated[Path | None, typer.Option(help="The YAML file of `train --dataflow`.")] = None,
     token_file: Annotated[
-        Path, typer.Option(help="The file with the token that workers and trainers send; made if it is missing.")
+        Path,
+        typer.Option(
+            help="The file with the token of trainers. That of workers is beside it, with .worker behind its name. "
+            "Both are made if missing."
+        ),
     ] = Path("dataflow.token"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8300,
     host: Annotated[
@@ -51,11 +55,11 @@ def serve(
     from agentgym_flow.dataflow.engines.hosting import RelayFlow, hosted
     from agentgym_flow.dataflow.network.http_client import HttpFlow
     from agentgym_flow.dataflow.network.http_server import serve as serve_flow
-    from agentgym_flow.dataflow.network.tokens import read_token, token_in
+    from agentgym_flow.dataflow.network.tokens import read_token, tokens_in, workers_file
 
     if (folder is None) == (upstream is None):
         raise BadSetting("name a FOLDER for a manager, or --upstream URL for a relay")
-    token = token_in(token_file)
+    token, worker_token = tokens_in(token_file)
     config = FlowConfig() if settings is None else FlowConfig.read(settings)
     with contextlib.ExitStack() as stack:
         flow: Flow
@@ -66,11 +70,11 @@ def serve(
             flow = stack.enter_context(hosted(folder, config))
 
         def on_ready(address: str) -> None:
-            advice = f"agentgym-flow worker --join {address} --token-file {token_file}"
+            advice = f"agentgym-flow worker --join {address} --token-file {workers_file(token_file)}"
             stdout().print(printed(f"The manager answers at {address}. Workers join with: {advice}"), soft_wrap=True)
 
         with contextlib.suppress(KeyboardInterrupt):
-            serve_flow(flow, token, port=port, host=host, on_ready=on_ready)
+            serve_flow(flow, token, worker_token, port=port, host=host, on_ready=on_ready)
 
 
 def status(

@@ -25,7 +25,7 @@ LEAVING = 10.0
 def worker(
     join: Annotated[str, typer.Option(metavar="URL", help="The address of the manager, or of a relay.")],
     token_file: Annotated[
-        Path | None, typer.Option(help="The file with the manager's token; otherwise AGENTGYM_FLOW_TOKEN has it.")
+        Path | None, typer.Option(help="The file with the token of workers; otherwise AGENTGYM_FLOW_TOKEN has it.")
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="What the manager calls this worker.", show_default="host and process")

@@ -94,6 +94,7 @@ def test_a_manager_that_is_killed_goes_on_while_clients_wait(tmp_path: Path) -> 
         line = first.stdout.readline()
         assert f"http://127.0.0.1:{port}" in line
         assert read_token(file) not in line
+        assert f"--token-file {file}.worker" in line
         flow = HttpFlow(f"http://127.0.0.1:{port}", read_token(file))
         claim = flow.open("s", "a", 0, SETUP, "trainer")
         flow.publish(claim, 0, 0, full({"layer": torch.arange(5.0)}))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ from agentgym_flow.dataflow.network import calls, serving, tokens
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.http_server import create_app
 from agentgym_flow.dataflow.network.http_server import serving as http_serving
-from agentgym_flow.dataflow.records import Arrival, Commit, Held, Lease, Slot, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, Held, Lease, Slot, Verdict
 from agentgym_flow.errors import BadSetting, FlowDown
 
 TOKEN = "a-token-for-tests"
@@ -116,6 +117,36 @@ def test_arguments_are_read_or_refused(name: str, values: Any) -> None:
 def test_a_wrong_token_learns_nothing(served: Served, token: str | None, path: str) -> None:
     status, answer = served.ask(path, Authorization=token)
     assert (status, answer["message"]) == (401, "the token is missing or wrong")
+
+
+def test_the_token_of_workers_is_good_for_their_calls_alone() -> None:
+    there = manager()
+    claim = opened(there)
+    with http_serving(there, TOKEN, "a-worker's-token") as url:
+        worker = HttpFlow(url, "a-worker's-token", deadline=5.0)
+        assert "s" in worker.describe()
+        leases = worker.lease("w", 3)
+        assert worker.fetch("a", leases[0].weights["a"], None) == WEIGHTS
+        assert worker.renew("w", [played(leases[0]).held]) == []
+        assert worker.commit("w", [played(leases[0])]) == [Verdict.ACCEPTED]
+        worker.fail("w", played(leases[1]).held, "it broke")
+        worker.give_back("w", [played(leases[2]).held])
+        before = there._book.ledgers["s"].snapshot()
+        for call in (
+            partial(worker.open, "s", "a", 0, SETUP, "a worker"),
+            partial(worker.publish, claim, 0, 0, b"others"),
+            partial(worker.admit, claim, slots(1)),
+            partial(worker.arrivals, claim, 0),
+            partial(worker.reject, claim, Attempt((0, 0, 0), 1), "no"),
+            partial(worker.ack, claim, 0, [], []),
+            partial(worker.keep, claim, 0),
+            partial(worker.finish, claim),
+            partial(worker.beat, claim),
+        ):
+            with pytest.raises(BadSetting, match=r"HTTP 403: this is the token of workers, and \w+ is a call"):
+                call()
+        assert there._book.ledgers["s"].snapshot() == before
+    assert calls.CALLS.keys() > calls.WORKER_CALLS
 
 
 def test_a_wrong_token_is_named_by_the_client_at_once(served: Served) -> None:
@@ -371,6 +402,8 @@ def test_tokens_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(token) > 40
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
     assert tokens.token_in(tmp_path / "token") == tokens.read_token(tmp_path / "token") == token
+    trainers, workers = tokens.tokens_in(tmp_path / "token")
+    assert trainers == token != workers == tokens.read_token(tmp_path / "token.worker")
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(BadSetting, match="chmod 600"):
         tokens.read_token(tmp_path / "token")

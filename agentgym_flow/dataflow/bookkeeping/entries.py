@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, Self
 
-from agentgym_flow.dataflow.records import Slot, SlotId
+from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 
 
 class State(StrEnum):
@@ -54,6 +54,11 @@ class Entry:
     failures: int = 0
     deadline: float = inf
     limit: float = inf
+
+    @property
+    def played(self) -> Attempt:
+        """What names the last attempt."""
+        return Attempt(self.slot.id, self.attempt)
 
     def row(self) -> list[Any]:
         """Return it as plain data, without deadlines: these are of a clock that the next process does not have."""

@@ -84,7 +84,8 @@ class LocalEngine:
         if not self._url:
             from agentgym_flow.dataflow.network.http_server import serving
 
-            self._url = self._stack.enter_context(serving(self._manager, self._token))
+            # Nobody gets the first token: the trainer is in this process.
+            self._url = self._stack.enter_context(serving(self._manager, tokens.new_token(), self._token))
         self.crew.start(workers)
 
     def close(self) -> None:

@@ -98,6 +98,10 @@ CALLS: Mapping[str, Call] = {
 """All calls of the protocol, by name."""
 
 
+WORKER_CALLS = frozenset({"describe", "lease", "renew", "commit", "fail", "give_back", "fetch", "status"})
+"""The calls that the token of workers is good for."""
+
+
 def digest_of(body: bytes) -> str:
     """Return the value of the header that goes with a body."""
     return f"sha-256=:{base64.b64encode(hashlib.sha256(body).digest()).decode('ascii')}:"

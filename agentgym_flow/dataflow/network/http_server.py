@@ -1,4 +1,4 @@
-"""A manager over HTTP: `POST /v1/CALL` for each call of `Flow`, with a bearer token.
+"""A manager over HTTP: `POST /v1/CALL` for each call of `Flow`, with a bearer token: one of trainers, one of workers.
 
 Mistakes of clients are answered with a status of 400 or above and one sentence; errors of the package travel under
 their names, with status 422. Bodies have a digest each way. There is no encryption here: between machines, use a
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +56,29 @@ class _Refused(Exception):
 
 
 def create_app(
-    flow: Flow, *, token: str, largest: int = calls.WEIGHTS_BODY, is_ending: Callable[[], bool] = lambda: False
+    flow: Flow,
+    *,
+    token: str,
+    worker_token: str | None = None,
+    largest: int = calls.WEIGHTS_BODY,
+    is_ending: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """Return the ASGI application around a manager.
 
     Args:
         flow: the manager.
         token: what a client has to send as `Authorization: Bearer TOKEN`.
+        worker_token: the same for those who may only make the calls in `calls.WORKER_CALLS`; None: there are none.
         largest: the most bytes of a message with weights.
         is_ending: whether the server is stopping: calls that wait then end.
 
     Raises:
-        BadSetting: the token is empty or none that a client can send.
+        BadSetting: a token is empty or none that a client can send.
     """
-    check_token(token)
-    endpoint = _Endpoint(flow, token, largest)
+    good_for = {check_token(token): frozenset(calls.CALLS)}
+    if worker_token is not None:
+        good_for.setdefault(check_token(worker_token), calls.WORKER_CALLS)
+    endpoint = _Endpoint(flow, good_for, largest)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> Any:
@@ -86,8 +94,8 @@ class _Endpoint:
 
     switchboard: Switchboard
 
-    def __init__(self, flow: Flow, token: str, largest: int) -> None:
-        self._token, self._largest = token, largest
+    def __init__(self, flow: Flow, good_for: Mapping[str, frozenset[str]], largest: int) -> None:
+        self._good_for, self._largest = good_for, largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, as ASGI asks for it."""
@@ -109,11 +117,15 @@ class _Endpoint:
 
     async def _answer(self, request: Request) -> tuple[bytes, str]:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not loopback.same(given.strip(), self._token):
+        # All of them are compared, so that the time tells nothing.
+        allowed = [names for token, names in self._good_for.items() if loopback.same(given.strip(), token)]
+        if kind.lower() != "bearer" or not allowed:
             raise _Refused(401, "the token is missing or wrong")
         name = request.url.path.removeprefix("/v1/")
         if name not in calls.CALLS or request.url.path != f"/v1/{name}":
             raise _Refused(404, "there is no such call; is this another version of agentgym_flow?")
+        if name not in allowed[0]:
+            raise _Refused(403, f"this is the token of workers, and {name} is a call of trainers")
         if request.method != "POST":
             raise _Refused(405, "calls are made with POST")
         call = calls.CALLS[name]
@@ -154,19 +166,22 @@ class _Endpoint:
 
 
 @contextmanager
-def serving(flow: Flow, token: str, *, port: int = 0, host: str = loopback.HOST) -> Iterator[str]:
+def serving(
+    flow: Flow, token: str, worker_token: str | None = None, *, port: int = 0, host: str = loopback.HOST
+) -> Iterator[str]:
     """Within, a thread serves `flow`; gives the address, such as `http://127.0.0.1:40123`.
 
     Args:
         flow: the manager.
         token: what clients have to send.
+        worker_token: what workers may send instead, see `create_app`.
         port: the port; 0: a free one.
         host: the address to listen on; another one than the loopback interface can be reached by other machines.
 
     Raises:
         BadSetting: the port is taken or may not be used, or the token cannot be sent.
     """
-    running = _server(flow, token)
+    running = _server(flow, token, worker_token)
     with loopback.listen(port, host) as listening:
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, name="flow-http", daemon=True)
         thread.start()
@@ -178,20 +193,26 @@ def serving(flow: Flow, token: str, *, port: int = 0, host: str = loopback.HOST)
 
 
 def serve(
-    flow: Flow, token: str, *, port: int, host: str = loopback.HOST, on_ready: Callable[[str], None] = lambda _: None
+    flow: Flow,
+    token: str,
+    worker_token: str | None = None,
+    *,
+    port: int,
+    host: str = loopback.HOST,
+    on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve `flow` until the process is asked to end; `on_ready` gets the address. See `serving`.
 
     Raises `KeyboardInterrupt` after Ctrl-C.
     """
-    running = _server(flow, token)
+    running = _server(flow, token, worker_token)
     with loopback.listen(port, host) as listening:
         on_ready(_address(listening, host))
         running.run(sockets=[listening])
 
 
-def _server(flow: Flow, token: str) -> uvicorn.Server:
-    app = create_app(flow, token=token, is_ending=lambda: running.should_exit)
+def _server(flow: Flow, token: str, worker_token: str | None) -> uvicorn.Server:
+    app = create_app(flow, token=token, worker_token=worker_token, is_ending=lambda: running.should_exit)
     running = server(app, patience=PATIENCE, connections=CONNECTIONS, body=UPLOAD)
     return running
 

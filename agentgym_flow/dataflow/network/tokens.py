@@ -1,7 +1,7 @@
-"""The secret that a manager and those who call it over HTTP share.
+"""The secrets that a manager shares with those who call it over HTTP: one with trainers, another one with workers.
 
-It is in a file that only its owner can read, or in the environment; never among the arguments of a command, which all
-users of a machine can see.
+The token of workers lets play episodes and hand them in; it does not let train. Each is in a file that only its owner
+can read, or in the environment; never among the arguments of a command, which all users of a machine can see.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from agentgym_flow.retrieval.protocol import check_token
 
 VARIABLE = "AGENTGYM_FLOW_TOKEN"
 """The environment variable with the token."""
+
+
+WORKERS = ".worker"
+"""The token of workers is in a file beside that of trainers, whose name ends so."""
 
 
 def new_token() -> str:
@@ -35,6 +39,16 @@ def token_in(file: Path) -> str:
     with os.fdopen(descriptor, "w", encoding="ascii") as out:
         out.write(token + "\n")
     return token
+
+
+def tokens_in(file: Path) -> tuple[str, str]:
+    """Return the token of trainers, which is in `file`, and that of workers, beside it; see `token_in`."""
+    return token_in(file), token_in(workers_file(file))
+
+
+def workers_file(file: Path) -> Path:
+    """Return where the token of workers is, if that of trainers is in `file`."""
+    return file.with_name(file.name + WORKERS)
 
 
 def read_token(file: Path | None = None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Entry, Ledger, Published, State
-from agentgym_flow.dataflow.records import Attempt, Slot, Verdict
+from agentgym_flow.dataflow.records import Slot, Verdict
 from agentgym_flow.dataflow.simulator.scenario import OVERLAP, Outcome, Play, Scenario, Times
 from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 from agentgym_flow.seeding import stable_hash
@@ -168,7 +168,7 @@ class _Simulation:
         whole = sorted((g for g in by_group.values() if len(g) == self.scenario.size), key=lambda g: g[-1].number)
         stale = [max(_age(trainer, entry) for entry in g) > self.scenario.staleness for g in whole]
         if any(stale):
-            dropped = [_played(entry) for g, old in zip(whole, stale, strict=True) if old for entry in g]
+            dropped = [entry.played for g, old in zip(whole, stale, strict=True) if old for entry in g]
             self._ledger.ack(trainer.policy, trainer.batch, [], dropped)
             trainer.dropped += len(dropped)
             trainer.stale += sum(stale)
@@ -183,11 +183,11 @@ class _Simulation:
 
     def _account(self, trainer: _Trainer, chosen: list[Entry]) -> None:
         """Acknowledge a batch, and count what it is made of."""
-        lost, trained = [_played(one) for one in chosen if not one.digest], [one for one in chosen if one.digest]
+        lost, trained = [one.played for one in chosen if not one.digest], [one for one in chosen if one.digest]
         ids = sorted(entry.slot.id for entry in trained)
         ages = Counter(_age(trainer, entry) for entry in trained)
         trainer.dropped += len(lost)
-        self._ledger.ack(trainer.policy, trainer.batch, map(_played, trained), lost)
+        self._ledger.ack(trainer.policy, trainer.batch, [one.played for one in trained], lost)
         self._calls[int(self._clock.now)] += 1
         self._staleness += ages
         self._trained_on += len(trained)
@@ -292,10 +292,6 @@ class _Simulation:
             busiest_second=max(self._calls.values()),
             composition=stable_hash(sorted(self._digests.items())),
         )
-
-
-def _played(entry: Entry) -> Attempt:
-    return Attempt(entry.slot.id, entry.attempt)
 
 
 def _age(trainer: _Trainer, entry: Entry) -> int:
