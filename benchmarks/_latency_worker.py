@@ -112,7 +112,7 @@ class ForgingFlow(HttpFlow):
         sent, kinds = [], []
         for one in commits:
             forge = self._chance.choice(FORGERIES) if self._chance.random() < self._share else None
-            sent.append(one if forge is None else Commit(one.held, forged(one.payload, forge)))
+            sent.append(one if forge is None else one._replace(payload=forged(one.payload, forge)))
             kinds.append("honest" if forge is None else forge.__name__[1:])
         verdicts = super().commit(worker, sent)
         self._taken.update(kind for kind, it in zip(kinds, verdicts, strict=True) if it == Verdict.ACCEPTED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
 from agentgym_flow.dataflow.batches.inbox import Complete, Inbox
 from agentgym_flow.dataflow.batches.ops import Ready
+from agentgym_flow.dataflow.batches.signs_of_life import SignsOfLife
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Claim, Flow, Slot
+from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
 from agentgym_flow.dataflow.weights.updates import full
 from agentgym_flow.dataflow.wire import Receiver
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 WAIT = 1.0
 """Seconds that one call waits for episodes."""
-
-BEAT = 5.0
-"""Seconds between two signs of life of a trainer that is busy."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
@@ -91,7 +88,6 @@ class LeasedGroups:
         self._taken = 0  # batches
         self._checkpoint = 0  # the last one was written after so many
         self._inbox: Inbox | None = None
-        self._closed = threading.Event()
 
     @property
     def exact(self) -> bool:
@@ -110,7 +106,7 @@ class LeasedGroups:
         Raises:
             NoWorkers: there was nobody to play for longer than the deadline.
             FlowDown: there was no manager for longer than the deadline.
-        Superseded: another trainer of the policy has begun since.
+            Superseded: another trainer of the policy has begun since.
         """
         with self._own.frozen_model() as model:
             self._own.together.alone(partial(self._publish, model, batch, version))
@@ -123,10 +119,7 @@ class LeasedGroups:
             self._claim = self._flow.open(self._stream, self._policy, batch, self._setup(), trainer)
             self._flow.admit(self._claim, [slot for slots in self._open.values() for slot in slots])
             self._inbox = Inbox(self._flow, self._claim, self._receiver, self._config.check)
-            self._closed = threading.Event()
-            threading.Thread(
-                target=self._beat, args=[self._claim, self._closed], name="signs of life", daemon=True
-            ).start()
+            self._alive = SignsOfLife(self._flow, self._claim)
         self._flow.publish(self._claim, batch, version, full(state_to_send(model, self._dtype)))
 
     def _setup(self) -> dict[str, Any]:
@@ -274,11 +267,6 @@ class LeasedGroups:
         return not void
 
     # ---------------------------------------------------------------- the trainer around it
-    def _beat(self, claim: Claim, closed: threading.Event) -> None:
-        while not closed.wait(BEAT):
-            with suppress(AgentGymFlowError):  # the next batch raises it
-                self._flow.beat(claim)
-
     def state_dict(self) -> dict[str, Any]:
         """Return which tasks come next, and what is planned. What only an earlier checkpoint needs is forgotten."""
         if self._inbox is not None:  # the checkpoint before this one may still be gone back to
@@ -297,9 +285,10 @@ class LeasedGroups:
 
     def close(self) -> None:
         """Stop giving signs of life, and close the environments. After the last batch workers may leave."""
-        self._closed.set()
-        if self._inbox is not None and self._taken >= self._batches:
-            with suppress(AgentGymFlowError):  # training is done, whoever hears of it
-                self._flow.finish(self._claim)
+        if self._inbox is not None:
+            self._alive.end()
+            if self._taken >= self._batches:
+                with suppress(AgentGymFlowError):  # training is done, whoever hears of it
+                    self._flow.finish(self._claim)
         self._inbox = None
         self._own.close()

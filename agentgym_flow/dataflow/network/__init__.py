@@ -1,1 +1,1 @@
-"""The six calls between machines: JSON and safetensors over HTTP."""
+"""The calls between machines: JSON and safetensors over HTTP."""
