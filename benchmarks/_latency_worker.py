@@ -39,7 +39,7 @@ class LatencyService(RolloutService):
     """
 
     def __init__(self, flow: Flow, *, median: float, sigma: float, **more: Any) -> None:
-        super().__init__(flow, **more)
+        super().__init__(flow, stay=True, **more)  # who started it ends it
         self._median, self._sigma = median, sigma
 
     async def _play(self, playing: _Playing) -> None:

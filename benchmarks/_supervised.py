@@ -164,7 +164,7 @@ class OverHttp:
         return [*PROGRAM, "dataflow", "serve", *place, "--port", port]
 
     def _worker(self, number: int) -> Child:
-        join = ["--join", self.url, "--token-file", workers_file(self._token), "--num-envs", self._envs]
+        join = ["--join", self.url, "--token-file", workers_file(self._token), "--num-envs", self._envs, "--stay"]
         return Child(f"worker-{number}", [*PROGRAM, "worker", *join, "--name", f"w{number}"], self._folder)
 
     def trainer_options(self) -> list[str]:

@@ -675,12 +675,27 @@ def test_an_episode_that_hangs_is_played_by_another_worker(clock: Clock) -> None
     assert (counts["overlong"], counts.get("expired")) == (1, None)
 
 
+def test_workers_that_all_hang_are_missed_although_they_renew(clock: Clock) -> None:
+    manager = make_manager(clock, episode_seconds=20.0)
+    a = opened(manager, "s", "a", 0, SETUP)
+    manager.publish(a, 0, 0, b"")
+    manager.admit(a, slots(0, 1, 1))
+    [lease] = manager.lease("w", 1)
+    began = clock.now
+    with pytest.raises(NoWorkers, match="no rollout worker was heard of"):
+        while clock.now < began + 1000:
+            clock.now += 3
+            manager.renew("w", [held(lease)])
+            assert manager.arrivals(a, 0) == []
+    assert 20 + 10 <= clock.now - began <= 20 + 10 + 6
+
+
 def test_a_worker_does_not_get_again_at_once_what_it_has_failed(clock: Clock) -> None:
     manager = make_manager(clock)
     a = opened(manager, "s", "a", 0, {**SETUP, "max_attempts": 3})
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0, 1, 1))
-    manager.renew("good", [])
+    manager.commit("good", [])
     manager.fail("bad", held(manager.lease("bad", 1)[0]), "no data set")
     for _ in range(5):
         assert manager.lease("bad", 1) == [], "another worker may do better"
@@ -696,11 +711,11 @@ def test_after_a_while_or_alone_a_worker_tries_again(clock: Clock) -> None:
     manager.admit(a, slots(0, 1, 1))
     manager.fail("w", held(manager.lease("w", 1)[0]), "no data set")
     [again] = manager.lease("w", 1)
-    manager.renew("other", [])
+    manager.commit("other", [])
     manager.fail("w", held(again), "no data set")
     assert manager.lease("w", 1) == []
     clock.now += 5
-    manager.renew("other", [])
+    manager.commit("other", [])
     assert [one.attempt for one in manager.lease("w", 1)] == [3]
 
 
@@ -735,7 +750,7 @@ def test_a_worker_of_which_nothing_comes_is_put_aside(refused: bool, clock: Cloc
         manager.lease("bad", 1)
     assert why in manager.status()["workers"]["bad"]["put_aside"]
     clock.now += 11
-    manager.renew("bad", [])
+    manager.commit("bad", [])
     with pytest.raises(NoWorkers, match=f"1 put aside; of the last one its last 20 episodes .*{why}"):
         manager.arrivals(a, 1000)
     manager.commit("good", [played(lease) for lease in manager.lease("good", 100)])

@@ -92,13 +92,19 @@ class WorkerCalls:
                     return leases
 
     def renew(self, worker: str, held: list[Held]) -> list[Held]:
-        """Renew leases, and return those that have ended."""
+        """Renew leases, and return those that have ended. A worker that has none left is not heard of by this.
+
+        One that hangs renews its leases from a thread, until their limit, and must not be taken for alive after that.
+        """
         with self._book.call():
-            self._workers.hear(worker)
             deadline = self._clock() + self.lease_seconds
             ledgers = [self._book.ledgers.get(one.stream) for one in held]
             both = zip(held, ledgers, strict=True)
-            return [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
+            self._expire()
+            ended = [one for one, ledger in both if not (ledger and ledger.renew(one.slot, one.attempt, deadline))]
+            if len(ended) < len(held):
+                self._workers.hear(worker)
+            return ended
 
     def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
         """Hand in episodes; return what became of each."""
