@@ -681,13 +681,14 @@ def test_workers_that_all_hang_are_missed_although_they_renew(clock: Clock) -> N
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0, 1, 1))
     [lease] = manager.lease("w", 1)
-    began = clock.now
+    for _ in range(9):  # it is heard of for the last time at 18 seconds, before the limit of 20
+        clock.now += 3
+        manager.renew("w", [held(lease)])
+        assert manager.arrivals(a, 0) == []
+    clock.now += 3
+    manager.renew("w", [held(lease)])
     with pytest.raises(NoWorkers, match="no rollout worker was heard of"):
-        while clock.now < began + 1000:
-            clock.now += 3
-            manager.renew("w", [held(lease)])
-            assert manager.arrivals(a, 0) == []
-    assert 20 + 10 <= clock.now - began <= 20 + 10 + 6
+        manager.arrivals(a, 0)
 
 
 def test_a_worker_does_not_get_again_at_once_what_it_has_failed(clock: Clock) -> None:
