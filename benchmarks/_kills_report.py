@@ -46,7 +46,8 @@ def digest(folder: Path) -> str:
     from safetensors.torch import load_file
 
     found = hashlib.sha256()
-    for name, tensor in sorted(load_file(folder / "model.safetensors").items()):
+    (file,) = folder.glob("*model.safetensors")  # or adapter_model
+    for name, tensor in sorted(load_file(file).items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 HOME, FAR = "10.77.0.1", "10.77.0.2"
-LARGE = 2048
+LARGE = 600
 """Bytes of a part of a message in which a bit may be flipped: nearly always of a body, rarely of a header."""
 
 
@@ -111,12 +111,14 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         loop = asyncio.get_running_loop()
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        seen = bytearray()  # the request under way
 
         async def receive() -> None:
             with contextlib.suppress(OSError):
                 while data := await reader.read(1 << 16):
                     if way == "to home":
-                        self._watch(data)
+                        seen[:] = data if data.startswith(b"POST ") else seen + data
+                        self._watch(bytes(seen))
                     late.put_nowait((loop.time() + self._chosen.delay / 2, self._harmed(data, way)))
             late.put_nowait((loop.time() + self._chosen.delay / 2, b""))
 
@@ -140,12 +142,11 @@ class Proxy:
         return data[:place] + bytes([data[place] ^ 1 << self._chance.randrange(8)]) + data[place + 1 :]
 
     def _watch(self, data: bytes) -> None:
-        """Send a commit again, later, if it came in one piece."""
-        if not data.startswith(b"POST /v1/commit") or self._chance.random() >= self._chosen.replays:
-            return
+        """Send a commit that is complete again, later."""
         length = re.search(rb"\r\ncontent-length: (\d+)\r\n", data, re.IGNORECASE)
-        head = data.find(b"\r\n\r\n") + 4
-        if length is None or len(data) != head + int(length[1]):
+        if not data.startswith(b"POST /v1/commit") or length is None:
+            return
+        if len(data) != data.find(b"\r\n\r\n") + 4 + int(length[1]) or self._chance.random() >= self._chosen.replays:
             return
         task = asyncio.create_task(self._replay(data))
         self._tasks.add(task)

@@ -66,7 +66,7 @@ RUNS = {
     "home": Run(),
     **{f"direct {count}": Run(count, relay=False) for count in (1, 2, 4)},
     **{f"relay {count}": Run(count) for count in (1, 2, 4)},
-    "faults": Run(2, faults=("--flips", 0.05, "--replays", 0.2)),
+    "faults": Run(2, faults=("--flips", 0.02, "--replays", 0.5)),
     "forger": Run(2, forge=0.5),
     "bfloat16": Run(2, settings=("--bf16", "true", "--use_cpu", "true", "--learning_rate", 1e-6)),
     "lora": Run(2, settings=("--lora", "true")),
