@@ -26,7 +26,7 @@ ROWS: dict[str, tuple[str, str]] = {
 }
 """The rows of the table that are one figure of the run."""
 
-AHEAD = ("queued", "leased", "committed")
+UNUSED = ("queued", "leased", "committed")
 """The states of slots that no batch has used."""
 
 
@@ -85,8 +85,8 @@ def _of_slots(run: Run, batches: int, episodes: int) -> list[str]:
         found.append(f"trained on {_trained(run)} slots, not on {batches * episodes}")
     if sum(states.values()) != run["counts"]["admitted"]:
         found.append(f"{run['counts']['admitted']} slots were admitted, and {sum(states.values())} accounted for")
-    if (ahead := sum(states[state] for state in AHEAD)) != staleness * episodes:
-        found.append(f"{ahead} slots are planned ahead, not {staleness * episodes}")
+    if left := sum(states[state] for state in UNUSED):
+        found.append(f"{left} slots were planned and not trained")
     ages: dict[str, int] = {}
     for batch in range(batches):
         age = str(min(batch, staleness))
@@ -108,12 +108,10 @@ def table(runs: dict[str, Run]) -> str:
     rows = {name: [_cell(run, *path) for run in runs.values()] for name, path in ROWS.items()}
     for name, run in runs.items():
         slots = "states" in run
-        ahead = sum(run["states"][state] for state in AHEAD) if slots else 0
         again = run["counts"]["committed"] - _trained(run) - run["states"]["committed"] if slots else 0
         cells = {
             "episodes played to the end more than once": f"{again:,}" if slots else "",
             "slots trained, each once": f"{_trained(run) if slots else run['episodes']:,}",
-            "slots planned ahead, not needed at the end": f"{ahead:,}" if slots else "",
             "success in the first and the last fifth of the run": " to ".join(f"{part:.1%}" for part in run["success"]),
             "SHA-256 of the final weights": f"`{run['weights'][:12]}`",
             "the same bits as": ", ".join(
