@@ -202,3 +202,13 @@ def test_the_command_leaves_when_it_is_asked_to(sent: signal.Signals, status: in
             worker.send_signal(sent)
             assert worker.wait() == status
     assert there.renew("another", [held(lease) for lease in first]) == []
+
+
+@pytest.mark.heavy  # a process imports PyTorch
+def test_the_command_ends_when_all_runs_are_finished() -> None:
+    there: Manager = manager()
+    there.finish(opened(there))
+    with serving(there, "token") as url:
+        command = [sys.executable, "-m", "agentgym_flow", "worker", "--join", url]
+        with subprocess.Popen(command, env={**os.environ, VARIABLE: "token"}, stderr=subprocess.PIPE) as worker:
+            assert worker.wait() == 0
