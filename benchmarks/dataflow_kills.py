@@ -40,7 +40,7 @@ LOOK = 0.1
 
 ENV = ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 1}', "--threads", 1]
 CHEAP = ["--validations", 0, "--eval_episodes", 1]
-CLONE = ["--warm_start_updates", 60, "--warm_start_validations", 1, "--warm_start_validation_episodes", 1]
+CLONE = ["--warm_start_updates", 400, "--warm_start_validations", 1, "--warm_start_validation_episodes", 1]
 
 
 class Chaos:
@@ -113,7 +113,7 @@ def warm_start(output: Path) -> None:
     """Make the weights that all runs begin with."""
     batch = ["--max_steps", 1, "--num_generations", 2, "--groups_per_batch", 2, "--steps_per_batch", 1]
     batch += ["--per_device_train_batch_size", 1]
-    levels = ["--warm_start_levels", 100, *CLONE]
+    levels = ["--warm_start_levels", 200, *CLONE]
     command = [*PROGRAM, "train", "rewardflow", *ENV, *CHEAP, *levels, *batch, "--output_dir", output / "warm"]
     finish(Child("warm", command, output))
 
