@@ -1,0 +1,240 @@
+"""Real training with a stated latency: what asynchrony gains in time, and what it costs in learning.
+
+    python benchmarks/dataflow_study.py [--jobs 1] [--seeds 3] [--updates 48] [--median 0.4] [--output runs/study]
+
+A tiny policy learns Sokoban (6x6, one box, three pushes) with RewardFlow: 16 tasks x 8 attempts a batch, 64 places of
+workers. Playing an episode takes a time from a lognormal distribution (sigma 0.8, `--median` seconds), drawn from its
+slot: the same in all runs of a seed. All runs of a seed begin with the same weights and make equally many updates, with
+the same settings. `MODES` has the runs; those with two policies let them act in turn, each with a trainer of its own.
+
+Time is counted from the first weights to the last update; success is that of training episodes, and of 300 test tasks
+before and after. Intervals are bootstraps over seeds and test tasks. With `--jobs` above 1 runs share the machine: give
+each about two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from _supervised import PROGRAM, Child, OverHttp
+
+HERE = Path(__file__).parent
+GROUPS, SIZE, STEPS = 16, 8, 2
+WORKERS, PLACES = 4, 16
+TEAM = ("a", "b")
+
+ENV = ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1]
+BATCH = [
+    "--num_generations", SIZE, "--groups_per_batch", GROUPS, "--steps_per_batch", STEPS,
+    "--per_device_train_batch_size", GROUPS * SIZE // 4, "--save_strategy", "no", "--validations", 0,
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a run is made: see `_study_trainer.py` for rules."""
+
+    flow: Mapping[str, Any]
+    rule: str = "plain"
+    policies: int = 1
+
+
+MODES: dict[str, Mode] = {
+    "synchronous": Mode({"staleness": 0}),
+    "one-step overlap": Mode({"staleness": 1}, "overlap"),
+    "fixed, S = 1": Mode({"staleness": 1}),
+    "fixed, S = 2": Mode({"staleness": 2}),
+    "fixed, S = 4": Mode({"staleness": 4}),
+    "fixed, S = 8": Mode({"staleness": 8}),
+    "ready, S = 4": Mode({"staleness": 4, "order": "ready"}),
+    "two policies, synchronous, taking turns": Mode({"staleness": 0}, "turns", 2),
+    "two policies, fixed, S = 4, one device": Mode({"staleness": 4}, "turns", 2),
+    "two policies, fixed, S = 4": Mode({"staleness": 4}, "plain", 2),
+}
+SYNCHRONOUS = {1: "synchronous", 2: "two policies, synchronous, taking turns"}
+LAST = 8
+"""Updates whose training episodes are the final success."""
+
+
+class LatentParts(OverHttp):
+    """A manager, and workers whose episodes take a stated time."""
+
+    median = 0.4
+
+    def _worker(self, number: int) -> Child:
+        join = ["--join", self.url, "--token-file", self._token, "--num-envs", self._envs, "--median", self.median]
+        command = [sys.executable, HERE / "_latency_worker.py", *join, "--name", f"w{number}"]
+        return Child(f"worker-{number}", command, self._folder)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What all runs share."""
+
+    output: Path
+    updates: int
+    median: float
+    tests: int
+
+    def warm_start(self, seed: int) -> Path:
+        """Make the weights that the runs of a seed begin with, if they are not there."""
+        folder = self.output / f"warm-{seed}"
+        if not (folder / "summary.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            tiny = ["--max_steps", STEPS, "--seed", seed, "--eval_episodes", 1, "--output_dir", folder]
+            finish(Child(f"warm-{seed}", [*PROGRAM, "train", "rewardflow", *ENV, *BATCH, *tiny], self.output))
+        return folder / "warm_start"
+
+    def run(self, name: str, seed: int) -> dict[str, Any]:
+        """Return the figures of a run, made now or before."""
+        mode = MODES[name]
+        folder = self.output / f"{name.replace(', ', '-').replace(' ', '_').replace('=', '')}-{seed}"
+        if (folder / "figures.json").exists():
+            found: dict[str, Any] = json.loads((folder / "figures.json").read_text("utf-8"))
+            return found
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        team = TEAM[: mode.policies] if mode.policies > 1 else ("policy",)
+        turns = {"turns": list(TEAM) * 10} if mode.policies > 1 else {}
+        settings = folder / "flow.yaml"
+        settings.write_text(yaml.safe_dump({"workers": 0, "deadline": 120, **mode.flow, **turns}), "utf-8")
+        parts = LatentParts(folder, settings, workers=WORKERS, num_envs=PLACES)
+        parts.median = self.median
+        try:
+            parts.start()
+            trainers = [self._trainer(folder, settings, parts, mode.rule, policy, seed) for policy in team]
+            finish(*trainers)
+        finally:
+            parts.close()
+        figures = {"mode": name, "seed": seed, **self._figures(folder, team)}
+        (folder / "figures.json").write_text(json.dumps(figures), "utf-8")
+        return figures
+
+    def _trainer(self, folder: Path, settings: Path, parts: LatentParts, rule: str, policy: str, seed: int) -> Child:
+        begin = ["--model", self.warm_start(seed), "--warm_start_levels", 0, "--seed", seed]
+        length = ["--max_steps", STEPS * self.updates, "--logging_steps", STEPS]
+        tests = ["--eval_episodes", 1 if policy in TEAM else self.tests]  # it would play all turns of a team
+        flow = ["--dataflow", settings, "--policy", policy, *parts.trainer_options()]
+        noted = [folder / f"{policy}.times", folder / "lock"]
+        command = [sys.executable, HERE / "_study_trainer.py", rule, *noted, "train", "rewardflow", *ENV, *BATCH]
+        command += [*begin, *length, *tests, *flow, "--output_dir", folder / policy]
+        return Child(policy, command, folder, parts.trainer_environment())
+
+    def _figures(self, folder: Path, team: tuple[str, ...]) -> dict[str, Any]:
+        clocks = []
+        for policy in team:
+            lines = [json.loads(line) for line in (folder / f"{policy}.times").read_text("utf-8").splitlines()]
+            asked = [line[1] for line in lines]  # the last line is the end
+            clocks.append([at - asked[0] for at in asked[1 : self.updates + 1]])
+        rows = [json.loads(row) for row in (folder / team[0] / "metrics.jsonl").read_text("utf-8").splitlines()]
+        rows = [row for row in rows if "success" in row]
+        size = [row.get("importance/effective_sample_size", 1.0) for row in rows]
+        tests = {}
+        if len(team) == 1:
+            summary = json.loads((folder / team[0] / "summary.json").read_text("utf-8"))
+            tests = {how: [summary[when][how]["success"] for when in ("before", "after")] for how in HOW}
+        return {
+            "seconds": [max(at) for at in zip(*clocks, strict=True)],
+            "success": [row["success"] for row in rows],
+            "sample_size": mean(size[-LAST:]),
+            "tests": tests,
+        }
+
+
+HOW = ("sampled", "greedy")
+
+
+def finish(*children: Child) -> None:
+    """Run processes to their end. Ends the script when one fails."""
+    for child in children:
+        child.start()
+    try:
+        while any((status := child.ended()) is None for child in children):
+            if any(child.ended() for child in children):
+                break
+            time.sleep(0.1)
+        for child in children:
+            if status := child.ended():
+                raise RuntimeError(f"{child.log} ended with status {status}: {child.said()}")
+    finally:
+        for child in children:
+            child.close()
+
+
+T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom."""
+
+
+def interval(values: list[float]) -> str:
+    """Return the mean over seeds and half of its 95 % interval, by Student's t."""
+    if len(values) < 2:
+        return f"{mean(values):.2f}"
+    return f"{mean(values):.2f} ± {T[len(values) - 2] * stdev(values) / len(values) ** 0.5:.2f}"
+
+
+def table(found: list[dict[str, Any]], updates: int) -> None:
+    """Print what came of all runs."""
+    by = {(one["mode"], one["seed"]): one for one in found}
+    print(f"| {updates} updates | seconds | times as fast | success, last {LAST} updates | minus synchronous | tests, "
+          "sampled | greedy | effective sample size |")  # fmt: skip
+    print("|---" * 8 + "|")
+    for name, mode in MODES.items():
+        runs = [one for one in found if one["mode"] == name]
+        if not runs:
+            continue
+        base = [by.get((SYNCHRONOUS[mode.policies], one["seed"])) for one in runs]
+        last = [100 * mean(one["success"][-LAST:]) for one in runs]
+        pairs = [(one, other) for one, other in zip(runs, base, strict=True) if other is not None]
+        faster = [other["seconds"][-1] / one["seconds"][-1] for one, other in pairs]
+        gap = [100 * (mean(one["success"][-LAST:]) - mean(other["success"][-LAST:])) for one, other in pairs]
+        tests = [interval([100 * one["tests"][how][1] for one in runs]) if one_policy(runs) else "" for how in HOW]
+        cells = [interval([one["seconds"][-1] for one in runs]), interval(faster), interval(last), interval(gap)]
+        print(f"| {name} | {' | '.join([*cells, *tests])} | {mean(one['sample_size'] for one in runs):.2f} |")
+
+
+def one_policy(runs: list[dict[str, Any]]) -> bool:
+    """Whether the runs were tested, which those of a team are not."""
+    return all(one["tests"] for one in runs)
+
+
+def main() -> None:
+    """Make all runs, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("runs/study"), help="runs that are there are not repeated")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--updates", type=int, default=48)
+    parser.add_argument("--median", type=float, default=0.4, help="seconds of an episode")
+    parser.add_argument("--tests", type=int, default=300, help="test tasks")
+    parser.add_argument("--only", nargs="*", default=list(MODES), metavar="MODE")
+    chosen = parser.parse_args()
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    study = Study(chosen.output, chosen.updates, chosen.median, chosen.tests)
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        list(pool.map(study.warm_start, range(chosen.seeds)))
+        cells = [(name, seed) for name in chosen.only for seed in range(chosen.seeds)]
+        cells.sort(key=lambda cell: MODES[cell[0]].flow["staleness"])  # the longest first
+        futures = [pool.submit(study.run, *cell) for cell in cells]
+        found = []
+        for cell, future in zip(cells, futures, strict=True):
+            try:
+                found.append(future.result())
+                print(f"{cell}: {found[-1]['seconds'][-1]:.0f} s", file=sys.stderr, flush=True)
+            except RuntimeError as error:
+                print(f"{cell}: {error}", file=sys.stderr, flush=True)
+    table(found, chosen.updates)
+
+
+if __name__ == "__main__":
+    main()
