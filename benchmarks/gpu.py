@@ -390,7 +390,10 @@ def main() -> None:
     try:
         for number, env in enumerate(envs):
             now = time.monotonic()
-            call.play(env, now + (end - LAST - now) / (len(envs) - number))
+            try:
+                call.play(env, now + (end - LAST - now) / (len(envs) - number))
+            except AgentGymFlowError as error:  # of cloning; the other environments go on
+                call.outcomes.append((env, str(error)))
     except TimeOver:
         call.outcomes.append(("the rest", "cut short by the deadline"))
     signal.setitimer(signal.ITIMER_REAL, 0)
