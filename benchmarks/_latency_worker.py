@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--report", type=Path, default=Path("/dev/null"))
     chosen = parser.parse_args()
     flow = ForgingFlow(
-        chosen.join, read_token(chosen.token_file), share=chosen.forge, report=chosen.report, deadline=60.0
+        chosen.join, read_token(chosen.token_file), share=chosen.forge, report=chosen.report, deadline=300.0
     )
     worker = LatencyService(flow, name=chosen.name, num_envs=chosen.num_envs, median=chosen.median, sigma=chosen.sigma)
     asked = []

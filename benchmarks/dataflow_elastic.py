@@ -1,11 +1,11 @@
 """Nodes join and leave a Ray cluster while a policy trains: throughput follows, and the weights stay the same.
 
-    python benchmarks/dataflow_elastic.py [--batches 36] [--phase 40] [--output runs/elastic]
+    python benchmarks/dataflow_elastic.py [--batches 32] [--phase 40] [--output runs/elastic]
 
 A real run of the tiny policy on Sokoban (6x6, one box) in fixed order on `ray.cluster_utils.Cluster`, a cluster whose
 nodes are processes on this machine. Each episode takes a stated time more than it takes to play (lognormal, `--median`
-and `--sigma`), so throughput depends on workers and not on the cores here. Every `--phase` seconds a node joins or is
-killed:
+and `--sigma`), so throughput depends on workers and not on the cores here. Every `--phase` seconds, but not
+before the last one that joined has played, a node joins or is killed:
 
     a                  2 workers
     + b                2 more
@@ -72,7 +72,7 @@ class Director:
         self.samples: list[tuple[float, dict[str, int]]] = []
         self._cluster, self._phase = cluster, phase
         self._nodes: dict[str, Any] = {}
-        self._zero = 0.0
+        self._zero, self._newest = 0.0, ""
         self._over = threading.Event()
 
     @contextmanager
@@ -89,6 +89,7 @@ class Director:
     def join(self, name: str) -> None:
         """Let a node join."""
         self._note(f"{name} joins")
+        self._newest = name
         self._nodes[name] = self._cluster.add_node(
             num_cpus=2, resources={f"kind_{name}": 1, **NODES[name]}, object_store_memory=80 << 20
         )
@@ -117,7 +118,8 @@ class Director:
                 self._zero = time.monotonic()  # of the first episode
             if self._zero:
                 self.samples.append((self._now(), accepted))
-            if changes and self._now() > self._phase * (4 - len(changes)):
+            played = any(name.startswith(f"{self._newest}/") and count for name, count in accepted.items())
+            if changes and played and self._now() > self._phase * (4 - len(changes)):
                 changes.pop(0)()
 
 
@@ -155,7 +157,9 @@ def phases(director: Director, chosen: argparse.Namespace) -> list[dict[str, Any
         else:
             followed = next((t for t, count in of_node if count), math.nan)
         settled = [(t, c) for t, c in director.samples if max(followed, at) + 2 <= t <= times[number + 1]]
-        rate = (sum(settled[-1][1].values()) - sum(settled[0][1].values())) / (settled[-1][0] - settled[0][0])
+        rate = math.nan
+        if len(settled) > 1:
+            rate = (sum(settled[-1][1].values()) - sum(settled[0][1].values())) / (settled[-1][0] - settled[0][0])
         possible = sum(2 * chosen.num_envs / (mean * NODES[one].get("slower", 1.0)) for one in there)
         found.append({"at": at, "what": what, "followed": max(0.0, followed - at), "rate": rate, "possible": possible})
     return found

@@ -48,7 +48,7 @@ def results(root: Path, name: str, options: dict[str, float | str], folder: Path
 @pytest.mark.heavy
 def test_nodes_that_join_and_leave_change_no_bit(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    few: dict[str, float | str] = {"batches": 24, "episodes": 16, "num-envs": 2, "median": 1.0, "phase": 15.0}
+    few: dict[str, float | str] = {"batches": 40, "episodes": 16, "num-envs": 2, "median": 1.0, "phase": 8.0}
     found = results(root, "dataflow_elastic", few, tmp_path)
     assert [phase["what"] for phase in found["phases"]] == ["a joins", "b joins", "c joins", "a is killed"]
     assert {name.partition("/")[0] for name, count in found["workers"].items() if count} == {"a", "b", "c"}
