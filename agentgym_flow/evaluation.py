@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import Interval, bootstrap, share_interval
+from agentgym_flow.intervals import Interval, bootstrap, mean_interval, share_interval
 from agentgym_flow.play_split import Plan, data_files, journalled, play_split
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
@@ -101,7 +101,7 @@ class Evaluation:
             success=sum(successes) / count,
             success_interval=share_interval(successes, tasks),
             score=math.fsum(scores) / count,
-            score_interval=_score_interval(scores, tasks),
+            score_interval=mean_interval(scores, tasks),
             mean_return=math.fsum(episode.total_reward for episode in episodes) / count,
             mean_length=len(turns) / count,
             invalid_rate=sum(not turn.action_valid for turn in turns) / max(1, len(turns)),
@@ -124,13 +124,6 @@ class Evaluation:
         )
         troubles = [(self.errors, "errors"), (self.failed_requests, "failed requests")]
         return line + "".join(f", {number} {what}" for number, what in troubles if number)
-
-
-def _score_interval(scores: Sequence[float], tasks: Sequence[str]) -> Interval:
-    # A bootstrap of equal values has no width, which would claim that nothing is uncertain.
-    if set(scores) <= {0.0, 1.0}:
-        return share_interval([score == 1.0 for score in scores], tasks)
-    return bootstrap(scores, tasks)
 
 
 def by_task_type(episodes: Sequence[Episode], policy: str) -> dict[str, Evaluation]:

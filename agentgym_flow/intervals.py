@@ -1,4 +1,4 @@
-"""95 % intervals of a mean over tasks: of shares, of any values, and of several runs over the same tasks."""
+"""95 % intervals of a mean over tasks: of shares, of any values, within strata, and of several runs."""
 
 from __future__ import annotations
 
@@ -72,8 +72,48 @@ def bootstrap(values: Sequence[float], tasks: Sequence[Hashable] | None = None) 
         tasks: (n,): the task of each value; None: each is of another task.
     """
     sums, counts = _by_task(values, range(len(values)) if tasks is None else tasks)
-    means = _resampled_means(sums, counts)
-    low, high = np.quantile(means, [0.025, 0.975])
+    size = len(sums)
+    several = counts.max() > 1
+    totals = _resampled_sums(np.random.Philox(key=_BOOTSTRAP_KEY), [sums, counts] if several else [sums], size)
+    return percentiles(totals[:, 0] / (totals[:, 1] if several else size))
+
+
+def mean_interval(values: Sequence[float], tasks: Sequence[Hashable]) -> Interval:
+    """Return the 95 % interval of the mean of values, several of which may belong to one task.
+
+    It is `bootstrap`, or `share_interval` where every value is 0 or 1: a bootstrap of equal values has no width, which
+    would claim that nothing is uncertain.
+
+    Args:
+        values: (n,): at least one.
+        tasks: (n,): the task of each value.
+    """
+    if set(values) <= {0.0, 1.0}:
+        return share_interval([value == 1.0 for value in values], tasks)
+    return bootstrap(values, tasks)
+
+
+def resampled_means(strata: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Return the means of the columns of every stratum in each bootstrap resample: (`RESAMPLES`, strata, columns).
+
+    Every stratum is resampled by itself, so that its share of the tasks stays as it is. A resample draws whole rows,
+    and one fewer than the stratum has (J. Rao and C. Wu, JASA 83, 1988): as many would make small strata look too
+    certain. A stratum of one row has no variance here. Equal strata give equal resamples.
+
+    Args:
+        strata: for each stratum (tasks, columns); at least one task in each and the same number of columns in all.
+    """
+    bits = np.random.Philox(key=_BOOTSTRAP_KEY)
+    means = np.empty((RESAMPLES, len(strata), strata[0].shape[1]))
+    for place, table in enumerate(strata):
+        draws = max(1, len(table) - 1)
+        means[:, place] = _resampled_sums(bits, list(np.ascontiguousarray(table.T)), draws) / draws
+    return means
+
+
+def percentiles(resampled: npt.NDArray[np.float64]) -> Interval:
+    """Return the 2.5 % and the 97.5 % quantile of a figure's values in the resamples, (resamples,)."""
+    low, high = np.quantile(resampled, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -112,21 +152,22 @@ def bootstrap_of_runs(values: npt.ArrayLike) -> Interval:
         share = (chosen[:, :, None] == np.arange(len(table))).mean(axis=1)
         by_task = np.take_along_axis(share @ table, _draws(bits, (len(some), tasks), table.shape[1]), axis=1)
         some[:] = by_task.mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
+    return percentiles(means)
 
 
-def _resampled_means(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    bits = np.random.Philox(key=_BOOTSTRAP_KEY)
-    size = len(sums)
-    rows = max(1, _DRAWS_AT_A_TIME // size)
-    means = np.empty(RESAMPLES)
-    for start in range(0, RESAMPLES, rows):
-        some = means[start : start + rows]
-        chosen = _draws(bits, (len(some), size), size)
-        many = counts[chosen].sum(axis=1) if counts.max() > 1 else float(size)
-        some[:] = sums[chosen].sum(axis=1) / many
-    return means
+def _resampled_sums(
+    bits: np.random.Philox, columns: Sequence[npt.NDArray[np.float64]], draws: int
+) -> npt.NDArray[np.float64]:
+    """Return the sums of `columns`, each (rows,), over `draws` rows drawn for each resample: (resamples, columns)."""
+    size = len(columns[0])
+    chunk = max(1, _DRAWS_AT_A_TIME // draws)
+    sums = np.empty((RESAMPLES, len(columns)))
+    for start in range(0, RESAMPLES, chunk):
+        some = sums[start : start + chunk]
+        chosen = _draws(bits, (len(some), draws), size)
+        for place, column in enumerate(columns):
+            some[:, place] = column[chosen].sum(axis=1)
+    return sums
 
 
 def _draws(bits: np.random.Philox, shape: tuple[int, int], below: int) -> npt.NDArray[np.intp]:

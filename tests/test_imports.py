@@ -76,6 +76,9 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert others <= set(sys.stdlib_module_names)
     if room(name) == "rewards":
         assert ours <= CORE | {"rewards"}
+    if name in ("leaderboard/statistics.py", "leaderboard/comparison.py"):
+        assert ours <= {"errors", "intervals", "leaderboard"}
+        assert others <= LIGHT
     if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to
         assert not others & HEAVY
     if room(name) not in {*TORCH_ROOMS, "cli"}:

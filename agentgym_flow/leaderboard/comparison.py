@@ -1,0 +1,200 @@
+"""Comparing the entries of a track on the tasks that all of them played: paired tests, ranks, one entry with another.
+
+Pure functions of arrays. No test here draws random numbers, so p values never depend on a seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.intervals import Interval, bootstrap
+from agentgym_flow.leaderboard.statistics import Estimate, Table, score_table
+
+LEVEL = 0.05
+"""An order of two entries is claimed up to this adjusted p value."""
+
+_ENUMERATED = 20
+_UNITS = 20_000
+
+
+def paired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Return the two-sided p value of a paired permutation test: do two entries differ on the same tasks?
+
+    If they do not, exchanging their attempts at a task changes nothing, so the difference of every task could as well
+    have the other sign. The p value is the share of all assignments of signs with at least the observed absolute sum
+    of differences (R. Fisher, The Design of Experiments, 1935, section 21). All of them are counted, never a random
+    sample: one by one up to 20 tasks that differ, and above by the shift algorithm (M. Pagano and D. Tritchler,
+    JASA 78, 1983; B. Streitberg and J. Röhmel, 1986). The latter needs whole numbers, which the differences in
+    successes are. Other differences are rounded to 1/20,000 of their absolute sum, which is a valid test too, because
+    rounding does not look at signs.
+
+    Args:
+        first: (tasks, attempts), each in [0, 1].
+        second: the same shape; row i is the same task in both.
+
+    Returns:
+        A number in (0, 1]; 1 if no task differs.
+
+    Raises `BadSetting` if one is no such table, or their shapes differ.
+    """
+    return _sign_flips(_differences(first, second))
+
+
+def holm(p_values: npt.ArrayLike) -> Table:
+    """Return Holm's step-down adjusted p values (S. Holm, Scandinavian Journal of Statistics 6, 1979), (tests,).
+
+    Rejecting all hypotheses with an adjusted p value up to 5 % makes a mistake anywhere with a chance of at most 5 %,
+    however the tests depend on each other.
+
+    Args:
+        p_values: (tests,), each in [0, 1].
+
+    Raises `BadSetting` if they are something else.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    if raw.ndim != 1 or not ((raw >= 0) & (raw <= 1)).all():
+        raise BadSetting("p values must be a row of numbers from 0 to 1")
+    order = np.argsort(raw, kind="stable")
+    stepped = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+class RankRange(NamedTuple):
+    """The best and the worst rank of an entry that its board's scores support; 1 is the first."""
+
+    best: int
+    worst: int
+
+
+def rank_ranges(entries: Sequence[npt.ArrayLike]) -> list[RankRange]:
+    """Return the range of ranks of each entry of a board.
+
+    Every two entries are compared by `paired_p_value`, with Holm's correction over all pairs. An entry ranks behind
+    those that are significantly better and before those that are significantly worse; it may share its rank with all
+    others. The rank by mean score lies in the range. With 5 % the chance that any order claimed is mere luck is at
+    most that, for the board as a whole; so entries added to a board may widen the ranges of others.
+
+    Args:
+        entries: for each entry (tasks, attempts), each score in [0, 1]; row i is the same task in all.
+
+    Raises `BadSetting` if one is no such table, or their shapes differ.
+    """
+    number = len(entries)
+    pairs = list(itertools.combinations(range(number), 2))
+    differences = [_differences(entries[a], entries[b]) for a, b in pairs]
+    adjusted = holm([_sign_flips(one) for one in differences])
+    better, worse = [0] * number, [0] * number  # how many entries are significantly better and worse than each
+    for (a, b), p_value, one in zip(pairs, adjusted, differences, strict=True):
+        if p_value <= LEVEL:
+            ahead, behind = (a, b) if one.sum() > 0 else (b, a)
+            better[behind] += 1
+            worse[ahead] += 1
+    return [RankRange(1 + better[i], number - worse[i]) for i in range(number)]
+
+
+class TaskDifference(NamedTuple):
+    """How much the first entry's mean score is above the second's on one task, which is a row of their tables."""
+
+    task: int
+    difference: float
+
+
+class Comparison(NamedTuple):
+    """Two entries on the same tasks.
+
+    Attributes:
+        difference: of the mean scores, first minus second, with a percentile bootstrap interval that resamples tasks.
+        p_value: of `paired_p_value`, for these two entries alone: it is not adjusted for others.
+        tasks: those with the largest differences, largest first, in the order of the rows where they are equal.
+    """
+
+    difference: Estimate
+    p_value: float
+    tasks: list[TaskDifference]
+
+
+def compare(first: npt.ArrayLike, second: npt.ArrayLike, most: int = 20) -> Comparison:
+    """Compare two entries of a track.
+
+    Args:
+        first: (tasks, attempts), each in [0, 1].
+        second: the same shape; row i is the same task in both.
+        most: the largest number of tasks to name; those without a difference never are.
+
+    Raises `BadSetting` if one is no such table, their shapes differ, or `most` is negative.
+    """
+    if most < 0:
+        raise BadSetting(f"the number of tasks to name must not be negative, got {most}")
+    sums = _differences(first, second)
+    by_task = (sums / score_table(first).shape[1]).tolist()
+    order = [int(task) for task in np.argsort(-np.abs(sums), kind="stable")[:most] if sums[task]]
+    return Comparison(
+        Estimate(math.fsum(by_task) / len(by_task), *_interval(by_task)),
+        _sign_flips(sums),
+        [TaskDifference(task, by_task[task]) for task in order],
+    )
+
+
+def _interval(by_task: list[float]) -> Interval:
+    """Return the interval of the mean difference: of any order of tasks the same, and mirrored from the other side."""
+    here, there = sorted(by_task), sorted(-difference for difference in by_task)
+    if here <= there:
+        return bootstrap(here)
+    low, high = bootstrap(there)
+    return -high, -low
+
+
+def _differences(first: npt.ArrayLike, second: npt.ArrayLike) -> Table:
+    """Return the difference in the sums of the attempts of each task: whole numbers where all scores are 0 or 1."""
+    a, b = score_table(first), score_table(second)
+    if a.shape != b.shape:
+        raise BadSetting(f"entries are compared on the same tasks and attempts, got tables of {a.shape} and {b.shape}")
+    # Rounded, so that 0.1 + 0.2 and 0.3 are the same score.
+    return np.asarray(np.round(a.sum(axis=1) - b.sum(axis=1), 12))
+
+
+def _sign_flips(differences: Table) -> float:
+    """Return the two-sided p value of the sum of `differences` (tasks,) over all assignments of signs."""
+    kept = differences[differences != 0]
+    sizes = np.sort(np.abs(kept))
+    if not len(kept):
+        return 1.0
+    if not (kept == np.rint(kept)).all():
+        if len(kept) <= _ENUMERATED:
+            return _by_enumeration(sizes, abs(float(kept.sum())))
+        kept = np.rint(kept * (_UNITS / sizes.sum()))
+        sizes = np.sort(np.abs(kept))
+    return _by_shifts(sizes.astype(np.int64).tolist(), abs(int(kept.sum())))
+
+
+def _by_enumeration(sizes: Table, observed: float) -> float:
+    sums = np.zeros(1)
+    for size in sizes:
+        sums = np.concatenate((sums + size, sums - size))
+    # Sums that are equal but for rounding are equal.
+    return float(np.mean(np.abs(sums) >= observed - 1e-9 * float(sizes.sum())))
+
+
+def _by_shifts(sizes: Sequence[int], observed: int) -> float:
+    total = sum(sizes)
+    chances = np.zeros(total + 1)  # of every sum of the differences whose sign is plus
+    chances[0] = 1.0
+    reached = 0
+    for size in sizes:
+        half = chances[: reached + 1] * 0.5
+        reached += size
+        chances[: len(half)] = half
+        chances[size : reached + 1] += half
+    if observed == 0:
+        return 1.0
+    tail = float(chances[(total + observed) // 2 :].sum())
+    return min(1.0, max(2 * tail, np.finfo(float).tiny))  # a chance too small for a float is still above 0

@@ -1,0 +1,161 @@
+"""The figures of a board: means of a track, and what is said of an entry over several tracks, with 95 % intervals.
+
+Pure functions of arrays. Equal scores give equal figures on every machine, whatever the order of the tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.intervals import mean_interval, percentiles, resampled_means
+
+Table = npt.NDArray[np.float64]
+
+
+class Estimate(NamedTuple):
+    """A figure and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def score_table(scores: npt.ArrayLike) -> Table:
+    """Return `scores` as a table (tasks, attempts) of floats.
+
+    Raises `BadSetting` if there are none, they have another shape, or one is no number in [0, 1].
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    if table.ndim != 2 or not table.size:
+        raise BadSetting(f"the scores of a track must be a table of tasks and attempts, got shape {table.shape}")
+    if not ((table >= 0) & (table <= 1)).all():  # which a NaN is not either
+        raise BadSetting("every score of a track must be a number from 0 to 1")
+    return table
+
+
+def clustered_mean(scores: npt.ArrayLike) -> Estimate:
+    """Return the mean score of an entry on a track, with the interval that `agentgym_flow.evaluation` prints.
+
+    Attempts at one task are alike, so tasks are resampled with all their attempts; where every score is 0 or 1, the
+    interval is Wilson's with the effective sample size. See `agentgym_flow.intervals.mean_interval` for the sources.
+
+    Args:
+        scores: (tasks, attempts), each in [0, 1].
+
+    Raises `BadSetting` if `scores` is no such table.
+    """
+    table = score_table(scores)
+    tasks = np.repeat(np.arange(len(table)), table.shape[1])
+    return Estimate(_mean(table), *mean_interval(_ordered(table).ravel().tolist(), tasks.tolist()))
+
+
+def stratified_mean(scores: npt.ArrayLike, task_types: Sequence[str]) -> Estimate:
+    """Return the mean score of an entry on a track, with an interval for other tasks in the same mix of types.
+
+    It is a percentile bootstrap that resamples the tasks of each type by themselves (J. Rao and C. Wu, JASA 83, 1988),
+    so it is narrower than `clustered_mean` where the types differ in difficulty. Where no type has two tasks with
+    different scores, resamples do not vary, and the interval is that of `clustered_mean`.
+
+    Args:
+        scores: (tasks, attempts), each in [0, 1].
+        task_types: (tasks,): the type of each task.
+
+    Raises `BadSetting` if `scores` is no such table, or there is not one type for each task.
+    """
+    table = score_table(scores)
+    types = np.asarray(task_types)
+    if types.shape != (len(table),):
+        raise BadSetting(f"every task needs one type: {len(table)} tasks, types of shape {types.shape}")
+    means = table.mean(axis=1)
+    # Sorted, so that neither the order of the tasks nor the names of the types decide what is drawn.
+    strata = sorted(np.sort(means[types == name]).tolist() for name in np.unique(types))
+    resamples = resampled_means([np.array(stratum)[:, None] for stratum in strata])[:, :, 0]
+    shares = np.array([len(stratum) for stratum in strata]) / len(table)
+    low, high = percentiles((resamples * shares).sum(axis=1))
+    return Estimate(_mean(table), low, high) if low < high else clustered_mean(table)
+
+
+def iqm(scores: npt.ArrayLike) -> float:
+    """Return the interquartile mean: the mean of the middle half of all scores (R. Agarwal et al., NeurIPS 2021).
+
+    A quarter of the scores, rounded down, is left out at either end, as rliable's `aggregate_iqm` does.
+
+    Args:
+        scores: any shape, at least one. Agarwal et al. take (runs, tasks), which here is (attempts, tracks).
+    """
+    return float(_iqm(np.asarray(scores, dtype=np.float64).ravel()))
+
+
+def optimality_gap(scores: npt.ArrayLike, target: float = 1.0) -> float:
+    """Return how much is missing to `target` on average, where higher scores do not count (Agarwal et al., 2021).
+
+    Args:
+        scores: any shape, at least one.
+        target: the score that is good enough; with 1 and scores in [0, 1] the gap is 1 minus their mean.
+    """
+    return target - float(np.minimum(np.asarray(scores, dtype=np.float64), target).mean())
+
+
+class OverTracks(NamedTuple):
+    """What is said of an entry over several tracks; every track counts alike, whatever its number of tasks.
+
+    Attributes:
+        mean: of the mean scores of the tracks.
+        iqm: interquartile mean, see `iqm`.
+        optimality_gap: see `optimality_gap`.
+    """
+
+    mean: Estimate
+    iqm: Estimate
+    optimality_gap: Estimate
+
+
+def over_tracks(tracks: Sequence[npt.ArrayLike], target: float = 1.0) -> OverTracks:
+    """Sum up an entry over several tracks, as Agarwal et al. (NeurIPS 2021) sum up an algorithm over several games.
+
+    A run there is one attempt at all tasks here: its score on a track is the mean over the track's tasks, not the 0 or
+    1 of a single episode, whose interquartile mean would say little. Intervals are stratified percentile bootstraps:
+    the tasks of each track are resampled by themselves, with all their attempts. (Agarwal et al. resample runs, because
+    theirs differ by training; here attempts differ by sampling alone, and there are few of them.)
+
+    Args:
+        tracks: for each track (tasks, attempts), each score in [0, 1]; the same number of attempts in all.
+        target: of the optimality gap.
+
+    Raises `BadSetting` if there is no track, one is no such table, or the numbers of attempts differ.
+    """
+    tables = [_ordered(score_table(scores)) for scores in tracks]
+    if len({table.shape[1] for table in tables}) != 1:
+        raise BadSetting(
+            "figures over several tracks need at least one, and the same number of attempts in all; got "
+            + (", ".join(str(table.shape[1]) for table in tables) or "no track")
+        )
+    runs = np.array([table.mean(axis=0) for table in tables])
+    resamples = resampled_means(tables).reshape(-1, runs.size)
+    return OverTracks(
+        Estimate(float(runs.mean()), *percentiles(resamples.mean(axis=1))),
+        Estimate(iqm(runs), *percentiles(_iqm(resamples))),
+        Estimate(optimality_gap(runs, target), *percentiles(target - np.minimum(resamples, target).mean(axis=1))),
+    )
+
+
+def _iqm(scores: Table) -> Table:
+    """Return the interquartile means of the last axis."""
+    cut = scores.shape[-1] // 4
+    middle = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut]
+    return np.asarray(middle.mean(axis=-1))
+
+
+def _ordered(table: Table) -> Table:
+    """Return the rows of `table` in an order that does not depend on the one they are in."""
+    return table[np.lexsort(table.T)]
+
+
+def _mean(table: Table) -> float:
+    return math.fsum(table.ravel().tolist()) / table.size
