@@ -112,7 +112,8 @@ class Comparison(NamedTuple):
     """Two entries on the same tasks.
 
     Attributes:
-        difference: of the mean scores, first minus second, with a percentile bootstrap interval that resamples tasks.
+        difference: of the mean scores, first minus second, with a percentile bootstrap interval that resamples tasks;
+            without width if all tasks have the same difference.
         p_value: of `paired_p_value`, for these two entries alone: it is not adjusted for others.
         tasks: those with the largest differences, largest first, in the order of the rows where they are equal.
     """
