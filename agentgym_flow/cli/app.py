@@ -13,6 +13,7 @@ from agentgym_flow.cli import (
     collect,
     data,
     dataflow,
+    dataflow_evaluate,
     dataflow_status,
     demo,
     doctor,
@@ -97,6 +98,7 @@ app.command("shop")(shop.shop)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+dataflow.app.command("evaluate")(dataflow_evaluate.evaluate)
 dataflow.app.command("simulate")(simulate.simulate)
 dataflow.app.command("trace")(simulate.trace)
 dataflow.app.command("serve")(dataflow_status.serve)

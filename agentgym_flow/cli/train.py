@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -14,6 +14,9 @@ from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import show_table, stdout
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.signals import exit_status
+
+if TYPE_CHECKING:
+    from agentgym_flow.training.results import Results
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 """What the command line needs to pass on settings that it does not know itself."""
@@ -97,6 +100,7 @@ def train(
         _show_cost(settings)
         return
     try:
+        results: Results | None
         if dataflow is None:
             results = recipe.train(parse_configs(settings), stdout())
         else:
@@ -108,4 +112,4 @@ def train(
     except KeyboardInterrupt as interrupt:
         stdout().print(recipe.INTERRUPTED)
         raise typer.Exit(leave(exit_status(interrupt))) from None
-    raise typer.Exit(leave(1 if results.problems else 0))
+    raise typer.Exit(leave(1 if results is not None and results.problems else 0))

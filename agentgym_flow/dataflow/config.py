@@ -14,7 +14,7 @@ from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.comparison import check_word
 
-LASTING = ("order", "staleness", "max_attempts", "turns", "tasks", "operators", "replay", "first", "check")
+LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check")
 """Settings that a resumed run must share with the run it goes on with: they decide what is trained on or sent."""
 
 
@@ -40,6 +40,8 @@ class FlowConfig:
         trace: write `trace.jsonl` beside the manager's journal, for `agentgym-flow dataflow trace`.
         turns: who acts where several policies share the episodes: in turn 1, 2, ..., and the last one in all further
             turns. Each policy is trained by a run of its own. Empty: one policy takes all turns.
+        lockstep: no policy begins a batch before all have trained on the one before, which is AstraFlow's rule. Without
+            it a policy can be up to `staleness` batches ahead.
         tasks: what chooses the tasks, one of `task_selectors.SELECTORS` by name or as {name: settings}; by default all
             tasks in turn.
         operators: what is made of each group before it is trained on, see `ops.operators`. Groups that they leave out
@@ -67,6 +69,7 @@ class FlowConfig:
     deadline: float = 600.0
     trace: bool = False
     turns: list[str] = field(default_factory=list)
+    lockstep: bool = False
     tasks: str | dict[str, Any] | None = None
     operators: list[Any] = field(default_factory=list)
     replay: dict[str, Any] | None = None
@@ -82,6 +85,10 @@ class FlowConfig:
         check_positive("versions", self.versions)
         if not isinstance(self.turns, list) or not all(isinstance(name, str) and name for name in self.turns):
             raise BadSetting(f"turns must be a list of names of policies, got {self.turns!r}")
+        if not isinstance(self.lockstep, bool):
+            raise BadSetting(f"lockstep must be true or false, got {self.lockstep!r:.60}")
+        if self.lockstep and len(set(self.turns)) < 2:
+            raise BadSetting("lockstep is for several policies that share episodes: name them in turns, or leave it")
         check_word(self.first, OrderName)
         if isinstance(self.check, bool) or not isinstance(self.check, int | float) or not 0 < self.check <= 1:
             raise BadSetting(f"check is a share, above 0 and at most 1, got {self.check!r:.60}")

@@ -27,12 +27,18 @@ from agentgym_flow.training.results import Results
 SETTINGS = "dataflow.yaml"
 """The file of a run folder with the settings of its dataflow."""
 
+POLICY = "policy"
+"""The entry of that file which names the policy that the run trains."""
+
 FOLDER = "dataflow"
 """The folder of a run with the manager's journal and the weights that it keeps."""
 
 
-def train(configs: Configs, config: FlowConfig, engine: str, policy: str, console: Console) -> Results:
-    """Run all steps of a recipe, with the rollouts of training done by workers.
+def train(configs: Configs, config: FlowConfig, engine: str, policy: str, console: Console) -> Results | None:
+    """Run all steps of a recipe, with the rollouts of training done by workers; return the results.
+
+    One policy of several is not examined, because alone it would take the turns of all: there are no results then, and
+    `team.evaluate` examines all of them together.
 
     Args:
         configs: the settings of the run.
@@ -47,17 +53,23 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
         NoWorkers: nobody played for longer than the deadline.
     """
     check(configs)
-    with opened(configs, console) as recipe, _engine(recipe, config, engine) as running:
+    with opened(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
         _replace_rollout(recipe, config, policy, running)  # which checks the settings, before any work
+        alone = len(config.policies(policy)) == 1
         recipe.clone()
-        recipe.examine("before")
+        if alone:
+            recipe.examine("before")
         if running is not None:
             running.start(config.workers)
         recipe.learn()
         if running is not None:
             running.close()  # evaluation needs the processors
-        recipe.examine("after")
-        return recipe.finish()
+        if alone:
+            recipe.examine("after")
+            return recipe.finish()
+        recipe.finish_unexamined()
+        console.print("Evaluate all policies together: agentgym-flow dataflow evaluate RUN RUN ...", soft_wrap=True)
+        return None
 
 
 def check(configs: Configs) -> None:
@@ -70,26 +82,26 @@ def check(configs: Configs) -> None:
 
 
 @contextmanager
-def _engine(recipe: Recipe, config: FlowConfig, engine: str) -> Iterator[Engine | None]:
+def _engine(recipe: Recipe, config: FlowConfig, engine: str, policy: str) -> Iterator[Engine | None]:
     """Give the engine of the main process, and None in the others."""
     folder = recipe.folder.path
-    recipe.together.alone(partial(_settle, folder / SETTINGS, config))
+    recipe.together.alone(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
     with ExitStack() as stack:
         running: list[Engine] = []
         recipe.together.alone(lambda: running.append(stack.enter_context(engine_of(engine, config, folder / FOLDER))))
         yield running[0] if running else None
 
 
-def _settle(path: Path, config: FlowConfig) -> None:
+def _settle(path: Path, settings: dict[str, Any]) -> None:
     """Write the settings of a run's dataflow; raise `BadSetting` if it had others before."""
     if path.is_file():
         try:
             before: Any = yaml.safe_load(path.read_text("utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise BadSetting(f"resume: the settings of the dataflow cannot be read ({error})") from error
-        check_same(path, before, config.lasting())
+        check_same(path, before, settings)
     with whole(path) as partial_file:
-        partial_file.write_text(yaml.safe_dump(config.lasting(), sort_keys=False), "utf-8")
+        partial_file.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
 
 
 def _replace_rollout(recipe: Recipe, config: FlowConfig, policy: str, running: Engine | None) -> None:

@@ -38,8 +38,10 @@ def share_out(args: AgentConfig) -> None:
             )
         if args.steps_per_generation not in (None, passes):
             raise BadSetting(
-                f"groups_per_batch={args.groups_per_batch} makes {passes} passes, and steps_per_generation says "
-                f"{args.steps_per_generation}: leave one of them out"
+                f"a batch of {episodes} episodes takes {passes} passes (groups_per_batch={args.groups_per_batch}, "
+                f"num_generations={args.num_generations}, per_device_train_batch_size="
+                f"{args.per_device_train_batch_size}), but steps_per_generation is {args.steps_per_generation}: set "
+                f"steps_per_generation to {passes}, or another per_device_train_batch_size"
             )
         args.steps_per_generation = passes
     if args.steps_per_batch is None:

@@ -187,6 +187,16 @@ class Recipe:
         """Step every logged episode again, write curve, report and summary, show them, and return the results."""
         return self.together.alone(self._finish)
 
+    def finish_unexamined(self) -> None:
+        """Write the summary of a run that was not examined, and say where everything is."""
+        self.together.alone(self._finish_unexamined)
+
+    def _finish_unexamined(self) -> None:
+        self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
+        for what, path in self.folder.contents().items():
+            if path.exists():
+                self.console.print(f"{what:15} {path}", soft_wrap=True, markup=False)
+
     def _finish(self) -> Results:
         with self.console.status("Verifying all logs"):
             found = problems(self.examiner, list(self.examinations.values()))

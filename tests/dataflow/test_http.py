@@ -45,7 +45,8 @@ class Served:
 
     def ask(self, path: str, body: bytes = b"{}", *, method: str = "POST", **headers: str | None) -> tuple[int, Any]:
         """Return status and answer of a request, whose token and digest are right unless given."""
-        usual = {"Authorization": f"Bearer {TOKEN}", "Content-Digest": calls.digest_of(body)}
+        usual: dict[str, str | None] = {"Authorization": f"Bearer {TOKEN}"}
+        usual["Content-Digest"] = calls.digest_of(body)
         usual |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:

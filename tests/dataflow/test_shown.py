@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +89,69 @@ def test_kills_of_everything_change_no_bit(root: Path, tmp_path: Path) -> None:
         assert run["kills"] == {"worker": 2, "trainer": 1, "manager": 1, "stall": 1}
         assert run["counts"]["expired"] > 0
         assert run["states"]["trained"] + run["states"]["used"] == 6 * 16
+
+
+@pytest.mark.heavy
+def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(root / "benchmarks")
+    from _kills_report import digest  # type: ignore[import-not-found]
+    from _supervised import PROGRAM, Child, OverHttp  # type: ignore[import-not-found]
+
+    batches, staleness, dies_at = 10, 3, 4
+    settings = tmp_path / "flow.yaml"
+    settings.write_text(f"{{staleness: {staleness}, workers: 0, deadline: 120, turns: [a, b, a, b, a, b]}}", "utf-8")
+    env = ["--env", "Sokoban-v0", "--env_kwargs", '{"size": 6, "boxes": 1, "min_pushes": 3}', "--threads", 1]
+    size = ["--num_generations", 4, "--groups_per_batch", 4, "--steps_per_batch", 1]
+    size += ["--per_device_train_batch_size", 4]
+    rest = ["--max_steps", batches, "--save_strategy", "steps", "--save_steps", 2, "--validations", 0]
+    few = ["--warm_start_levels", 8, "--warm_start_updates", 20, "--warm_start_validations", 1, "--eval_episodes", 1]
+
+    def played(folder: Path, *, dies: bool) -> list[str]:
+        """Train a team, and kill the trainer of `a`, for a while or not at all; return what the weights come to."""
+        folder.mkdir()
+        parts = OverHttp(folder, settings, workers=2, num_envs=8)
+        parts.start()
+        trainers = {}
+        for name in ("a", "b"):
+            flow = ["--dataflow", settings, "--policy", name, *parts.trainer_options(), "--output_dir", folder / name]
+            command = [*PROGRAM, "train", "grpo", *env, *size, *rest, *few, *flow]
+            trainers[name] = Child(name, command, folder, parts.trainer_environment())
+            trainers[name].again = [*command, "--resume", "true"]
+            trainers[name].start()
+
+        def done() -> dict[str, int]:
+            streams = (parts.look() or {"streams": {}})["streams"].values()
+            return {name: figures["done"] for one in streams for name, figures in one["policies"].items()}
+
+        def wait_until(reached: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+            for _ in range(3000):
+                if reached(found := done()):
+                    return found
+                failed = [one.said() for one in trainers.values() if one.ended() not in (None, 0, -signal.SIGKILL)]
+                assert not failed, failed
+                time.sleep(0.1)
+            raise AssertionError(f"{found}: {[one.said() for one in trainers.values()]}")
+
+        try:
+            if dies:
+                wait_until(lambda now: now.get("a", 0) >= dies_at)
+                trainers["a"].kill()
+                dead_at = done()["a"]
+                ahead = wait_until(lambda now: now.get("b", 0) > dead_at + 1)
+                assert ahead["a"] == dead_at, "its trainer is dead"
+                trainers["a"].start()
+            wait_until(lambda now: now == {"a": batches, "b": batches})
+            for child in trainers.values():
+                assert child.process is not None
+                assert child.process.wait(60) == 0, child.said()
+        finally:
+            for child in trainers.values():
+                child.close()
+            status = parts.close()
+        (stream,) = status["streams"].values()
+        assert stream["states"]["used"] + stream["states"]["trained"] == 16 * batches
+        return [digest(folder / name / "checkpoint") for name in ("a", "b")]
+
+    assert played(tmp_path / "killed", dies=True) == played(tmp_path / "calm", dies=False)

@@ -31,6 +31,7 @@ def test_a_run_with_worker_processes_is_the_plain_run(tmp_path: Path) -> None:
         ("{tasks: gresso}", {}, "Did you mean 'greso'"),
         ("{turns: [solver]}", {}, "takes none of the turns"),
         ("{}", {"engine": "rai"}, "Did you mean 'ray'"),
+        ("{lockstep: true}", {}, "name them in turns"),
         ("{workers: null}", {}, "set workers to a number"),
         ("{workers: 1}", {"engine": "http://127.0.0.1:9"}, "join by themselves"),
         ("{}", {"generator": "http://127.0.0.1:9"}, "workers run the model themselves"),

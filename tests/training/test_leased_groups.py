@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from agentgym_flow.dataflow.records import Commit, Verdict
 from agentgym_flow.dataflow.rollout import service as rollout
 from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
+from agentgym_flow.training.group_source import GroupBatch, OwnRollout
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
@@ -66,10 +68,15 @@ def together(works: Sequence[Callable[[], object]]) -> Iterator[None]:
         one.result()
 
 
+def own(trainer: AgentTrainer) -> OwnRollout:
+    assert isinstance(trainer.source, OwnRollout)
+    return trainer.source
+
+
 def trained_by_workers(trainer: AgentTrainer, *, staleness: int = 0, count: int = 2, **settings: Any) -> Manager:
     manager = Manager()
     config = FlowConfig(staleness=staleness, **settings)
-    trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config)
+    trainer.source = LeasedGroups(own(trainer), manager, partial(actor, trainer), config)
     with workers(manager, {"policy": trainer}, [], count):
         trainer.train()
     return manager
@@ -182,8 +189,9 @@ def test_after_one_lie_everything_is_stepped_again(make_trainer: Trainers, make_
     """Nothing is trained on that was believed when it came, and turned out to be forged before it was used."""
     trainer = make_trainer(model=make_warm(), max_steps=2)
     manager = Manager()
-    trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), FlowConfig(staleness=0, check=0.5))
-    source, drawn = trainer.source, iter([0.9] * 15 + [0.1])  # the last of 16 is the first to be stepped again
+    trainer.source = LeasedGroups(own(trainer), manager, partial(actor, trainer), FlowConfig(staleness=0, check=0.5))
+    source = trainer.source
+    drawn = iter([0.9] * 15 + [0.1])  # the last of 16 is the first to be stepped again
 
     class Chance:
         def random(self) -> float:
@@ -191,6 +199,7 @@ def test_after_one_lie_everything_is_stepped_again(make_trainer: Trainers, make_
 
     def take(batch: int, version: int) -> Any:
         taken = LeasedGroups.take(source, batch, version)
+        assert source._inbox is not None
         assert source._inbox.check == 1.0
         for episode in [episode for group in taken.groups for episode in group]:
             assert episode.total_reward < 5 or episode.success, "a forged reward was trained on"
@@ -265,28 +274,39 @@ def test_data_algorithms_are_settings(make_trainer: Trainers, make_warm: Any, se
         assert same(*found)
 
 
-def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, make_warm: Any) -> None:
-    def trained(count: int) -> list[AgentTrainer]:
-        manager = Manager()
-        config = FlowConfig(staleness=1, turns=["first", "second"])
-        trainers = {name: make_trainer(model=make_warm(), max_steps=6, logging_steps=2) for name in config.turns}
-        for name, trainer in trainers.items():
-            trainer.acts_as = name
-            trainer.source = LeasedGroups(trainer.source, manager, partial(actor, trainer), config, policy=name)
-        with workers(manager, trainers, config.turns, count), together([one.train for one in trainers.values()]):
-            pass
-        (stream,) = manager.status()["streams"].values()
-        assert [policy["done"] for policy in stream["policies"].values()] == [3, 3]
-        assert stream["states"]["used"] == 3 * 16
-        return list(trainers.values())
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, make_warm: Any, lockstep: bool) -> None:
+    manager = Manager()
+    config = FlowConfig(staleness=2, turns=["first", "second"], lockstep=lockstep)
+    trainers = {name: make_trainer(model=make_warm(), max_steps=6, logging_steps=2) for name in config.turns}
+    ahead = []  # how many batches `second` was behind, each time `first` got a batch
 
-    first, second = trained(2)  # trainers of one process share random numbers, so no two runs of this are equal
-    logs = [[row for row in trainer.state.log_history if "turns" in row] for trainer in (first, second)]
+    class Noting(LeasedGroups):
+        def take(self, batch: int, version: int) -> GroupBatch:
+            if self._policy == "second":
+                time.sleep(0.5)  # so that `first` would be ahead
+                return super().take(batch, version)
+            taken = super().take(batch, version)
+            (stream,) = manager.status()["streams"].values()
+            ahead.append(batch - stream["policies"]["second"]["newest"]["update"])
+            return taken
+
+    for name, trainer in trainers.items():
+        trainer.acts_as = name
+        trainer.source = Noting(own(trainer), manager, partial(actor, trainer), config, policy=name)
+    with workers(manager, trainers, config.turns, 2), together([one.train for one in trainers.values()]):
+        pass
+    (stream,) = manager.status()["streams"].values()
+    assert [policy["done"] for policy in stream["policies"].values()] == [3, 3]
+    assert stream["states"]["used"] == 3 * 16
+    assert (max(ahead) <= 0) == lockstep
+    # Trainers of one process share random numbers, so no two runs of this are equal.
+    logs = [[row for row in trainer.state.log_history if "turns" in row] for trainer in trainers.values()]
     for of_first, of_second in zip(*logs, strict=True):
         assert of_first["turns"] == 16, "one turn an episode"
         assert of_second["turns"] > 16
         assert of_second["episodes"] == of_first["episodes"]
-    assert not same(weights_of(first), weights_of(second))
+    assert not same(*map(weights_of, trainers.values()))
 
 
 def test_ready_order_replaces_what_operators_leave_out(make_trainer: Trainers, make_warm: Any) -> None:

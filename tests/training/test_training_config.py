@@ -121,7 +121,9 @@ def test_a_batch_is_said_in_one_way() -> None:
     trls = AgentConfig(**given, steps_per_generation=32, gradient_accumulation_steps=8)
     assert ours.to_dict() == trls.to_dict()
     assert ours.generation_batch_size == 128
-    with pytest.raises(BadSetting, match="makes 32 passes, and steps_per_generation says 8"):
+    with pytest.raises(
+        BadSetting, match=r"takes 32 passes .* but steps_per_generation is 8: set steps_per_generation to 32"
+    ):
         AgentConfig(**given, groups_per_batch=16, steps_per_generation=8)
 
 

@@ -15,6 +15,7 @@ from agentgym_flow.dataflow.batches.inbox import Complete, Inbox
 from agentgym_flow.dataflow.batches.ops import Ready
 from agentgym_flow.dataflow.batches.signs_of_life import SignsOfLife
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
+from agentgym_flow.dataflow.bookkeeping.silence import check_trainer
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.records import Flow, Slot
 from agentgym_flow.dataflow.stage import acting, stage_of, state_to_send
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 WAIT = 1.0
 """Seconds that one call waits for episodes."""
+
+LOOK = 0.1
+"""In lock step, seconds between two looks at how far the other policies are."""
 
 Key = tuple[int, int]
 """Batch and number of a group."""
@@ -131,6 +135,7 @@ class LeasedGroups:
             "staleness": config.staleness,
             "max_attempts": config.max_attempts,
             "actor": self._actor(),
+            **({"lockstep": True} if config.lockstep else {}),
             **({} if config.check == 1 else {"keep": [*self._own.envs.keep]}),
         }
 
@@ -147,6 +152,8 @@ class LeasedGroups:
     def _take(self, batch: int) -> GroupBatch:
         assert self._inbox is not None  # `_publish` made it
         started, rejected = time.perf_counter(), self._inbox.rejected
+        if self._config.lockstep:
+            self._wait_for_others(batch)
         take = self._take_fixed if self._config.order == FIXED else self._take_ready
         taken = take(batch, self._inbox)
         self._taken = batch + 1
@@ -171,6 +178,17 @@ class LeasedGroups:
         if self._own.args.dynamic_sampling:
             metrics |= {"sampling_rounds": collected.rounds, "groups_kept": collected.kept}
         return GroupBatch(groups, collected.played, metrics)
+
+    def _wait_for_others(self, batch: int) -> None:
+        """Return when all policies of the stream have trained on the batches before this one."""
+        while True:
+            policies = self._flow.status()["streams"][self._stream]["policies"]
+            updates = {name: (figures["newest"] or {"update": -1})["update"] for name, figures in policies.items()}
+            behind = min(updates, key=lambda name: updates[name])
+            if updates[behind] >= batch:
+                return
+            check_trainer(behind, policies[behind]["silent"], policies[behind]["finished"], self._config.deadline)
+            time.sleep(LOOK)
 
     def _collected(self, batch: int, inbox: Inbox) -> tuple[Collected, dict[int, Complete], dict[int, Group | None]]:
         """Return what was played for a batch; by `id` of these groups how it came, and what operators make of them."""

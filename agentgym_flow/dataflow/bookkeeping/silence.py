@@ -73,16 +73,22 @@ class Silence:
                 "data of the run, or begin the run again"
             )
         other = None if states[State.LEASED] else ledger.waits_for()
-        if other in ledger.progress.finished:
-            raise FlowDown(
-                f"the next episodes need new weights of {other}, whose trainer has finished: give all trainers of the "
-                "stream as many batches"
-            )
-        if other is not None and self.of_trainer(other) > self._deadline:
-            raise FlowDown(
-                f"the next episodes need new weights of {other}, whose trainer was not heard of for "
-                f"{self.of_trainer(other):.0f} seconds; start it again, then this one"
-            )
+        if other is not None:
+            check_trainer(other, self.of_trainer(other), other in ledger.progress.finished, self._deadline)
+
+
+def check_trainer(policy: str, silent: float, finished: bool, deadline: float) -> None:
+    """Raise `FlowDown` if new weights of a policy are needed, and its trainer has finished or is dead."""
+    if finished:
+        raise FlowDown(
+            f"the next episodes need new weights of {policy}, whose trainer has finished: give all trainers of the "
+            "stream as many batches"
+        )
+    if silent > deadline:
+        raise FlowDown(
+            f"the next episodes need new weights of {policy}, whose trainer was not heard of for {silent:.0f} seconds; "
+            "start it again, then this one"
+        )
 
 
 def figures_of(ledger: Ledger, silence: Silence) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""`agentgym-flow dataflow evaluate`: the success of policies that share episodes, each in its own turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress, TaskID
+
+from agentgym_flow.cli.console import printed, progress_bars, share, stdout
+from agentgym_flow.episode import Episode
+
+
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The run folder of each policy of the team.")],
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many test tasks. Without it all are played.")
+    ] = None,
+    before: Annotated[bool, typer.Option("--before", help="Also with the weights that training began with.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the logs and summary.json into this folder.", file_okay=False)
+    ] = None,
+) -> None:
+    """Let policies that were trained together play test tasks together, sampled and greedy.
+
+    Every policy acts in its own turns, as in training. Success has a 95 % interval over tasks.
+    """
+    from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
+    from agentgym_flow.training.run import quiet
+
+    quiet()
+    team = Team(runs)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    summary = {}
+    for moment in (BEFORE, AFTER) if before else (AFTER,):
+        for greedy in (False, True):
+            name = f"{moment}_{'greedy' if greedy else 'sampled'}"
+            log = None if out is None else out / f"{name}.jsonl.gz"
+            with progress_bars() as progress:
+                bar = progress.add_task(name, total=episodes)
+
+                def advance(_: Episode, progress: Progress = progress, bar: TaskID = bar) -> None:
+                    progress.advance(bar)
+
+                found, _ = team.evaluate(moment, greedy=greedy, num_episodes=episodes, log=log, on_episode=advance)
+            summary[name] = found.as_dict()
+            rate = share(found.success, found.success_interval)
+            stdout().print(printed(f"{name.replace('_', ', ')}: success {rate}, {found.mean_length:.1f} steps"))
+    if out is not None:
+        (out / "summary.json").write_text(json.dumps(summary, indent=1), "utf-8")

@@ -1,0 +1,170 @@
+"""Evaluate policies that share episodes, each trained by a run of its own: every one acts in its own turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow import evaluation
+from agentgym_flow.dataflow.run import POLICY, SETTINGS
+from agentgym_flow.dataflow.stage import acting
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.evaluation import Evaluation
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.config import Configs
+from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.generators import transformers_generator
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.run import CONFIG, load_model
+
+BEFORE, AFTER = MOMENTS = ("before", "after")
+"""With the weights that training began with, and with those that it came to."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run that trained one policy of a team.
+
+    Attributes:
+        path: its folder.
+        policy: the name of the policy.
+        turns: who acts when.
+        configs: its settings.
+    """
+
+    path: Path
+    policy: str
+    turns: tuple[str, ...]
+    configs: Configs
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the run in a folder. Raises `BadSetting` if it trained no policy of a team."""
+        try:
+            flow: Any = yaml.safe_load((path / SETTINGS).read_text("utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise BadSetting(f"{path} is no run with a dataflow ({error})") from error
+        if not isinstance(flow, dict) or len(set(flow.get("turns") or ())) < 2 or POLICY not in flow:
+            raise BadSetting(f"{path} trained a policy that shares its episodes with no other: see its report")
+        return cls(path, flow[POLICY], tuple(flow["turns"]), parse_configs(["--config", str(path / CONFIG)]))
+
+    def model_at(self, moment: str) -> str:
+        """Return where the weights of a moment are. Raises `BadSetting` if they are not there yet."""
+        if moment == BEFORE:
+            cloned = self.path / "warm_start"
+            return str(cloned) if cloned.is_dir() else self.configs[0].model
+        if not (self.path / "checkpoint").is_dir():
+            raise BadSetting(f"{self.path} has no checkpoint yet: wait for its end, or resume it")
+        return str(self.path / "checkpoint")
+
+
+class Team:
+    """Policies that share episodes.
+
+    Args:
+        runs: the folder of one run for each policy.
+
+    Raises:
+        BadSetting: a policy is missing or there twice, or the runs have other turns or another environment.
+    """
+
+    def __init__(self, runs: Sequence[Path]) -> None:
+        self.members = [Member.read(Path(run)) for run in runs]
+        first = self.members[0]
+        for other in self.members[1:]:
+            for what, own, found in (
+                ("turns", first.turns, other.turns),
+                ("environment", _environment(first), _environment(other)),
+            ):
+                if own != found:
+                    raise BadSetting(f"{other.path} has another {what} than {first.path}: give the runs of one team")
+        names = [member.policy for member in self.members]
+        if sorted(names) != sorted(set(first.turns)):
+            raise BadSetting(
+                f"the turns are those of {', '.join(dict.fromkeys(first.turns))}, and the runs trained "
+                f"{', '.join(names)}: give one run for each"
+            )
+
+    def evaluate(
+        self,
+        moment: str,
+        *,
+        greedy: bool,
+        num_episodes: int | None = None,
+        log: Path | None = None,
+        on_episode: Callable[[Episode], None] | None = None,
+    ) -> tuple[Evaluation, list[Episode]]:
+        """Play test tasks, and sum up.
+
+        Args:
+            moment: one of `MOMENTS`.
+            greedy: take the most likely answer instead of drawing.
+            num_episodes: only the first so many tasks; None for all.
+            log: where to write the episode log; one that is there is replaced.
+            on_episode: called with every finished episode.
+
+        Raises:
+            BadSetting: there are no such weights, or fewer tasks.
+        """
+        name = f"{moment}_{'greedy' if greedy else 'sampled'}"
+        run, _, agent = self.members[0].configs
+        return evaluation.evaluate(
+            _Cast(name, self.members, moment, greedy=greedy),
+            run.env_id,
+            num_episodes=num_episodes,
+            env_kwargs=run.env_settings,
+            num_envs=agent.num_envs,
+            log=log,
+            replace=True,
+            on_episode=on_episode,
+        )
+
+
+def _environment(member: Member) -> tuple[str, Mapping[str, Any]]:
+    run = member.configs[0]
+    return run.env_id, run.env_settings
+
+
+class _Cast:
+    """The policies of a team as one; each names itself in its moves."""
+
+    def __init__(self, name: str, members: Sequence[Member], moment: str, *, greedy: bool) -> None:
+        self.name = name
+        self._route = acting(members[0].turns)
+        self._policies = {member.policy: _policy(member, moment, greedy=greedy) for member in members}
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        names = [self._route(view) for view in views]
+        moves: dict[int, Move] = {}
+        for name, policy in self._policies.items():
+            places = [place for place, own in enumerate(names) if own == name]
+            if not places:
+                continue
+            for place, move in zip(places, policy.act([views[place] for place in places]), strict=True):
+                move.policy = name
+                moves[place] = move
+        return [moves[place] for place in range(len(views))]
+
+
+def _policy(member: Member, moment: str, *, greedy: bool) -> ModelPolicy:
+    run, _, agent = member.configs
+    profile = profile_for(run.env_id, run.profile)
+    model, tokenizer = load_model(member.model_at(moment), profile, seed=agent.seed, dtype=run.dtype)
+    model.eval()
+    return ModelPolicy(
+        model,
+        tokenizer,
+        profile,
+        generator=transformers_generator(agent, model, tokenizer),
+        temperature=agent.temperature,
+        greedy=greedy,
+        max_new_tokens=agent.max_completion_length or 1,
+        layout=agent.layout,
+        name=member.policy,
+    )
