@@ -98,6 +98,27 @@ class Child:
         return self.log.read_text("utf-8", "replace")[-2000:]
 
 
+class ChildFailed(RuntimeError):
+    """A process has ended with another status than 0."""
+
+
+def finish(*children: Child) -> None:
+    """Run processes to their end. Raises `ChildFailed` when one of them fails; the others are ended then."""
+    for child in children:
+        child.start()
+    try:
+        while any((status := child.ended()) is None for child in children):
+            if any(child.ended() for child in children):
+                break
+            time.sleep(0.1)
+        for child in children:
+            if status := child.ended():
+                raise ChildFailed(f"{child.log} ended with status {status}: {child.said()}")
+    finally:
+        for child in children:
+            child.close()
+
+
 class Parts(Protocol):
     """The manager and the workers of a run, wherever they are."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from _supervised import PROGRAM, Child, last_status
+from _supervised import PROGRAM, Child, finish, last_status
 from _timing import print_header, print_row
 
 GROUPS, SIZE, STEPS = 16, 8, 2
@@ -49,17 +49,6 @@ def command(env: str, batches: int, output: Path) -> list[object]:
     batch += ["--per_device_train_batch_size", GROUPS * SIZE // 4, "--max_steps", STEPS * batches]
     rest = ["--threads", 1, "--save_strategy", "no", "--validations", 0, "--logging_steps", STEPS]
     return [*PROGRAM, "train", "rewardflow", *ENVS[env], *batch, *rest, "--output_dir", output]
-
-
-def finish(child: Child) -> None:
-    """Run a process to its end. Ends the script when it fails."""
-    child.start()
-    try:
-        assert child.process is not None
-        if status := child.process.wait():
-            raise SystemExit(f"{child.log} ended with status {status}: {child.said()}")
-    finally:
-        child.close()
 
 
 def run(env: str, name: str, batches: int, tests: int, warm: Path, output: Path) -> None:

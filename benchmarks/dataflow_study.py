@@ -18,7 +18,6 @@ import argparse
 import json
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
-from _supervised import PROGRAM, Child, OverHttp
+from _supervised import PROGRAM, Child, ChildFailed, OverHttp, finish
 
 HERE = Path(__file__).parent
 GROUPS, SIZE, STEPS = 16, 8, 2
@@ -155,23 +154,6 @@ class Study:
 HOW = ("sampled", "greedy")
 
 
-def finish(*children: Child) -> None:
-    """Run processes to their end. Ends the script when one fails."""
-    for child in children:
-        child.start()
-    try:
-        while any((status := child.ended()) is None for child in children):
-            if any(child.ended() for child in children):
-                break
-            time.sleep(0.1)
-        for child in children:
-            if status := child.ended():
-                raise RuntimeError(f"{child.log} ended with status {status}: {child.said()}")
-    finally:
-        for child in children:
-            child.close()
-
-
 T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """The 97.5 % quantiles of Student's t distribution for 1, 2, ... degrees of freedom."""
 
@@ -231,7 +213,7 @@ def main() -> None:
             try:
                 found.append(future.result())
                 print(f"{cell}: {found[-1]['seconds'][-1]:.0f} s", file=sys.stderr, flush=True)
-            except RuntimeError as error:
+            except ChildFailed as error:
                 print(f"{cell}: {error}", file=sys.stderr, flush=True)
     table(found, chosen.updates)
 
