@@ -79,11 +79,11 @@ class Team:
         first = self.members[0]
         for other in self.members[1:]:
             for what, own, found in (
-                ("turns", first.turns, other.turns),
+                ("order of turns", first.turns, other.turns),
                 ("environment", _environment(first), _environment(other)),
             ):
                 if own != found:
-                    raise BadSetting(f"{other.path} has another {what} than {first.path}: give the runs of one team")
+                    raise BadSetting(f"{other.path} has another {what} than {first.path}: give runs of one team")
         names = [member.policy for member in self.members]
         if sorted(names) != sorted(set(first.turns)):
             raise BadSetting(

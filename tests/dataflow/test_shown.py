@@ -152,6 +152,9 @@ def test_one_policy_goes_on_while_the_trainer_of_another_is_dead(
             status = parts.close()
         (stream,) = status["streams"].values()
         assert stream["states"]["used"] + stream["states"]["trained"] == 16 * batches
+        for name in trainers:
+            summary = json.loads((folder / name / "summary.json").read_text("utf-8"))
+            assert summary.keys() == {"status", "seconds"}, "alone a policy of a team is not evaluated"
         return [digest(folder / name / "checkpoint") for name in ("a", "b")]
 
     assert played(tmp_path / "killed", dies=True) == played(tmp_path / "calm", dies=False)
