@@ -14,7 +14,8 @@ RESAMPLES = 10_000
 """Resamples of a bootstrap."""
 
 _Z = 1.959963984540054  # the 97.5 % point of the normal distribution
-_DRAWS_AT_A_TIME = 1 << 22
+_DRAWS_AT_A_TIME = 1 << 22  # of `bootstrap_of_runs`, whose draws depend on it
+_DRAWS_IN_CACHE = 1 << 18
 _BOOTSTRAP_KEY = 20_240_229  # any fixed number: equal episodes, equal intervals
 
 Interval = tuple[float, float]
@@ -160,7 +161,7 @@ def _resampled_sums(
 ) -> npt.NDArray[np.float64]:
     """Return the sums of `columns`, each (rows,), over `draws` rows drawn for each resample: (resamples, columns)."""
     size = len(columns[0])
-    chunk = max(1, _DRAWS_AT_A_TIME // draws)
+    chunk = max(1, _DRAWS_IN_CACHE // draws)
     sums = np.empty((RESAMPLES, len(columns)))
     for start in range(0, RESAMPLES, chunk):
         some = sums[start : start + chunk]

@@ -17,7 +17,7 @@ from _timing import arguments, seconds
 
 from agentgym_flow.intervals import Interval, bootstrap, wilson
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges
-from agentgym_flow.leaderboard.statistics import clustered_mean, over_tracks, stratified_mean
+from agentgym_flow.leaderboard.statistics import clustered_mean, iqm, over_tracks, stratified_mean
 
 ATTEMPTS = 3
 CASES = [(500, 0.7), (100, 0.7), (500, 0.98)]
@@ -50,7 +50,7 @@ def clustered(scores: npt.NDArray[np.float64]) -> Interval:
 
 
 def coverage(tasks: int, mean: float, correlation: float, boards: int) -> str:
-    """Return a row of the first table."""
+    """Return a row of the table of coverage."""
     rng = np.random.default_rng(0)
     samples = [played(rng, tasks, mean, correlation) for _ in range(boards)]
     cells = []
@@ -62,8 +62,33 @@ def coverage(tasks: int, mean: float, correlation: float, boards: int) -> str:
     return f"| {tasks} | {100 * mean:.0f} % | {correlation} | {' | '.join(cells)} |"
 
 
+def aggregates(boards: int) -> list[str]:
+    """Return the rows of the table of figures over task types and over tracks, of truths from 20 to 90 %."""
+    rng = np.random.default_rng(3)
+    truths = np.linspace(0.2, 0.9, 6)
+    types = np.repeat(truths, 84).astype(str).tolist()
+    truth = float(truths.mean())
+    found: dict[str, list[tuple[float, Interval]]] = {}
+    for _ in range(boards):
+        parts = [played(rng, 84, mean, 0.5) for mean in truths]
+        scores = np.concatenate(parts)
+        tracks = over_tracks(parts)
+        for name, interval in {
+            "mean, clustered": (truth, clustered_mean(scores)[1:]),
+            "mean, stratified by type": (truth, stratified_mean(scores, types)[1:]),
+            "mean over tracks": (truth, tracks.mean[1:]),
+            "IQM over tracks": (iqm(np.repeat(truths, ATTEMPTS)), tracks.iqm[1:]),
+        }.items():
+            found.setdefault(name, []).append(interval)
+    return [
+        f"| {name} | {100 * np.mean([low <= true <= high for true, (low, high) in cases]):.1f} % "
+        f"| {100 * np.mean([high - low for _, (low, high) in cases]):.1f} |"
+        for name, cases in found.items()
+    ]
+
+
 def orders(tasks: int, boards: int) -> str:
-    """Return a row of the second table: how often equal policies are told apart, and better ones found."""
+    """Return a row of the last table: how often equal policies are told apart, and better ones found."""
     rng = np.random.default_rng(1)
     alike, apart = 0, 0
     for _ in range(boards):
@@ -76,7 +101,7 @@ def orders(tasks: int, boards: int) -> str:
 
 
 def times(entries: int) -> list[str]:
-    """Return the rows of the third table."""
+    """Return the rows of the table of times."""
     rng = np.random.default_rng(2)
     board = np.stack([played(rng, 500, mean, 0.5) for mean in np.linspace(0.3, 0.9, entries)])
     partial = board * rng.random((entries, 500, 1))
@@ -111,6 +136,9 @@ def main() -> None:
     for tasks, mean in CASES:
         for correlation in CORRELATIONS:
             print(coverage(tasks, mean, correlation, options.boards), flush=True)
+    print("\n| 6 parts of 84 tasks | holds the truth | width |\n|---|---|---|")
+    for row in aggregates(options.boards // 10):
+        print(row, flush=True)
     print("\n| tasks | equal policies told apart | five points better, found |\n|---|---|---|")
     for tasks in (100, 500):
         print(orders(tasks, options.boards), flush=True)
