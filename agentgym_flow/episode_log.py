@@ -22,12 +22,10 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
 from agentgym_flow.files import LineWriter
+from agentgym_flow.strict_json import MAX_DEPTH, decode, is_deep
 
 POLICIES = "policies"
 """The key of `meta` that names the policy of every turn, where several share the episode."""
-
-MAX_DEPTH = 64
-"""The deepest nesting of lists and objects that is read."""
 
 MAX_VALUES = 1 << 20
 """About so many values of a line are read: as JSON a value takes two bytes, in memory up to a hundred."""
@@ -175,7 +173,7 @@ class LoggedEpisode:
     def parse(cls, line: str, where: str = "line") -> Self:
         """Return the episode of one line of JSON. Raises `BadLog`, its message starting with `where`."""
         try:
-            row = _JSON.decode(line)
+            row = decode(line)
         except (ValueError, RecursionError) as error:
             raise BadLog(f"{where}: not JSON ({error}); the log was truncated or edited") from None
         if not isinstance(row, dict):
@@ -220,7 +218,7 @@ class LoggedEpisode:
             raise BadLog(f"{where}: score must be from 0 to 1, found {self.score!r}")
         if not all(isinstance(digest, str) for digest in self.data.values()):
             raise BadLog(f"{where}: data must map names to SHA-256 digests")
-        if _is_deep([self.kwargs, self.tape, self.meta]):
+        if is_deep([self.kwargs, self.tape, self.meta]):
             raise BadLog(f"{where}: a value is nested more than {MAX_DEPTH} deep")
 
 
@@ -264,39 +262,11 @@ def _are(items: list[Any], kind: type) -> bool:
     return all(_is(item, kind) for item in items)
 
 
-def _is_deep(value: Any) -> bool:
-    layer = [value]
-    for _ in range(MAX_DEPTH):
-        layer = [
-            item
-            for outer in layer
-            if isinstance(outer, (dict, list))
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not layer:
-            return False
-    return True
-
-
 def _is_bloated(raw: bytes) -> bool:
     """Return whether a line has too many values; the commas and brackets within its texts do not count."""
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MAX_VALUES:
         return False
     return next(islice(_TOKEN.finditer(raw), MAX_VALUES, None), None) is not None
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
-    return row
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_JSON = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)
 
 
 class LogWriter(LineWriter):

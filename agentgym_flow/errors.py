@@ -108,6 +108,14 @@ class BadResume(BadSetting):
     """A run that was stopped cannot be gone on with in this way; what it has left stays as it is."""
 
 
+class BadTrack(AgentGymFlowError, ValueError):
+    """A track of a leaderboard cannot be read, or its tasks are not those of this version; the message says which."""
+
+
+class BadSubmission(AgentGymFlowError, ValueError):
+    """A submission to a leaderboard cannot be read, or is not what it says; the message names the file and the rule."""
+
+
 class BadLevel(AgentGymFlowError, ValueError):
     """A level string or level file cannot be read; the message names the file and the line."""
 

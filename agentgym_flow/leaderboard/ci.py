@@ -1,0 +1,126 @@
+"""What CI decides about a branch: is it one new submission and nothing else, and does that hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from agentgym_flow.errors import BadSubmission
+from agentgym_flow.leaderboard.git import PLAIN, Change, Repository
+from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.submission import MOST_BYTES
+from agentgym_flow.leaderboard.verdict import Verdict
+
+ROOT = "leaderboards"
+"""The folder of the repository with tracks, submissions, verdicts and the site."""
+
+SUBMISSIONS, TRACKS, VERDICTS, SITE = (f"{ROOT}/{name}" for name in ("submissions", "tracks", "verdicts", "site"))
+
+_ENTRY = re.compile(rf"{SUBMISSIONS}/([a-z0-9-]{{1,64}})/(20[0-9]{{2}}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{{1,64}})/(.+)")
+_MOST_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What CI says of a branch.
+
+    Attributes:
+        verdict: on the submission; None if the branch has none, or changes what it must not.
+        refused: why the branch itself is refused; empty if it is not.
+    """
+
+    verdict: Verdict | None = None
+    refused: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the branch may be merged as far as leaderboards go."""
+        return not self.refused and (self.verdict is None or self.verdict.accepted)
+
+    def summary(self) -> str:
+        """Return the decision in Markdown."""
+        if self.refused:
+            return f"**Refused.** {self.refused}\n"
+        if self.verdict is None:
+            return "This branch changes no submission.\n"
+        verdict = self.verdict
+        if verdict.reason is not None:
+            return f"**Refused** at the check `{verdict.reason.check}`: {verdict.reason.message}\n"
+        assert verdict.score is not None  # an accepted entry has one
+        score = verdict.score
+        return (
+            f"**Accepted** as *{verdict.badge}*: {verdict.submission} scores {score.mean:.1%} "
+            f"[{score.low:.1%}, {score.high:.1%}] in {sum(map(len, verdict.scores))} episodes.\n"
+        )
+
+
+def decide(
+    repository: Repository,
+    base: str,
+    head: str,
+    *,
+    data: Mapping[str, str | Path] | None = None,
+    jobs: int | None = None,
+) -> Decision:
+    """Check what `head` changes since `base`. The tracks are those of `base`.
+
+    Raises:
+        BadSetting: git does not know the commits.
+        BadTrack, BadData: as `judge` does.
+    """
+    changes = repository.changes(base, head)
+    if not any(_is_for_boards(change.path) for change in changes):
+        return Decision()
+    try:
+        place, blobs = _one_new_entry(repository, base, changes)
+    except BadSubmission as error:
+        return Decision(refused=str(error))
+    with TemporaryDirectory(prefix="agentgym_flow-") as name:
+        folder, tracks = Path(name, "submission"), Path(name, "tracks")
+        (folder / "policy").mkdir(parents=True)
+        tracks.mkdir()
+        for file, blob in blobs.items():
+            (folder / file).write_bytes(repository.read(blob))
+        commit = repository.commit(base)
+        for path in repository.names(commit, TRACKS):
+            if path.endswith(".json"):
+                (tracks / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
+        return Decision(judge(folder, place, tracks, data=data, jobs=jobs))
+
+
+def _is_for_boards(path: str) -> bool:
+    return path.startswith((f"{SUBMISSIONS}/", f"{VERDICTS}/", f"{SITE}/"))
+
+
+def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> tuple[tuple[str, str], dict[str, str]]:
+    """Return the track and the folder of the one entry that is added, and its files. Raises `BadSubmission`."""
+    if len(changes) > _MOST_FILES:
+        raise BadSubmission(f"the branch changes {len(changes)} files; a submission adds at most {len(MOST_BYTES)}")
+    places: set[tuple[str, str]] = set()
+    blobs: dict[str, str] = {}
+    for change in changes:
+        found = _ENTRY.fullmatch(change.path)
+        if found is None:
+            written_by_ci = change.path.startswith((f"{VERDICTS}/", f"{SITE}/"))
+            advice = "CI alone writes it" if written_by_ci else f"a submission adds files below {SUBMISSIONS}/ only"
+            raise BadSubmission(f"the branch also changes {change.path!r:.200}: {advice}")
+        track, entry, file = found.groups()
+        places.add((track, entry))
+        if change.status != "A":
+            raise BadSubmission(f"{change.path:.200} is there already: entries stay as they are, so add a new one")
+        if change.mode != PLAIN:
+            raise BadSubmission(f"{change.path:.200} must be a plain file, and has the mode {change.mode}")
+        if file not in MOST_BYTES:
+            raise BadSubmission(f"{file!r:.80} is no file of a submission: it has {', '.join(MOST_BYTES)}")
+        if (size := repository.size(change.blob)) > MOST_BYTES[file]:
+            raise BadSubmission(f"{file} has {size:,} bytes, more than {MOST_BYTES[file]:,}")
+        blobs[file] = change.blob
+    if len(places) != 1:
+        raise BadSubmission(f"the branch adds {len(places)} entries: open a pull request for each")
+    place = places.pop()
+    if repository.names(base, f"{SUBMISSIONS}/{place[0]}/{place[1]}"):
+        raise BadSubmission(f"{place[0]}/{place[1]} is there already: entries stay as they are, so add a new one")
+    return place, blobs

@@ -1,0 +1,207 @@
+"""A track: which tasks are played, how often and with which seeds, so that all entries of a board can be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import BadData, BadTrack
+from agentgym_flow.files import whole
+from agentgym_flow.leaderboard import schemas
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.strict_json import decode_file
+
+SCHEMA = "agentgym_flow.track/1"
+"""The `schema` of a track file."""
+
+
+class TrackTask(NamedTuple):
+    """One task of a track: its number in the split, its `task_key`, and its type."""
+
+    number: int
+    key: str
+    type: str
+
+
+class Start(NamedTuple):
+    """Where one episode of a track begins."""
+
+    task: int
+    seed: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The tasks of a board, fixed for a season. `docs/submitting.md` describes the file.
+
+    Attributes:
+        schema: `SCHEMA`.
+        name: in lower case with hyphens; the name of its file.
+        title: one line.
+        rules: `open`, `same data`, `ten minutes` or `zero-shot`.
+        prompts: classes of prompts that share the table.
+        metric: what is ranked, `success` or `score`.
+        env_id: the environment.
+        kwargs: its settings, as a log names them; a `season` among them.
+        data: official data, name -> SHA-256.
+        split: the split.
+        max_steps: the step budget.
+        attempts: episodes of a task.
+        seed: task i is played with the seed `seed + i`, in all attempts.
+        tasks: the tasks, by ascending number.
+    """
+
+    schema: str
+    name: str
+    title: str
+    rules: str
+    prompts: tuple[str, ...]
+    metric: str
+    env_id: str
+    kwargs: dict[str, Any]
+    data: dict[str, str]
+    split: str
+    max_steps: int
+    attempts: int
+    seed: int
+    tasks: tuple[TrackTask, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the track of a file. Raises `BadTrack` if it cannot be read, or has another name than its file."""
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise BadTrack(f"{path.name} cannot be read ({error.strerror})") from None
+        track = cls.parse(decode_file(raw, BadTrack, path.name), path.name)
+        if track.name != path.stem:
+            raise BadTrack(f"{path.name}: the track is called {track.name!r}, its file must be called like it")
+        return track
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> Self:
+        """Return the track of plain data. Raises `BadTrack`, its message starting with `where`."""
+        schemas.check("track-1", value, BadTrack, where)
+        tasks = tuple(TrackTask(*task) for task in value["tasks"])
+        numbers = [task.number for task in tasks]
+        if numbers != sorted(set(numbers)):
+            raise BadTrack(f"{where}: the tasks must be different, and in ascending order")
+        return cls(**{**value, "prompts": tuple(value["prompts"]), "tasks": tasks})
+
+    def write(self, path: Path) -> None:
+        """Write the track, a task a line."""
+        head = {name: value for name, value in asdict(self).items() if name != "tasks"}
+        tasks = ",\n  ".join(json.dumps(task) for task in self.tasks)
+        text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
+        with whole(path) as partial:
+            partial.write_text(f'{text},\n "tasks": [\n  {tasks}\n ]\n}}\n', "utf-8")
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of the content."""
+        return stable_hash(asdict(self))
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes are played."""
+        return len(self.tasks) * self.attempts
+
+    def starts(self) -> Iterator[Start]:
+        """Yield where the episodes begin: all tasks, then all tasks again for the next attempt."""
+        for attempt in range(self.attempts):
+            for task in self.tasks:
+                yield Start(task.number, self.seed + task.number, attempt)
+
+    def env_settings(self, data: Mapping[str, str | Path] | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of the environment; `data` says where official data is, by name.
+
+        Raises `BadData` if the official data is not here.
+        """
+        settings: dict[str, Any] = {**self.kwargs, "split": self.split, "max_steps": self.max_steps}
+        for name in self.data:
+            place = (data or {}).get(name) or registry.place(name)
+            if place is None:
+                raise BadData(f"track {self.name} needs official data {name!r}: agentgym-flow data add {name} PATH")
+            settings["data"] = registry.located(name, place)
+        return settings
+
+    def make_env(self, data: Mapping[str, str | Path] | None = None) -> TextEnv:
+        """Return an environment of the track. Raises `BadData` if its official data is not here, or is other data."""
+        env = make_text_env(self.env_id, **self.env_settings(data))
+        if env.data != self.data:
+            env.close()
+            raise BadData(
+                f"track {self.name} was made with other data: {self.data}, and here is {env.data}; get that version"
+            )
+        return env
+
+    def check(self, data: Mapping[str, str | Path] | None = None) -> None:
+        """Raise `BadTrack` if this version of the package has other tasks, and `BadData` as `make_env` does."""
+        with closing(self.make_env(data)) as env:
+            for task, found in zip(
+                self.tasks, _tasks(env, [task.number for task in self.tasks], self.seed), strict=True
+            ):
+                if task != found:
+                    raise BadTrack(
+                        f"track {self.name}: task {task.number} has the key {task.key}, and this version of the "
+                        f"package makes {found.key}: install the version that the track names, or make the track again"
+                    )
+
+
+def make_track(
+    env_id: str,
+    name: str,
+    title: str,
+    *,
+    tasks: int | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    split: str = "test",
+    attempts: int = 1,
+    seed: int = 0,
+    rules: str = "open",
+    prompts: tuple[str, ...] = ("compact", "choice"),
+    metric: str = "success",
+) -> Track:
+    """Return a track of the first `tasks` tasks of a split (None: all) as this version of the package makes them.
+
+    Args:
+        env_id: the environment.
+        name: of the track.
+        title: one line for the board.
+        tasks: how many tasks.
+        kwargs: arguments of the environment.
+        split: the split.
+        attempts: episodes of a task.
+        seed: task i is played with the seed `seed + i`.
+        rules: see `Track`.
+        prompts: see `Track`.
+        metric: see `Track`.
+
+    Raises:
+        BadTrack: the split has fewer tasks, or a value is none that a track can have.
+    """
+    with closing(make_text_env(env_id, **{**(kwargs or {}), "split": split})) as env:
+        there = list(env.drawn_tasks)
+        if tasks is not None and len(there) < tasks:
+            raise BadTrack(f"track {name}: split {split!r} of {env_id} has {len(there)} tasks, not {tasks}")
+        found = [list(task) for task in _tasks(env, there[:tasks], seed)]
+        value = {
+            "schema": SCHEMA, "name": name, "title": title, "rules": rules, "prompts": list(prompts), "metric": metric,
+            "env_id": env_id, "kwargs": env.settings, "data": env.data, "split": split, "max_steps": env.max_steps,
+            "attempts": attempts, "seed": seed, "tasks": found,
+        }  # fmt: skip
+    return Track.parse(value, f"track {name}")
+
+
+def _tasks(env: TextEnv, numbers: list[int], seed: int) -> Iterator[TrackTask]:
+    for number in numbers:
+        env.reset(seed=seed + number, options={"task": number})
+        yield TrackTask(number, env.task_key, env.task_type_of(number))

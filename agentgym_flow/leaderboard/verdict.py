@@ -1,0 +1,122 @@
+"""What the checks found of a submission."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from agentgym_flow import __version__
+from agentgym_flow.errors import BadSubmission
+from agentgym_flow.files import whole
+from agentgym_flow.leaderboard import schemas
+from agentgym_flow.leaderboard.coverage import Claims
+from agentgym_flow.leaderboard.statistics import clustered_mean
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.strict_json import decode_file
+
+SCHEMA = "agentgym_flow.verdict/1"
+"""The `schema` of a verdict."""
+
+CHECKS = ("files", "track", "coverage", "steps", "completions", "weights")
+"""The checks in their order; a refusal names the one that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a submission was refused: one of `CHECKS`, and what it found."""
+
+    check: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a log and the environment first disagree: line of the log, number of the action (0 is the start), field."""
+
+    line: int
+    step: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found; the fields are those of the schema `verdict-1.json`.
+
+    Attributes:
+        submission: `<track>/<date>-<name>`.
+        submission_sha256: the digest of its files; empty if they could not be read.
+        track_sha256: the digest of the track; empty if there is none.
+        accepted: whether it is on the board.
+        badge: what was proved.
+        reason: why it was refused.
+        divergence: the first one, if the log diverged.
+        score: the metric of the track.
+        by_type: the same for each type of task.
+        scores: the metric by task and attempt, in the order of the track.
+        steps: the number of actions, alike.
+        package: the version that checked.
+        schema: `SCHEMA`.
+    """
+
+    submission: str
+    submission_sha256: str = ""
+    track_sha256: str = ""
+    accepted: bool = False
+    badge: str | None = None
+    reason: Reason | None = None
+    divergence: Place | None = None
+    score: Mean | None = None
+    by_type: dict[str, Mean] = field(default_factory=dict)
+    scores: list[list[float]] = field(default_factory=list)
+    steps: list[list[int]] = field(default_factory=list)
+    package: str = __version__
+    schema: str = SCHEMA
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the verdict of a file. Raises `BadSubmission` if it is none."""
+        value = decode_file(path.read_bytes(), BadSubmission, path.name)
+        schemas.check("verdict-1", value, BadSubmission, path.name)
+        means = {name: Mean(**mean) for name, mean in value["by_type"].items()}
+        made: dict[str, Any] = {**value, "by_type": means}
+        for name, kind in (("reason", Reason), ("divergence", Place), ("score", Mean)):
+            made[name] = None if value[name] is None else kind(**value[name])
+        return cls(**made)
+
+    def text(self) -> str:
+        """Return the verdict as JSON, the same for the same findings."""
+        rows = asdict(self)
+        tables = {name: rows.pop(name) for name in ("scores", "steps")}
+        head = json.dumps(rows, indent=1, sort_keys=True, allow_nan=False).removesuffix("\n}")
+        lines = [f' "{name}": {json.dumps(table, allow_nan=False)}' for name, table in tables.items()]
+        return ",\n".join([head, *lines]) + "\n}\n"
+
+    def write(self, path: Path) -> None:
+        """Write the verdict."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as partial:
+            partial.write_text(self.text(), "utf-8")
+
+
+def scored(verdict: Verdict, track: Track, said: Claims) -> Verdict:
+    """Return a verdict with the scores that stepping has confirmed."""
+    types = sorted({task.type for task in track.tasks} - {""})
+    rows = {kind: [row for row, task in enumerate(track.tasks) if task.type == kind] for kind in types}
+    return replace(
+        verdict,
+        score=Mean(*clustered_mean(said.scores)),
+        by_type={kind: Mean(*clustered_mean(said.scores[chosen])) for kind, chosen in rows.items()},
+        scores=said.scores.tolist(),
+        steps=said.steps.tolist(),
+    )

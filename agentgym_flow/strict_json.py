@@ -1,0 +1,61 @@
+"""JSON from strangers: no name twice in an object, no NaN and no infinity, and nothing too deep to walk through."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentgym_flow.errors import AgentGymFlowError
+
+MAX_DEPTH = 64
+"""The deepest nesting of lists and objects that is read."""
+
+MOST_BYTES = 1 << 22
+"""The largest file that is read whole."""
+
+
+def decode(text: str) -> Any:
+    """Return the value of a JSON text. Raises `ValueError` or `RecursionError` for what is none."""
+    return _DECODER.decode(text)
+
+
+def decode_file(raw: bytes, error: type[AgentGymFlowError], where: str) -> Any:
+    """Return the value of a JSON file. Raises `error`, its message starting with `where`, for what is none."""
+    if len(raw) > MOST_BYTES:
+        raise error(f"{where}: more than {MOST_BYTES:,} bytes")
+    try:
+        value = decode(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as problem:  # UnicodeDecodeError among them
+        raise error(f"{where}: not JSON ({problem!s:.200})") from None
+    if is_deep(value):
+        raise error(f"{where}: a value is nested more than {MAX_DEPTH} deep")
+    return value
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a value is nested more than `MAX_DEPTH` deep."""
+    layer = [value]
+    for _ in range(MAX_DEPTH):
+        layer = [
+            item
+            for outer in layer
+            if isinstance(outer, (dict, list))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return row
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_constant=_no_constant)
