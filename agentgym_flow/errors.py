@@ -80,6 +80,12 @@ class UnknownData(UnknownName):
     kind = "data set"
 
 
+class UnknownTrack(UnknownName):
+    """A track of a leaderboard that does not exist."""
+
+    kind = "track"
+
+
 class UnknownPolicy(UnknownName):
     """A policy description that names no policy."""
 

@@ -18,6 +18,7 @@ from agentgym_flow.cli import (
     demo,
     doctor,
     evaluate,
+    leaderboard,
     list_envs,
     play,
     retriever,
@@ -97,6 +98,7 @@ app.command("view")(view.view)
 app.command("shop")(shop.shop)
 app.command("worker")(worker.worker)
 app.command("doctor")(doctor.doctor)
+app.command("submit")(leaderboard.submit)
 app.add_typer(data.app, name="data")
 dataflow.app.command("evaluate")(dataflow_evaluate.evaluate)
 dataflow.app.command("simulate")(simulate.simulate)
@@ -104,6 +106,7 @@ dataflow.app.command("trace")(simulate.trace)
 dataflow.app.command("serve")(dataflow_status.serve)
 dataflow.app.command("status")(dataflow_status.status)
 app.add_typer(dataflow.app, name="dataflow")
+app.add_typer(leaderboard.app, name="leaderboard")
 app.add_typer(retriever.app, name="retriever")
 app.add_typer(workflow.app, name="workflow")
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from agentgym_flow import evaluation
 from agentgym_flow.cli import environments, executor
 from agentgym_flow.cli.console import Force, note, printed, share, show_table, stdout
+from agentgym_flow.cli.on_track import on_track
 from agentgym_flow.cli.player import (
     Attempts,
     Episodes,
@@ -44,8 +45,23 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    env: environments.EnvName,
+    context: typer.Context,
+    env: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ENV]", help="An id such as Sokoban-v0; `agentgym-flow list` has them. Not with --track."
+        ),
+    ] = None,
     policy: PolicyName = "random",
+    track: Annotated[
+        str | None, typer.Option(help="Play the tasks of this track of a leaderboard: its name or its file.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --track: write the log and the result into this folder, for `submit`.", file_okay=False
+        ),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     episodes: Episodes = None,
     attempts: Attempts = 1,
@@ -73,7 +89,14 @@ def evaluate(
     """
     if by not in (None, "task_type"):
         raise UnknownOption.among(by, ["task_type"])
-    env_id = environments.full_id(env)
+    board = None if track is None else on_track(context, track, out, data)
+    if board is not None:
+        env_id, split, seed, log = board.track.env_id, board.track.split, board.track.seed, board.log
+        episodes, attempts = board.episodes, board.track.attempts
+    elif env is None or out is not None:
+        raise BadSetting("name an environment, or a track with --track and --out")
+    else:
+        env_id = environments.full_id(env)
     ended = is_complete(log, resume, force)
     if log is not None and not ended:  # before a model is asked anything
         check_new(log, replace=force or (resume and path_of(log).exists()))
@@ -83,7 +106,10 @@ def evaluate(
         _check_same(log, (env_id, split, seed, player.name))
         leave(log)
     options = {"data": data, "dataset": dataset, "executor": executor_name, "base_url": base_url}
+    if board is not None:
+        options = {name: value for name, value in options.items() if name != "data"}
     env_kwargs = executor.env_settings(env_id, env_arg, {**options, "model": executor_model})
+    env_kwargs |= {} if board is None else board.env_kwargs
     backend = executor.backend_of(env_kwargs)
     before = backend and backend.usage
     if backend is not None and patience is not None:
@@ -120,6 +146,8 @@ def evaluate(
                 note(f"the log {log} holds {live.kept}")
             say_how_to_resume(log)
             raise
+    if board is not None and not status:
+        board.write(result.as_dict())
     used = backend.usage.since(before) if backend and before else None
     types = by_task_type(live.finished, player.name) if by else {}
     _show(result, types, used, as_json)

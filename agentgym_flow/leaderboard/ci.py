@@ -11,15 +11,12 @@ from tempfile import TemporaryDirectory
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.git import PLAIN, Change, Repository
 from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.places import ROOT, SITE, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.submission import MOST_BYTES
 from agentgym_flow.leaderboard.verdict import Verdict
 
-ROOT = "leaderboards"
-"""The folder of the repository with tracks, submissions, verdicts and the site."""
-
-SUBMISSIONS, TRACKS, VERDICTS, SITE = (f"{ROOT}/{name}" for name in ("submissions", "tracks", "verdicts", "site"))
-
-_ENTRY = re.compile(rf"{SUBMISSIONS}/([a-z0-9-]{{1,64}})/(20[0-9]{{2}}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{{1,64}})/(.+)")
+_SUBMISSIONS, _TRACKS, _VERDICTS, _SITE = (f"{ROOT}/{name}" for name in (SUBMISSIONS, TRACKS, VERDICTS, SITE))
+_ENTRY = re.compile(rf"{_SUBMISSIONS}/([a-z0-9-]{{1,64}})/(20[0-9]{{2}}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{{1,64}})/(.+)")
 _MOST_FILES = 64
 
 
@@ -85,14 +82,14 @@ def decide(
         for file, blob in blobs.items():
             (folder / file).write_bytes(repository.read(blob))
         commit = repository.commit(base)
-        for path in repository.names(commit, TRACKS):
+        for path in repository.names(commit, _TRACKS):
             if path.endswith(".json"):
                 (tracks / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
         return Decision(judge(folder, place, tracks, data=data, jobs=jobs))
 
 
 def _is_for_boards(path: str) -> bool:
-    return path.startswith((f"{SUBMISSIONS}/", f"{VERDICTS}/", f"{SITE}/"))
+    return path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/"))
 
 
 def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> tuple[tuple[str, str], dict[str, str]]:
@@ -104,8 +101,8 @@ def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> 
     for change in changes:
         found = _ENTRY.fullmatch(change.path)
         if found is None:
-            written_by_ci = change.path.startswith((f"{VERDICTS}/", f"{SITE}/"))
-            advice = "CI alone writes it" if written_by_ci else f"a submission adds files below {SUBMISSIONS}/ only"
+            written_by_ci = change.path.startswith((f"{_VERDICTS}/", f"{_SITE}/"))
+            advice = "CI alone writes it" if written_by_ci else f"a submission adds files below {_SUBMISSIONS}/ only"
             raise BadSubmission(f"the branch also changes {change.path!r:.200}: {advice}")
         track, entry, file = found.groups()
         places.add((track, entry))
@@ -121,6 +118,6 @@ def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> 
     if len(places) != 1:
         raise BadSubmission(f"the branch adds {len(places)} entries: open a pull request for each")
     place = places.pop()
-    if repository.names(base, f"{SUBMISSIONS}/{place[0]}/{place[1]}"):
+    if repository.names(base, f"{_SUBMISSIONS}/{place[0]}/{place[1]}"):
         raise BadSubmission(f"{place[0]}/{place[1]} is there already: entries stay as they are, so add a new one")
     return place, blobs

@@ -1,0 +1,156 @@
+"""`agentgym-flow leaderboard` and `agentgym-flow submit`: tracks, submissions, and what CI decides about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.leaderboard.places import ROOT, TRACKS
+
+if TYPE_CHECKING:
+    from agentgym_flow.leaderboard.verdict import Verdict
+
+app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
+
+Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
+Jobs = Annotated[int | None, typer.Option(min=0, help="Processes; one per core by default.")]
+DataPaths = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="NAME=PATH", help="Where official data is, if not registered. Repeatable."),
+]
+
+
+@app.command()
+def ci(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="The commit or branch that would take the change.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="The commit or branch with the submission.")],
+    repository: Annotated[Path, typer.Option(help="The git repository.", file_okay=False)] = Path(),
+    out: Annotated[
+        Path | None, typer.Option(help="Write verdict.json and summary.md into this folder.", file_okay=False)
+    ] = None,
+    data: DataPaths = None,
+    jobs: Jobs = None,
+) -> None:
+    """Decide whether a branch may be merged: one new submission that holds, and nothing else. Exit with 1 if not.
+
+    Nothing of the branch is checked out, imported or run, and the tracks are those of BASE.
+    """
+    from agentgym_flow.leaderboard.ci import decide
+    from agentgym_flow.leaderboard.git import Repository
+
+    decision = decide(Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "summary.md").write_text(decision.summary(), "utf-8")
+        if decision.verdict is not None:
+            decision.verdict.write(out / "verdict.json")
+    stdout().print(printed(decision.summary().rstrip()), soft_wrap=True)
+    if not decision.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a submission.", file_okay=False)],
+    root: Root = Path(ROOT),
+    data: DataPaths = None,
+    jobs: Jobs = None,
+) -> None:
+    """Check one submission as CI will. Exit with 1 if it is refused."""
+    from agentgym_flow.leaderboard.judge import judge
+
+    place = folder.resolve().parent.name, folder.resolve().name
+    _show(judge(folder, place, root / TRACKS, data=environments.data_paths(data), jobs=jobs))
+
+
+@app.command()
+def track(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the track, such as sokoban-10x10-4.")],
+    env: Annotated[str, typer.Option(metavar="ENV", help="An id such as Sokoban-v0.")],
+    title: Annotated[str, typer.Option(help="One line for the board.")],
+    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of the split.")] = None,
+    env_arg: environments.EnvArgs = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    attempts: Annotated[int, typer.Option(min=1, help="Episodes of a task.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Task i is played with SEED + i.")] = 0,
+    rules: Annotated[str, typer.Option(help="open, same data, ten minutes or zero-shot.")] = "open",
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="A class of prompts that shares the table: compact, choice, text or numeric. Repeatable."),
+    ] = None,
+    metric: Annotated[str, typer.Option(help="What is ranked: success or score.")] = "success",
+    root: Root = Path(ROOT),
+) -> None:
+    """Make a track: the tasks of a split with their keys, as this version of the package generates them."""
+    from agentgym_flow.leaderboard.track import make_track
+
+    env_id = environments.full_id(env)
+    made = make_track(
+        env_id,
+        name,
+        title,
+        tasks=tasks,
+        kwargs=environments.env_settings(env_id, env_arg),
+        split=split,
+        attempts=attempts,
+        seed=seed,
+        rules=rules,
+        prompts=tuple(prompt or ("compact", "choice")),
+        metric=metric,
+    )
+    path = root / TRACKS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.write(path)
+    stdout().print(printed(f"{path}: {len(made.tasks)} tasks, {made.episodes} episodes"), soft_wrap=True)
+
+
+def submit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `evaluate --track ... --out RUN` wrote.")],
+    name: Annotated[str, typer.Option(help="The name of the entry, in lower case with hyphens.")],
+    title: Annotated[str, typer.Option(help="One line for the board.")],
+    author: Annotated[list[str], typer.Option(help="Who made it. Repeatable.")],
+    command: Annotated[str, typer.Option(help="What was run, so that others can.")],
+    prompt: Annotated[str, typer.Option(help="The prompt profile of the policy, such as compact or text.")],
+    trained_in: Annotated[
+        list[str] | None, typer.Option(help="An environment that the policy has learnt in. Repeatable.")
+    ] = None,
+    extra_data: Annotated[str, typer.Option(help="Other data that it has learnt from.")] = "",
+    badge: Annotated[str, typer.Option(help="What is to be proved: reproduced, attested or replayed.")] = "replayed",
+    policy: Annotated[
+        Path | None, typer.Option(help="For reproduced: the folder with config.json and model.safetensors.")
+    ] = None,
+    link: Annotated[str | None, typer.Option(help="Where to read more, https://...")] = None,
+    model: Annotated[str | None, typer.Option(help="The name of the model.")] = None,
+    root: Root = Path(ROOT),
+    data: DataPaths = None,
+    jobs: Jobs = None,
+) -> None:
+    """Make the folder of a submission, and run the checks that CI will run. Exit with 1 if they refuse it."""
+    from agentgym_flow.leaderboard.judge import judge
+    from agentgym_flow.leaderboard.submit import About, make_submission
+
+    more: dict[str, Any] = {} if link is None else {"link": link}
+    more |= {} if model is None else {"model": {"name": model}}
+    about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, more)
+    place = make_submission(run, about, root, policy=policy)
+    verdict = judge(
+        place, (place.parent.name, place.name), root / TRACKS, data=environments.data_paths(data), jobs=jobs
+    )
+    stdout().print(printed(str(place)), soft_wrap=True)
+    if not verdict.accepted:
+        note("mend what is named below, then run: agentgym-flow leaderboard check FOLDER")
+    _show(verdict)
+    stdout().print("Commit this folder alone on a branch, and open a pull request.")
+
+
+def _show(verdict: Verdict) -> None:
+    """Print a verdict; exit with 1 if it refuses."""
+    from agentgym_flow.leaderboard.ci import Decision
+
+    stdout().print(printed(Decision(verdict).summary().rstrip()), soft_wrap=True)
+    if not verdict.accepted:
+        raise typer.Exit(1)
