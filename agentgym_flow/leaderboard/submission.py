@@ -165,7 +165,12 @@ def _plain_yaml(raw: bytes) -> Any:
         raise MissingExtra.of("PyYAML", "leaderboard") from error
     try:
         text = raw.decode("utf-8")
-        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        depth = 0
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):  # lazily: deep nesting takes quadratic time
+            name = type(token).__name__
+            depth += name.endswith("StartToken") - name.endswith("EndToken")
+            if depth > 2 * _MOST_DEEP:
+                raise BadSubmission(f"{ABOUT} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
                 raise BadSubmission(f"{ABOUT} line {token.start_mark.line + 1}: anchors, aliases and tags are not read")
         node = yaml.compose(text, Loader=yaml.SafeLoader)

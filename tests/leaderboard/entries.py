@@ -1,0 +1,79 @@
+"""A small board, and honest and hostile entries for it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
+from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.policies import ExpertPolicy
+from agentgym_flow.rollout import rollout
+from agentgym_flow.slots import Start
+
+TRACK = "sokoban-small"
+PLACE = TRACK, "2026-11-23-expert"
+
+YAML = f"""\
+schema: agentgym_flow.submission/1
+track: {TRACK}
+name: expert
+date: "2026-11-23"
+badge: replayed
+prompt: none
+title: The expert
+authors: [somebody]
+command: agentgym-flow evaluate --track {TRACK} --policy expert --out run
+training: {{environments: [], data: ""}}
+"""
+
+
+@cache
+def track() -> Track:
+    kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
+    return make_track("agentgym_flow/Sokoban-v0", TRACK, "Small", tasks=6, kwargs=kwargs, attempts=2)
+
+
+@cache
+def lines() -> tuple[str, ...]:
+    """The expert's episodes, without remarks."""
+    board = track()
+    starts = [Start(start.seed, start.task, start.attempt) for start in board.starts()]
+    kwargs = {**board.kwargs, "split": board.split, "max_steps": board.max_steps}
+    played = rollout(ExpertPolicy(), lambda: make_text_env(board.env_id, **kwargs), starts)
+    return tuple(replace(LoggedEpisode.of(episode), meta=None).line() for episode in played)
+
+
+def packed(log: list[str] | tuple[str, ...]) -> bytes:
+    return gzip.compress("".join(f"{line}\n" for line in log).encode("ascii"), mtime=0)
+
+
+def files(log: bytes | None = None, **more: bytes) -> dict[str, bytes]:
+    """The files of an entry; by default those of an honest one."""
+    return {ABOUT: YAML.encode(), README: b"# The expert\n", LOG: packed(lines()) if log is None else log, **more}
+
+
+def write(folder: Path, content: dict[str, bytes]) -> Path:
+    for name, raw in content.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(raw)
+    return folder
+
+
+def tracks(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    track().write(folder / f"{TRACK}.json")
+    return folder
+
+
+def edited(number: int, **fields: object) -> list[str]:
+    """The log with fields of one line replaced."""
+    changed = list(lines())
+    changed[number] = json.dumps({**json.loads(changed[number]), **fields})
+    return changed

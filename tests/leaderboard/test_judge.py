@@ -1,0 +1,185 @@
+"""What the checks make of honest and of hostile entries."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from entries import PLACE, TRACK, YAML, edited, files, lines, packed, track, tracks, write
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.submission import ABOUT, README
+from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.leaderboard.verdict import CHECKS, Verdict
+
+
+def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> Verdict:
+    verdict = judge(write(folder / "entry", content), place, tracks(folder / "tracks"), jobs=0)
+    assert verdict.accepted == (verdict.reason is None) == (verdict.score is not None)
+    assert verdict.reason is None or verdict.reason.check in CHECKS
+    verdict.write(folder / "verdict.json")
+    assert Verdict.read(folder / "verdict.json") == verdict, "it follows its schema"
+    return verdict
+
+
+def test_an_honest_entry_is_accepted_and_scored(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, files())
+    assert verdict.accepted
+    assert verdict.badge == "replayed"
+    assert verdict.scores == [[1.0, 1.0]] * 6
+    assert verdict.score is not None
+    assert verdict.score.mean == 1.0 > verdict.score.low > 0.5
+    assert verdict.track_sha256 == track().digest
+    assert verdict == judged(tmp_path / "again", files()), "the verdict depends on the entry alone"
+
+
+def about(old: str, new: str) -> dict[str, bytes]:
+    assert old in YAML
+    return files() | {ABOUT: YAML.replace(old, new).encode()}
+
+
+FIRST = json.loads(lines()[0])
+
+HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
+    "no log": ({ABOUT: YAML.encode(), README: b""}, "files", "episodes.jsonl.gz is missing"),
+    "a file more": (files(**{"run.py": b"import os"}), "files", "run.py' is no file of a submission"),
+    "a path": (files(**{"policy/deep/x": b""}), "files", "is no file of a submission"),
+    "a forged verdict": (files(**{"verdict.json": b"{}"}), "files", "is no file of a submission"),
+    "code as policy": (files(**{"policy/model.py": b"import os"}), "files", "is no file of a submission"),
+    "weights nobody asked for": (files(**{"policy/config.json": b"{}"}), "files", "leave them out"),
+    "a large README": (files() | {README: b"x" * (1 << 17)}, "files", "more than"),
+    "no YAML": (files() | {ABOUT: b"{"}, "files", "no YAML"),
+    "no UTF-8": (files() | {ABOUT: b"\xff"}, "files", "not UTF-8"),
+    "aliases": (files() | {ABOUT: b"a: &a [1]\nb: [*a, *a]\n"}, "files", "anchors, aliases and tags"),
+    "a tag": (files() | {ABOUT: b"a: !!python/object/apply:os.system [ls]\n"}, "files", "anchors, aliases and tags"),
+    "deep YAML": (files() | {ABOUT: b"a: " + b"[" * 5000 + b"]" * 5000}, "files", "nested more than"),
+    "a name twice": (about("prompt: none", "prompt: none\nprompt: some"), "files", "twice"),
+    "an unknown entry": (about("prompt: none", "prompt: none\nscore: 1.0"), "files", "score"),
+    "no such day": (about("2026-11-23", "2026-11-31"), "files", "no day"),
+    "a script as link": (about("prompt: none", "prompt: none\nlink: javascript:alert(1)"), "files", "link"),
+    "another place": (about("name: expert", "name: other"), "files", "the folder is"),
+    "no badge": (about("replayed", "verified"), "files", "badge"),
+    "reproduced without weights": (about("badge: replayed", "badge: reproduced"), "files", "needs policy/config.json"),
+    "no gzip": (files(b"\x1f\x8bnothing"), "coverage", "damaged"),
+    "empty": (files(packed([])), "coverage", "12 of 12 episodes are missing"),
+    "a bomb": (files(gzip.compress(b"a" * (300 << 20))), "coverage", "max_"),
+    "a long line": (files(gzip.compress(b'{"a": "' + b"a" * (20 << 20))), "coverage", "max_line_bytes"),
+    "a line missing": (files(packed(lines()[1:])), "coverage", "1 of 12 episodes are missing"),
+    "a line twice": (files(packed([*lines(), lines()[3]])), "coverage", "is there already, in line 4"),
+    "a line too many": (files(packed([*lines(), *edited(0, task=99)[:1]])), "coverage", "not in track"),
+    "another seed": (files(packed(edited(0, seed=7))), "coverage", "not in track"),
+    "another attempt": (files(packed(edited(0, attempt=5))), "coverage", "not in track"),
+    "another split": (files(packed(edited(0, split="train"))), "coverage", "split is 'train'"),
+    "more steps": (files(packed(edited(0, max_steps=21))), "coverage", "max_steps is 21"),
+    "easier tasks": (files(packed(edited(0, kwargs={**FIRST["kwargs"], "boxes": 2}))), "coverage", "kwargs is"),
+    "official data": (files(packed(edited(0, data={"boxoban": "0" * 64}))), "coverage", "data is"),
+    "another environment": (files(packed(edited(0, env_id="agentgym_flow/Search-v0"))), "coverage", "env_id is"),
+    "another key": (files(packed(edited(0, task_key="sokoban:0"))), "coverage", "has the key"),
+    "not a number": (files(packed(edited(0, score=float("nan")))), "coverage", "NaN"),
+    "a huge number": (
+        files(packed(edited(0, rewards=[1e308 * 10] * len(FIRST["rewards"])))),
+        "coverage",
+        "Infinity is no JSON number",
+    ),
+    "an integer of a million digits": (
+        files(packed([lines()[0].replace('"seed":0', '"seed":' + "9" * 10**6), *lines()[1:]])),
+        "coverage",
+        "not JSON",
+    ),
+    "a forged success": (files(packed(edited(0, success=not FIRST["success"]))), "steps", "success"),
+    "a forged score": (files(packed(edited(0, score=0.5))), "steps", "score"),
+    "a forged reward": (files(packed(edited(0, rewards=[5.0, *FIRST["rewards"][1:]]))), "steps", "reward"),
+    "another action": (files(packed(edited(0, actions=["up"] * len(FIRST["actions"])))), "steps", "step"),
+    "a forged digest": (files(packed(edited(0, digest="0" * 64))), "steps", "digest"),
+    "a tape": (files(packed(edited(0, tape=[None] * (len(FIRST["actions"]) + 1)))), "steps", "tape"),
+    "spliced": (files(packed(edited(0, actions=json.loads(lines()[1])["actions"]))), "steps", ""),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_entry_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    content, check, message = HOSTILE[name]
+    verdict = judged(tmp_path, content)
+    assert verdict.reason is not None
+    assert verdict.reason.check == check
+    assert message in verdict.reason.message
+
+
+def test_order_does_not_matter(tmp_path: Path) -> None:
+    shuffled = list(lines())
+    random.Random(0).shuffle(shuffled)
+    verdict = judged(tmp_path, files(packed(shuffled)))
+    assert verdict.accepted
+    assert verdict.scores == judged(tmp_path / "b", files()).scores
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    folder = write(tmp_path / "entry", files())
+    (folder / README).unlink()
+    (folder / README).symlink_to("/etc/hostname")
+    verdict = judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+    assert verdict.reason is not None
+    assert "plain file" in verdict.reason.message
+    (folder / README).unlink()
+    os.mkfifo(folder / README)
+    verdict = judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+    assert verdict.reason is not None
+    assert "plain file" in verdict.reason.message
+
+
+def test_a_track_that_is_not_there(tmp_path: Path) -> None:
+    place = "nowhere", PLACE[1]
+    verdict = judged(tmp_path, about(f"track: {TRACK}", "track: nowhere"), place)
+    assert verdict.reason is not None
+    assert verdict.reason.check == "track"
+
+
+EVERY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given(data=st.data())
+@settings(EVERY, max_examples=40)
+def test_no_byte_of_a_line_can_be_changed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    check_one_byte(tmp_path_factory.mktemp("entry"), data)
+
+
+@pytest.mark.heavy
+@given(data=st.data())
+@settings(EVERY, max_examples=1000)
+def test_a_thousand_changed_bytes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    check_one_byte(tmp_path_factory.mktemp("entry"), data)
+
+
+def check_one_byte(folder: Path, data: st.DataObject) -> None:
+    """Change one byte of an honest log: it is refused, unless the line still says the same."""
+    number = data.draw(st.integers(0, len(lines()) - 1))
+    line = lines()[number]
+    place = data.draw(st.integers(0, len(line) - 1))
+    new = data.draw(st.sampled_from("0123456789abcdef.-e\"',:[]{} \\x"))
+    changed = line[:place] + new + line[place + 1 :]
+    try:
+        same = json.loads(changed) == json.loads(line)  # `1.0` and `1.00`, or a space more
+    except ValueError:
+        same = False
+    log = [*lines()[:number], changed, *lines()[number + 1 :]]
+    verdict = judged(folder, files(packed(log)))
+    assert verdict.accepted == same, (changed, verdict.reason)
+
+
+def test_a_track_is_written_and_read(tmp_path: Path) -> None:
+    board = track()
+    board.write(tmp_path / f"{TRACK}.json")
+    assert Track.read(tmp_path / f"{TRACK}.json") == board
+    board.check()
+    assert board.episodes == 12
+    again = make_track("agentgym_flow/Sokoban-v0", TRACK, "Small", tasks=6, kwargs=board.kwargs, attempts=2)
+    assert again.tasks == board.tasks
+    with make_text_env(board.env_id, **board.env_settings()) as env:
+        assert env.settings == board.kwargs
