@@ -27,6 +27,7 @@ CORE = {
     "signals",
     "file_state",
     "sqlite_file",
+    "strict_json",
 }
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
 TORCH_ROOMS = {"generation", "training", "dataflow"}
