@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask, shown
 from agentgym_flow.seeding import Stream, stable_hash
-from agentgym_flow.settings import Setting, check_settings
+from agentgym_flow.settings import Season, Setting, check_settings
 from agentgym_flow.spaces import UnicodeText
 
 SPLITS = ("train", "valid", "test")
@@ -98,12 +98,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         settings: every other keyword argument that is needed to build the same environment again, JSON-able,
             without paths (official data is named in `data`); with `logged_settings`, only what these allow.
         data: official data in use, name -> SHA-256; empty for embedded tasks.
+        season: the seed of a season of test tasks, checked by `check_season`; `""` for the standard tasks. It becomes a
+            setting unless it is `""`, and is left out of `task_key`: equal tasks of two seasons have equal keys.
         render_mode: one of `metadata["render_modes"]`, or None.
 
     Raises:
         UnknownSplit: `split` is neither a split nor an alias.
-        BadSetting: `max_steps` is not a positive integer, `render_mode` is not offered, or a setting has a value that
-            `logged_settings` does not allow.
+        BadSetting: `max_steps` is not a positive integer, `render_mode` is not offered, a setting has a value that
+            `logged_settings` does not allow, or there is no such season of these tasks.
         UnknownOption: a setting or a word that `logged_settings` does not name.
     """
 
@@ -142,12 +144,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         max_steps: int,
         settings: Mapping[str, Any],
         data: Mapping[str, str] | None = None,
+        season: str = "",
         render_mode: str | None = None,
     ) -> None:
         self.split = check_split(split, self.split_aliases)
         self.max_steps = check_positive("max_steps", max_steps)
         self.render_mode = check_render_mode(render_mode, self.metadata)
-        self.settings = dict(settings)
+        self.season = check_season(season, self.split, "data" if data else "")
+        self.settings = {**settings, "season": season} if season else dict(settings)
         if self.logged_settings is not None:
             check_settings(self.logged_settings, self.settings)
         self.data = dict(data or {})
@@ -161,7 +165,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.steps = 0
         self._playing = False
         self._among: npt.NDArray[np.int64] | None = None
-        self._dynamics = {k: v for k, v in self.settings.items() if k not in self.presentation_settings}
+        self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
 
     # ---------------------------------------------------------------- what an environment provides
     @property
@@ -499,6 +503,26 @@ def check_split(split: str, aliases: Mapping[str, str]) -> str:
     if name not in SPLITS and name not in aliases.values():
         raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
     return name
+
+
+def check_season(season: str, split: str, fixed: str = "") -> str:
+    """Return `season`, the seed of a season of test tasks; `""` stands for the standard tasks.
+
+    Args:
+        season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
+        split: our name of the split.
+        fixed: the argument that names fixed tasks in place of generated ones; `""` if there is none.
+
+    Raises `BadSetting` if `season` is neither, or there are no seasons of these tasks.
+    """
+    if isinstance(season, str) and not season:
+        return season
+    Season().check("season", season)
+    if fixed:
+        raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
+    if split != "test":
+        raise BadSetting(f"only split 'test' has seasons: a season is for evaluation. Got season with split {split!r}")
+    return season
 
 
 def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:

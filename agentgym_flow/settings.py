@@ -75,6 +75,17 @@ class Integer:
             raise BadSetting(f"{name} must be an integer from {self.least} to {self.most}, got {shown(value)}")
 
 
+class Season:
+    """The seed of a season of test tasks: an even number of lower-case hexadecimal digits, 2 to 64."""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise `BadSetting` unless `value` is such a text."""
+        if not isinstance(value, str) or not re.fullmatch("(?:[0-9a-f]{2}){1,32}", value):
+            raise BadSetting(
+                f"{name} must be an even number of lower-case hexadecimal digits, 2 to 64 of them, got {shown(value)}"
+            )
+
+
 class Text:
     """A text of at most `longest` characters; all of it matches `pattern`, if there is one."""
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from agentgym_flow.errors import AgentGymFlowError, UnknownOption, UnknownSplit, UnknownTask
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, UnknownOption, UnknownSplit, UnknownTask
 from agentgym_flow.testing import play
 from agentgym_flow.testing.suite import Suite, Variant
 
@@ -120,13 +120,18 @@ class DeterminismChecks(Suite):
         assert apart is None, f"the global random state has an influence on the episode: {apart}"
 
     def test_bad_reset_arguments_are_typed_errors(self, variant: Variant) -> None:
-        """An unknown option, split or task is refused with its own error class, and the environment stays usable."""
+        """An unknown option, split or task is refused with its own error class, and the environment stays usable.
+
+        Only test tasks have seasons, if an environment generates any: `season` with another split is refused.
+        """
         env = self.make(variant)
         many = env.unwrapped.num_tasks
         self._refuses(UnknownOption, "an option 'no_such_option'", lambda: env.reset(options={"no_such_option": 1}))
         for task in (-1, many, "0", 1.5, True):
             self._refuses(UnknownTask, f"task {task!r}", lambda task=task: env.reset(options={"task": task}))
         self._refuses(UnknownSplit, "a split 'no-such-split'", lambda: self.make(variant, split="no-such-split"))
+        with pytest.raises((BadSetting, UnknownOption, TypeError)):
+            self.make(variant, split="train", season="0f")
         apart = play.difference(list(play.episode(env, 1)), list(play.episode(self.make(variant), 1)))
         assert apart is None, f"a refused reset leaves something behind: {apart}"
 

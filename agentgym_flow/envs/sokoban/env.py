@@ -14,7 +14,7 @@ from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
 from agentgym_flow.envs.sokoban.solver import Expert
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Items, OneOf, Setting, Text
+from agentgym_flow.settings import Integer, Items, OneOf, Season, Setting, Text
 
 _INDEX = {word: index for index, word in enumerate(ACTIONS)}
 _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one byte a character
@@ -119,6 +119,7 @@ class SokobanEnv(TextEnv):
     | `data` | `None` | a file or folder in Boxoban's format or in XSB, or the name of registered data |
     | `backend` | `"native"` | whose rules decide: ours, or `"gym-sokoban"` (extra `sokoban`) |
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
+    | `season` | `""` | the seed of a season: other generated test levels of the same kind, see "Seasons" in the docs |
     | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
     | `max_steps` | `None` | the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond |
     | `render_mode` | `None` | `"ansi"` (the board) or `"rgb_array"` |
@@ -157,6 +158,7 @@ class SokobanEnv(TextEnv):
         "min_pushes": Integer(1, 1 << 16),
         "level": Text(),
         "backend": OneOf(*BACKENDS),
+        "season": Season(),
     }
 
     def __init__(
@@ -169,17 +171,21 @@ class SokobanEnv(TextEnv):
         data: str | os.PathLike[str] | None = None,
         backend: str = "native",
         split: str = "train",
+        season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
+        source = LevelSource(
+            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
+        )
         check_backend(backend)
         super().__init__(
             split=split,
             max_steps=source.default_max_steps if max_steps is None else max_steps,
             settings={**source.settings, "backend": backend},
             data=source.data,
+            season=season,
             render_mode=render_mode,
         )
         self._source = source

@@ -127,11 +127,14 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         data: str | os.PathLike[str] | None = None,
         backend: str = "native",
         split: str = "train",
+        season: str = "",
         max_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
+        self._source = LevelSource(
+            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
+        )
         check_backend(backend)
         self._backend = backend
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)

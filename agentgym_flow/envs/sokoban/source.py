@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import SPLITS, check_positive, check_split, task_identity
+from agentgym_flow.core import SPLITS, check_positive, check_season, check_split, task_identity
 from agentgym_flow.data import digest_of_files
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import SUFFIXES, is_level_file, level_files, read_levels
@@ -45,9 +45,11 @@ class LevelSource:
         data: a file or folder of levels in Boxoban's format, or the name of registered data; `split_folders` says which
             splits it has.
         split: `"train"`, `"valid"` or `"test"`.
+        season: the seed of a season of generated test levels; `""` for the standard ones.
 
     Attributes:
         split: the split.
+        season: the season.
         num_tasks: the number of levels in it.
         settings: what rebuilds this source, JSON-able and without paths.
         data: name -> SHA-256 of the official data in use.
@@ -67,8 +69,11 @@ class LevelSource:
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
         split: str = "train",
+        season: str = "",
     ) -> None:
         self.split = check_split(split, {})
+        fixed = "level" if level is not None else "data" if data is not None else ""
+        self.season = check_season(season, self.split, fixed)
         self.data: dict[str, str] = {}
         self._generated: LevelSettings | None = None
         self._levels: tuple[Level, ...] = ()
@@ -102,7 +107,7 @@ class LevelSource:
         """Return level number `task` of the split."""
         if self._generated is None:
             return self._levels[task]
-        return tasks.task_level(self._generated, self.split, task)
+        return tasks.task_level(self._generated, self.split, task, self.season)
 
     def task_type(self, task: int) -> str:
         """Return the shape of level number `task`: rows, columns and boxes, such as `"10x10, 4 boxes"`."""

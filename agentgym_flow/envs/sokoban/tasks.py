@@ -14,7 +14,7 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps, generate
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.errors import UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream
+from agentgym_flow.seeding import Stream, seasonal
 
 __all__ = [
     "MANIFEST",
@@ -76,8 +76,10 @@ def split_of(height: int, width: int, cells: bytes) -> str:
 
 
 @lru_cache(maxsize=16_384)
-def task_level(settings: LevelSettings, split: str, task: int) -> Level:
+def task_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:
     """Return the level of a task; any process computes it without computing another.
+
+    Every season has levels of its own; `""` are the standard ones.
 
     Raises:
         UnknownSplit: no such split.
@@ -93,7 +95,7 @@ def task_level(settings: LevelSettings, split: str, task: int) -> Level:
         settings.boxes,
         settings.min_pushes,
         settings.move_limit,
-        split,
+        seasonal(split, season),
         task,
     )
     return generate(settings, stream, _accept(settings.size, split))

@@ -97,12 +97,15 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         level: str | None = None,
         data: str | os.PathLike[str] | None = None,
         split: str = "train",
+        season: str = "",
         max_steps: int | None = None,
         info_keys: Sequence[str] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
     ) -> None:
-        self._source = LevelSource(size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split)
+        self._source = LevelSource(
+            size=size, boxes=boxes, min_pushes=min_pushes, level=level, data=data, split=split, season=season
+        )
         self.max_steps = check_positive("max_steps", self._source.default_max_steps if max_steps is None else max_steps)
         keys = check_info_keys(FAST_INFO_KEYS if info_keys is None else info_keys, INFO_KEYS)
         super().__init__(num_envs, *single_spaces(self._source), keys, autoreset_mode, render_mode)
