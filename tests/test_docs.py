@@ -183,6 +183,7 @@ def test_every_public_module_has_its_place_in_the_reference() -> None:
         for name in (
             "connections",
             "file_state",
+            "strict_json",
             "files",
             "json_stream",
             "loopback",
