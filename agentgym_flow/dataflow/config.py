@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.batches.ops import OrderName
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.comparison import check_word
+
+OrderName = Literal["arrival", "staleness"]
+"""The group that was complete first comes first; or the one of the oldest weights, before it becomes too old."""
 
 LASTING = ("order", "staleness", "max_attempts", "turns", "lockstep", "tasks", "operators", "replay", "first", "check")
 """Settings that a resumed run must share with the run it goes on with: they decide what is trained on or sent."""

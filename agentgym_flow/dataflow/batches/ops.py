@@ -14,8 +14,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from agentgym_flow.dataflow.config import OrderName
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.policies.make import find_modules_here
@@ -122,10 +123,6 @@ class Ready(NamedTuple):
     group: Group
     update: int
     number: int
-
-
-OrderName = Literal["arrival", "staleness"]
-"""The group that was complete first comes first; or the one of the oldest weights, before it becomes too old."""
 
 
 def in_order(groups: Iterable[Ready], order: OrderName = "staleness") -> list[Ready]:
