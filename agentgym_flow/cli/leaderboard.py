@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +10,17 @@ import typer
 
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, TRACKS
+from agentgym_flow.leaderboard.submission import MODEL_CONFIG, WEIGHTS
+from agentgym_flow.strict_json import decode_file
 
 if TYPE_CHECKING:
+    from agentgym_flow.leaderboard.reproduce import MakePolicy
+    from agentgym_flow.leaderboard.submission import Folder
+    from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import Verdict
+    from agentgym_flow.policies import Policy
 
 app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
 
@@ -42,7 +50,9 @@ def ci(
     from agentgym_flow.leaderboard.ci import decide
     from agentgym_flow.leaderboard.git import Repository
 
-    decision = decide(Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs)
+    decision = decide(
+        Repository(repository), base, head, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()
+    )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "summary.md").write_text(decision.summary(), "utf-8")
@@ -64,7 +74,7 @@ def check(
     from agentgym_flow.leaderboard.judge import judge
 
     place = folder.resolve().parent.name, folder.resolve().name
-    _show(judge(folder, place, root / TRACKS, data=environments.data_paths(data), jobs=jobs))
+    _show(judge(folder, place, root / TRACKS, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()))
 
 
 @app.command()
@@ -137,14 +147,28 @@ def submit(
     more |= {} if model is None else {"model": {"name": model}}
     about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, more)
     place = make_submission(run, about, root, policy=policy)
-    verdict = judge(
-        place, (place.parent.name, place.name), root / TRACKS, data=environments.data_paths(data), jobs=jobs
-    )
+    where = environments.data_paths(data)
+    verdict = judge(place, (place.parent.name, place.name), root / TRACKS, data=where, jobs=jobs, make_policy=_policy())
     stdout().print(printed(str(place)), soft_wrap=True)
     if not verdict.accepted:
         note("mend what is named below, then run: agentgym-flow leaderboard check FOLDER")
     _show(verdict)
     stdout().print("Commit this folder alone on a branch, and open a pull request.")
+
+
+def _policy() -> MakePolicy | None:
+    """Return what makes policies of submitted weights, if PyTorch is installed."""
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        return None
+
+    def make(entry: Folder, track: Track) -> Policy:
+        from agentgym_flow.training.submitted import submitted_policy
+
+        config = decode_file((entry.path / MODEL_CONFIG).read_bytes(), BadSubmission, MODEL_CONFIG)
+        weights = (entry.path / WEIGHTS).read_bytes()
+        return submitted_policy(track.env_id, entry.about.prompt, config, weights, **entry.about.sampling)
+
+    return make
 
 
 def _show(verdict: Verdict) -> None:

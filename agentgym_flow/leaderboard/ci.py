@@ -12,6 +12,7 @@ from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.git import PLAIN, Change, Repository
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.places import ROOT, SITE, SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.submission import MOST_BYTES
 from agentgym_flow.leaderboard.verdict import Verdict
 
@@ -48,9 +49,10 @@ class Decision:
             return f"**Refused** at the check `{verdict.reason.check}`: {verdict.reason.message}\n"
         assert verdict.score is not None  # an accepted entry has one
         score = verdict.score
+        again = " It plays other tasks after the merge." if verdict.rehearsal else ""
         return (
             f"**Accepted** as *{verdict.badge}*: {verdict.submission} scores {score.mean:.1%} "
-            f"[{score.low:.1%}, {score.high:.1%}] in {sum(map(len, verdict.scores))} episodes.\n"
+            f"[{score.low:.1%}, {score.high:.1%}] in {sum(map(len, verdict.scores))} episodes.{again}\n"
         )
 
 
@@ -61,12 +63,15 @@ def decide(
     *,
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
+    make_policy: MakePolicy | None = None,
 ) -> Decision:
     """Check what `head` changes since `base`. The tracks are those of `base`.
 
+    Submitted weights play the tasks of a rehearsal: the secret is for after the merge only.
+
     Raises:
         BadSetting: git does not know the commits.
-        BadTrack, BadData: as `judge` does.
+        BadTrack, BadData, MissingExtra: as `judge` does.
     """
     changes = repository.changes(base, head)
     if not any(_is_for_boards(change.path) for change in changes):
@@ -85,7 +90,7 @@ def decide(
         for path in repository.names(commit, _TRACKS):
             if path.endswith(".json"):
                 (tracks / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
-        return Decision(judge(folder, place, tracks, data=data, jobs=jobs))
+        return Decision(judge(folder, place, tracks, data=data, jobs=jobs, make_policy=make_policy))
 
 
 def _is_for_boards(path: str) -> bool:

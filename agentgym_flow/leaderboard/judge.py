@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentgym_flow.episode_log import LogLimits
-from agentgym_flow.errors import BadSubmission, BadTrack
+from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
 from agentgym_flow.leaderboard.coverage import claims
-from agentgym_flow.leaderboard.submission import LOG, Folder, check_place
+from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
+from agentgym_flow.leaderboard.submission import LOG, REPRODUCED, Folder, check_place
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Place, Reason, Verdict, scored
 from agentgym_flow.replay import verify_log
@@ -25,6 +26,8 @@ def judge(
     *,
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
+    make_policy: MakePolicy | None = None,
+    secret: bytes = b"",
 ) -> Verdict:
     """Return the verdict on the submission in a folder; whatever is wrong with it is in there, and nothing is raised.
 
@@ -34,8 +37,11 @@ def judge(
         tracks: the folder of the tracks.
         data: where official data is, by name.
         jobs: processes that step episodes again; None for one per core.
+        make_policy: makes policies of submitted weights; None where that is not possible.
+        secret: what the fresh tasks for submitted weights are drawn with; empty for a rehearsal.
 
     Raises:
+        MissingExtra: weights are submitted, and there is no `make_policy`.
         BadTrack: the file of the track is damaged; the submission is not at fault.
         BadData: the official data of the track is not here.
     """
@@ -58,6 +64,13 @@ def judge(
                 line, first = found.divergences[0]
                 verdict = replace(verdict, divergence=Place(line, first.step, f"{first!s:.600}"))
             raise BadSubmission(f"{LOG}: {found.problems()[0]}")
+        if entry.about.badge == REPRODUCED:
+            check = "weights"
+            if make_policy is None:
+                raise MissingExtra.of("torch", "train")
+            season = season_of(secret, entry.digest)
+            policy, track = make_policy(entry, track), fresh_track(track, season)
+            verdict, said = replace(verdict, season=season, rehearsal=not secret), played(policy, track)
     except BadSubmission as error:
         return replace(verdict, reason=Reason(check, f"{error!s:.1000}"))
     return scored(replace(verdict, accepted=True, badge=entry.about.badge), track, said)

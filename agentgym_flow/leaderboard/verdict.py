@@ -61,6 +61,8 @@ class Verdict:
         badge: what was proved.
         reason: why it was refused.
         divergence: the first one, if the log diverged.
+        season: of the fresh tasks that submitted weights have played; empty without.
+        rehearsal: whether these tasks were drawn without the secret of the board, so that anybody could know them.
         score: the metric of the track.
         by_type: the same for each type of task.
         scores: the metric by task and attempt, in the order of the track.
@@ -76,6 +78,8 @@ class Verdict:
     badge: str | None = None
     reason: Reason | None = None
     divergence: Place | None = None
+    season: str = ""
+    rehearsal: bool = False
     score: Mean | None = None
     by_type: dict[str, Mean] = field(default_factory=dict)
     scores: list[list[float]] = field(default_factory=list)

@@ -1,0 +1,65 @@
+"""Fresh tasks for submitted weights: drawn after the weights are known, so that nobody can have trained on them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.leaderboard.coverage import Claims
+from agentgym_flow.leaderboard.submission import Folder
+from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.policies import Policy
+from agentgym_flow.rollout import rollout
+from agentgym_flow.slots import Start
+
+MakePolicy = Callable[[Folder, Track], Policy]
+"""Makes the policy of a submission for a track; raises `BadSubmission` where its weights are none."""
+
+NUM_ENVS = 256
+
+
+def season_of(secret: bytes, digest: str) -> str:
+    """Return the season that is drawn for a submission: HMAC-SHA256 of its digest, as 64 hex digits.
+
+    Without the secret nobody can know it before; with the secret, once it is revealed, everybody can check it. An empty
+    secret gives the season of a rehearsal.
+    """
+    return hmac.new(secret, bytes.fromhex(digest), hashlib.sha256).hexdigest()
+
+
+def fresh_track(track: Track, season: str) -> Track:
+    """Return a track like another one, with as many tasks of a season."""
+    made = make_track(
+        track.env_id,
+        track.name,
+        track.title,
+        tasks=len(track.tasks),
+        kwargs={**track.kwargs, "season": season, "max_steps": track.max_steps},
+        split=track.split,
+        attempts=track.attempts,
+        seed=track.seed,
+        rules=track.rules,
+        prompts=track.prompts,
+        metric=track.metric,
+    )
+    return replace(made, max_steps=track.max_steps)
+
+
+def played(policy: Policy, track: Track) -> Claims:
+    """Return what a policy achieves on a track."""
+    starts = [Start(start.seed, start.task, start.attempt) for start in track.starts()]
+    settings = track.env_settings()
+    episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)
+    rows = {task.number: row for row, task in enumerate(track.tasks)}
+    shape = len(track.tasks), track.attempts
+    scores, steps = np.zeros(shape), np.zeros(shape, np.int64)
+    for episode in episodes:
+        place = rows[episode.task], episode.attempt
+        scores[place] = float(episode.success) if track.metric == "success" else episode.score
+        steps[place] = len(episode.turns)
+    return Claims(scores, steps)

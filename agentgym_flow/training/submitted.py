@@ -1,0 +1,138 @@
+"""The policy of a submission to a leaderboard: weights from a stranger in a model of ours.
+
+Nothing that comes with the weights is run: safetensors hold numbers only, the model is GPT-2 as Transformers has it
+with a shape that is read from a few known entries, the tokenizer is made of the profile's vocabulary, and the profile
+is the environment's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from agentgym_flow.errors import BadSubmission, UnknownProfile
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.tiny import word_tokenizer
+
+KIND = "gpt2"
+"""The `model_type` that is read."""
+
+SHAPE: Mapping[str, tuple[int, int]] = {
+    "n_embd": (8, 1024),
+    "n_layer": (1, 24),
+    "n_head": (1, 32),
+    "n_inner": (8, 4096),
+    "n_positions": (16, 4096),
+    "vocab_size": (4, 65536),
+}
+"""The entries of `config.json` that are read, and the range of each."""
+
+MOST_WEIGHTS = 10_000_000
+"""The most numbers of a model: 20 MB hold so many in half precision."""
+
+
+def submitted_policy(
+    env_id: str,
+    profile_name: str,
+    config: Mapping[str, Any],
+    weights: bytes,
+    *,
+    temperature: float = 1.0,
+    greedy: bool = False,
+) -> ModelPolicy:
+    """Return the policy that submitted weights are.
+
+    Args:
+        env_id: the environment that it plays.
+        profile_name: a profile of the environment with a fixed vocabulary, such as `compact`.
+        config: what `config.json` holds; only `model_type` and the entries of `SHAPE` are read.
+        weights: the bytes of a safetensors file.
+        temperature: of sampling.
+        greedy: take the most likely token.
+
+    Raises:
+        BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are no
+            finite numbers.
+    """
+    if ":" in profile_name:
+        raise BadSubmission(f"prompt: {profile_name!r:.60} reads a file; name a profile of the environment")
+    try:
+        profile = profile_for(env_id, profile_name)
+    except UnknownProfile as error:
+        raise BadSubmission(f"prompt: {error}") from None
+    vocabulary = getattr(profile, "vocabulary", None)
+    if vocabulary is None:
+        raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are not known")
+    tokenizer = word_tokenizer(vocabulary)
+    model = GPT2LMHeadModel(_shape(config, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))
+    _load(model, weights)
+    return ModelPolicy(
+        model.eval(),
+        tokenizer,
+        profile,
+        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
+        temperature=temperature,
+        greedy=greedy,
+        name="submitted",
+    )
+
+
+def _shape(config: Mapping[str, Any], words: int, pad: int, end: int) -> GPT2Config:
+    if config.get("model_type") != KIND:
+        raise BadSubmission(f"config.json: model_type must be {KIND!r}, got {config.get('model_type')!r:.60}")
+    shape = {}
+    for name, (least, most) in SHAPE.items():
+        value = config.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise BadSubmission(f"config.json: {name} must be a number from {least} to {most}, got {value!r:.60}")
+        shape[name] = value
+    if shape["vocab_size"] != words:
+        raise BadSubmission(f"config.json: vocab_size is {shape['vocab_size']}, and the profile has {words} words")
+    if shape["n_embd"] % shape["n_head"]:
+        raise BadSubmission("config.json: n_embd must be a multiple of n_head")
+    wide, inner = shape["n_embd"], shape["n_inner"]
+    layers = shape["n_layer"] * (4 * wide * wide + 2 * wide * inner)
+    if (numbers := layers + wide * (words + shape["n_positions"])) > MOST_WEIGHTS:
+        raise BadSubmission(f"config.json: a model of {numbers:,} weights is larger than {MOST_WEIGHTS:,}")
+    return GPT2Config(
+        **shape,
+        activation_function="gelu_pytorch_tanh",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=pad,
+        tie_word_embeddings=True,
+    )
+
+
+def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
+    """Load the weights of a safetensors file, as float32. Raises `BadSubmission` if they do not fit."""
+    try:
+        state = load(weights)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise BadSubmission(f"model.safetensors: no safetensors file ({error!s:.200})") from None
+    own = model.state_dict()
+    for name in sorted(state.keys() - own.keys()):
+        raise BadSubmission(f"model.safetensors: {name!r:.80} is no weight of this model")
+    tied = {"lm_head.weight"}
+    for name in sorted(own.keys() - state.keys() - tied):
+        raise BadSubmission(f"model.safetensors: {name!r} is missing")
+    for name, value in state.items():
+        if value.shape != own[name].shape:
+            raise BadSubmission(
+                f"model.safetensors: {name!r} has the shape {tuple(value.shape)}, and should have "
+                f"{tuple(own[name].shape)}"
+            )
+        if not value.is_floating_point() or not torch.isfinite(value.float()).all():
+            raise BadSubmission(f"model.safetensors: {name!r} must hold finite numbers")
+    model.load_state_dict({name: value.float() for name, value in state.items()}, strict=False)
+    model.tie_weights()
