@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.leaderboard.verdict import Verdict
     from agentgym_flow.policies import Policy
+
+SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
+"""The environment variable with the secret of the boards."""
 
 app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
 
@@ -75,6 +79,26 @@ def check(
 
     place = folder.resolve().parent.name, folder.resolve().name
     _show(judge(folder, place, root / TRACKS, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()))
+
+
+@app.command()
+def publish(
+    root: Root = Path(ROOT),
+    data: DataPaths = None,
+    jobs: Jobs = None,
+) -> None:
+    """Give every merged entry that has none its verdict; what CI runs after a merge.
+
+    The secret with which fresh tasks are drawn for submitted weights is in AGENTGYM_FLOW_SEASON_SECRET. Without it
+    they play the tasks of a rehearsal, which anybody could know.
+    """
+    from agentgym_flow.leaderboard.ci import Decision
+    from agentgym_flow.leaderboard.publish import publish as publish_all
+
+    secret = os.environ.get(SECRET, "").encode("utf-8")
+    where = environments.data_paths(data)
+    for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
+        stdout().print(printed(f"{verdict.submission}: {Decision(verdict).summary().rstrip()}"), soft_wrap=True)
 
 
 @app.command()

@@ -1,0 +1,50 @@
+"""After the merge: give every entry that has none its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.places import SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.reproduce import MakePolicy
+from agentgym_flow.leaderboard.verdict import Verdict
+
+
+def entries(root: Path) -> list[Path]:
+    """Return the folders of all submissions below `root`, in order."""
+    return sorted(path for path in (root / SUBMISSIONS).glob("*/*") if path.is_dir())
+
+
+def verdict_file(root: Path, entry: Path) -> Path:
+    """Return where the verdict on an entry is."""
+    return root / VERDICTS / entry.parent.name / f"{entry.name}.json"
+
+
+def publish(
+    root: Path,
+    *,
+    data: Mapping[str, str | Path] | None = None,
+    jobs: int | None = None,
+    make_policy: MakePolicy | None = None,
+    secret: bytes = b"",
+) -> Iterator[Verdict]:
+    """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there stay as they are.
+
+    Args:
+        root: the folder of the boards.
+        data: where official data is, by name.
+        jobs: processes that step episodes again; None for one per core.
+        make_policy: makes policies of submitted weights.
+        secret: of the board; what fresh tasks are drawn with.
+
+    Raises as `judge` does.
+    """
+    for entry in entries(root):
+        file = verdict_file(root, entry)
+        if file.exists():
+            continue
+        place = entry.parent.name, entry.name
+        verdict = judge(entry, place, root / TRACKS, data=data, jobs=jobs, make_policy=make_policy, secret=secret)
+        verdict.write(file)
+        yield verdict
