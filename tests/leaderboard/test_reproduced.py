@@ -1,0 +1,143 @@
+"""Submitted weights play fresh tasks, and nothing that comes with them is run."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+import torch
+from entries import PLACE, YAML, files, track, tracks, write
+from safetensors.torch import save
+
+from agentgym_flow.cli.leaderboard import _policy
+from agentgym_flow.errors import MissingExtra
+from agentgym_flow.leaderboard.judge import judge
+from agentgym_flow.leaderboard.publish import publish
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
+from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.run import load_model, save_model
+
+REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
+
+
+@cache
+def saved() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The configuration of a tiny model, and its weights."""
+    model, _ = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    state = {name: weight.clone() for name, weight in model.state_dict().items() if name != "lm_head.weight"}
+    return model.config.to_dict(), state
+
+
+def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
+    own, state = saved()
+    policy = {MODEL_CONFIG: json.dumps(own if config is None else config).encode()}
+    return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
+
+
+def judged(folder: Path, content: dict[str, bytes], secret: bytes = b"") -> Verdict:
+    place = tracks(folder / "tracks")
+    return judge(write(folder / "entry", content), PLACE, place, jobs=0, make_policy=_policy(), secret=secret)
+
+
+def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
+    found = {secret: judged(tmp_path / secret.decode(), entry(), secret) for secret in (b"one", b"two", b"")}
+    for secret, verdict in found.items():
+        assert verdict.accepted, verdict.reason
+        assert verdict.badge == "reproduced"
+        digest = bytes.fromhex(verdict.submission_sha256)
+        assert verdict.season == hmac.new(secret, digest, hashlib.sha256).hexdigest()
+        assert verdict.rehearsal == (secret == b"")
+        assert len(verdict.scores) == len(track().tasks)
+    assert found[b"one"].steps != found[b"two"].steps, "other tasks"
+    assert found[b"one"] == judged(tmp_path / "again", entry(), b"one"), "the same on every machine"
+
+
+def test_a_saved_checkpoint_is_a_policy(tmp_path: Path) -> None:
+    model, tokenizer = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    save_model(tmp_path / "checkpoint", model, tokenizer)
+    config, weights = (tmp_path / "checkpoint" / name for name in ("config.json", "model.safetensors"))
+    assert judged(tmp_path, entry(json.loads(config.read_bytes()), weights.read_bytes())).accepted
+
+
+def changed(**shape: Any) -> dict[str, Any]:
+    return {**saved()[0], **shape}
+
+
+def weights(name: str | None = None, value: torch.Tensor | None = None) -> bytes:
+    state = dict(saved()[1])
+    if name is not None and value is None:
+        del state[name]
+    elif name is not None and value is not None:
+        state[name] = value
+    return save(state)
+
+
+FIRST = "transformer.wte.weight"
+HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
+    "a pickle": (None, pickle.dumps({"a": 1}), "no safetensors file"),
+    "nothing": (None, b"", "no safetensors file"),
+    "a header that lies": (None, (1 << 62).to_bytes(8, "little") + b"{}", "no safetensors file"),
+    "a weight missing": (None, weights(FIRST), "is missing"),
+    "a weight more": (None, weights("transformer.backdoor", torch.zeros(1)), "is no weight of this model"),
+    "another shape": (None, weights(FIRST, torch.zeros(3, 3)), "has the shape"),
+    "not a number": (None, weights(FIRST, saved()[1][FIRST] * float("nan")), "finite numbers"),
+    "infinity": (None, weights(FIRST, saved()[1][FIRST] / 0), "finite numbers"),
+    "integers": (None, weights(FIRST, saved()[1][FIRST].int()), "finite numbers"),
+    "another model": (changed(model_type="llama"), None, "model_type must be 'gpt2'"),
+    "code": (changed(model_type="gpt2-custom", auto_map={"AutoModel": "evil.py"}), None, "model_type must be"),
+    "a huge model": (changed(n_embd=1024, n_layer=24, n_inner=4096), None, "is larger than"),
+    "beyond all bounds": (changed(n_layer=10**9), None, "n_layer must be a number from"),
+    "no number": (changed(n_head="four"), None, "n_head must be a number"),
+    "true": (changed(n_layer=True), None, "n_layer must be a number"),
+    "other words": (changed(vocab_size=100), None, "words"),
+    "heads that do not fit": (changed(n_head=5), None, "a multiple of n_head"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_weights_are_refused(tmp_path: Path, name: str) -> None:
+    config, raw, message = HOSTILE[name]
+    verdict = judged(tmp_path, entry(config, raw))
+    assert verdict.reason is not None
+    assert verdict.reason.check == "weights"
+    assert message in verdict.reason.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("prompt: compact", "prompt: text", "no fixed vocabulary"),
+        ("prompt: compact", "prompt: nothing", "Unknown prompt profile"),
+    ],
+)
+def test_a_prompt_without_words_of_its_own(tmp_path: Path, old: str, new: str, message: str) -> None:
+    verdict = judged(tmp_path, entry() | {ABOUT: REPRODUCED.replace(old.encode(), new.encode())})
+    assert verdict.reason is not None
+    assert message in verdict.reason.message
+
+
+def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:
+    folder = write(tmp_path / "entry", entry())
+    with pytest.raises(MissingExtra):
+        judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+
+
+def test_verdicts_are_written_once(tmp_path: Path) -> None:
+    root = tmp_path / "leaderboards"
+    tracks(root / "tracks")
+    write(root / "submissions" / PLACE[0] / PLACE[1], entry())
+    first = list(publish(root, jobs=0, make_policy=_policy(), secret=b"one"))
+    file = root / "verdicts" / PLACE[0] / f"{PLACE[1]}.json"
+    assert [Verdict.read(file)] == first
+    assert list(publish(root, jobs=0, make_policy=_policy(), secret=b"two")) == []
+    assert [Verdict.read(file)] == first
