@@ -22,6 +22,7 @@ from agentgym_flow.cli.leaderboard import _policy
 from agentgym_flow.errors import MissingExtra
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import publish
+from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
 from agentgym_flow.leaderboard.verdict import Verdict
 from agentgym_flow.prompts import profile_for
@@ -58,7 +59,9 @@ def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
         assert verdict.season == hmac.new(secret, digest, hashlib.sha256).hexdigest()
         assert verdict.rehearsal == (secret == b"")
         assert len(verdict.scores) == len(track().tasks)
-    assert found[b"one"].steps != found[b"two"].steps, "other tasks"
+    fresh = [fresh_track(track(), verdict.season) for verdict in found.values()]
+    keys = {task.key for one in (*fresh, track()) for task in one.tasks}
+    assert len(keys) == 4 * len(track().tasks), "all tasks differ"
     assert found[b"one"] == judged(tmp_path / "again", entry(), b"one"), "the same on every machine"
 
 
