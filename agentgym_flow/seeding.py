@@ -48,12 +48,12 @@ def stable_hash(value: Any) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def seasonal(split: str, season: str) -> str:
-    """Return the part of a stream's key that names the tasks of a split in a season; season `""` is the split itself.
+def seasonal(name: str, season: str) -> str:
+    """Return the part of a stream's key that is `name`, mostly a split, in a season; season `""` is the name itself.
 
     Every task generator makes its keys with it, so that a season changes all of its streams and `""` changes none.
     """
-    return f"{split}@{season}" if season else split
+    return f"{name}@{season}" if season else name
 
 
 class Stream:

@@ -16,7 +16,7 @@ from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, OneOf, Setting
+from agentgym_flow.settings import Flag, OneOf, Season, Setting
 
 DEFAULT_MAX_STEPS = 50
 """The step budget of the published results."""
@@ -127,6 +127,7 @@ class ALFWorldEnv(TextEnv):
     | `aliases` | `None` | whether `put X in/on R` stands for `move X to R`, and the other way round; None: with generated games and our engine only, because the original takes neither for the other |
     | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
     | `split` | `"train"` | `"train"`, `"valid"` (official `valid_seen`) or `"test"` (official `valid_unseen`); with official data also `"valid_train"` |
+    | `season` | `""` | the seed of a season: other generated test games of the same kind, see "Seasons" in the docs |
     | `max_steps` | `50` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
@@ -155,7 +156,11 @@ class ALFWorldEnv(TextEnv):
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"engine"})
-    logged_settings: ClassVar[Mapping[str, Setting]] = {"engine": OneOf(*ENGINES), "aliases": Flag()}
+    logged_settings: ClassVar[Mapping[str, Setting]] = {
+        "engine": OneOf(*ENGINES),
+        "aliases": Flag(),
+        "season": Season(),
+    }
 
     def __init__(
         self,
@@ -164,12 +169,13 @@ class ALFWorldEnv(TextEnv):
         engine: str = "fast",
         aliases: bool | None = None,
         split: str = "train",
+        season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         render_mode: str | None = None,
     ) -> None:
         self.logged_settings["engine"].check("engine", engine)
-        source = GameSource(data=data, split=split)
+        source = GameSource(data=data, split=split, season=season)
         if not isinstance(aliases, bool | None):
             raise BadSetting(f"aliases must be True, False or None, got {aliases!r:.60}")
         self._aliases = (data is None and engine == "fast") if aliases is None else aliases
@@ -178,7 +184,14 @@ class ALFWorldEnv(TextEnv):
         settings: dict[str, Any] = {"engine": engine}
         if self._aliases != (data is None):  # the default of our engine: a task key does not name the engine
             settings["aliases"] = self._aliases
-        super().__init__(split=split, max_steps=max_steps, settings=settings, data=source.data, render_mode=render_mode)
+        super().__init__(
+            split=split,
+            max_steps=max_steps,
+            settings=settings,
+            data=source.data,
+            season=season,
+            render_mode=render_mode,
+        )
         self._source = source
         self._engine = engine
         self.draw_only(task_types)

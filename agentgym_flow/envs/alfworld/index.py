@@ -109,12 +109,15 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         data: str | os.PathLike[str] | DataSet | None = None,
         engine: str = "fast",
         split: str = "train",
+        season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         info_keys: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self._text = ALFWorldEnv(data=data, engine=engine, split=split, max_steps=max_steps, render_mode=render_mode)
+        self._text = ALFWorldEnv(
+            data=data, engine=engine, split=split, season=season, max_steps=max_steps, render_mode=render_mode
+        )
         self._text.draw_only(task_types)
         self._info_keys = check_info_keys(usual(INDEX_INFO) if info_keys is None else info_keys, INDEX_INFO)
         self.render_mode = render_mode

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import check_split
+from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.game import Game, compile_game
@@ -22,7 +22,7 @@ from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import Games, find_games
 from agentgym_flow.envs.alfworld.pddl import Problem
 from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.seeding import seasonal, stable_hash
 
 ENV_ID = "agentgym_flow/ALFWorld-v0"
 """The id of the text face; all faces share its task keys and its draws."""
@@ -60,9 +60,11 @@ class GameSource:
         data: official games, as `official.find_games` finds them; the name of registered data; `"alfworld"` for what
             `ALFWORLD_DATA` announces; None for generated games.
         split: `"train"`, `"valid"` or `"test"`, or an official name.
+        season: the seed of a season of generated test games; `""` for the standard ones.
 
     Attributes:
         split: the split.
+        season: the season.
         num_tasks: the number of games in it.
         data: name -> SHA-256 of the official games of the split.
 
@@ -70,8 +72,11 @@ class GameSource:
         UnknownSplit, UnknownData, BadData: as their names say; also `BadData` when there is no game for the split.
     """
 
-    def __init__(self, *, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train") -> None:
+    def __init__(
+        self, *, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train", season: str = ""
+    ) -> None:
         self.split = check_split(split, SPLIT_ALIASES)
+        self.season = check_season(season, self.split, "" if data is None else "data")
         self.data: dict[str, str] = {}
         self._found: Path | None = None
         self._games = Games(Path(), Path(), (), "")
@@ -93,14 +98,14 @@ class GameSource:
     def task(self, number: int) -> Task:
         """Return game number `number` of the split, compiled. Raises `BadGame` when its file cannot be read."""
         if not self.data:
-            return _generated(self.split, number)
+            return _generated(self.split, number, self.season)
         [digest] = self.data.values()
         return _official(self._path(number), digest)
 
     def for_original(self, number: int) -> dict[str, Any]:
         """Return what the file of a game holds; of a generated game, what its file would hold."""
         if not self.data:
-            return game_json(*tasks.task_problem(self.split, number), ())
+            return game_json(*tasks.task_problem(self.split, number, self.season), ())
         return dict(json.loads(self._path(number).read_text("utf-8")))
 
     def _path(self, number: int) -> Path:
@@ -137,7 +142,7 @@ class GameSource:
     def task_type(self, number: int) -> str:
         """Return which of the six types a game has. Raises `BadGame` if only its file says so and cannot be read."""
         if not self.data:
-            return tasks.task_type(self.split, number)
+            return tasks.task_type(self.split, number, self.season)
         return _type_of_file(self._games.top, self._games.names[number])
 
     def tasks_of_type(self, task_type: object) -> Sequence[int]:
@@ -161,7 +166,7 @@ class GameSource:
 
     def _by_type(self) -> Mapping[str, Sequence[int]]:
         if not self.data:
-            return _generated_by_type(self.split)
+            return _generated_by_type(self.split, self.season)
         return _official_by_type(self._games)
 
 
@@ -178,8 +183,8 @@ def _names_below(base: Path, path: Path) -> Iterator[str]:
 
 # Shared by all environments of the process: a compiled game takes about 50 kB.
 @lru_cache(maxsize=512)
-def _generated(split: str, number: int) -> Task:
-    return _prepared(*tasks.task_problem(split, number), f"task {number} of {split}")
+def _generated(split: str, number: int, season: str) -> Task:
+    return _prepared(*tasks.task_problem(split, number, season), f"task {number} of {seasonal(split, season)}")
 
 
 @lru_cache(maxsize=512)
@@ -195,10 +200,10 @@ def _prepared(problem: Problem, words: Words, where: str) -> Task:
 
 
 @lru_cache(maxsize=8)
-def _generated_by_type(split: str) -> Mapping[str, Sequence[int]]:
+def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
     by_type: dict[str, list[int]] = {}
     for number in range(tasks.num_tasks(split)):
-        by_type.setdefault(tasks.task_type(split, number), []).append(number)
+        by_type.setdefault(tasks.task_type(split, number, season), []).append(number)
     return by_type
 
 

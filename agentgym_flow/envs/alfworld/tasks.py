@@ -24,7 +24,7 @@ from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.layout import Layout, Plan, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import Problem
 from agentgym_flow.errors import UnknownSplit
-from agentgym_flow.seeding import Stream, canonical
+from agentgym_flow.seeding import Stream, canonical, seasonal
 
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 
@@ -65,20 +65,21 @@ def is_valid_layout(layout: Layout) -> bool:
     return int(layout.digest()[:8], 16) % _PARTS == 0
 
 
-def task_errand(split: str, task: int) -> Errand:
+def task_errand(split: str, task: int, season: str = "") -> Errand:
     """Return what a game asks for; a game of `valid` asks for the same as some game of `train`.
+
+    Every season has games of its own; `""` are the standard ones.
 
     Raises:
         UnknownSplit: no such split.
         UnknownTask: `task` is no number in the split.
     """
-    stream = _stream(split, task)
-    return _task_errand(split, stream)
+    return _task_errand(split, _stream(split, task, season))
 
 
-def task_type(split: str, task: int) -> str:
+def task_type(split: str, task: int, season: str = "") -> str:
     """Return which of the six task types a game has. Raises as `task_errand`."""
-    return task_errand(split, task).task_type
+    return task_errand(split, task, season).task_type
 
 
 def task_layout(split: str, task: int) -> tuple[Errand, Layout]:
@@ -88,21 +89,21 @@ def task_layout(split: str, task: int) -> tuple[Errand, Layout]:
 
 
 @lru_cache(maxsize=64)
-def task_problem(split: str, task: int) -> tuple[Problem, Words]:
+def task_problem(split: str, task: int, season: str = "") -> tuple[Problem, Words]:
     """Return a game: its problem and its sentences. Any process computes it without computing another.
 
     Raises as `task_errand`.
     """
-    errand, layout, stream = _draw(split, task)
-    return make_problem(stream, layout, errand, f"{split}_{task}"), words_of(errand)
+    errand, layout, stream = _draw(split, task, season)
+    return make_problem(stream, layout, errand, f"{seasonal(split, season)}_{task}"), words_of(errand)
 
 
-def _stream(split: str, task: int) -> Stream:
-    return Stream(_KEY, split, check_task(task, num_tasks(split), split))
+def _stream(split: str, task: int, season: str = "") -> Stream:
+    return Stream(_KEY, seasonal(split, season), check_task(task, num_tasks(split), split))
 
 
-def _draw(split: str, task: int) -> tuple[Errand, Layout, Stream]:
-    stream = _stream(split, task)
+def _draw(split: str, task: int, season: str = "") -> tuple[Errand, Layout, Stream]:
+    stream = _stream(split, task, season)
     errand = _task_errand(split, stream)
     plan = draw_plan(stream, errand)
     while is_unseen_plan(plan) != (split == "test"):

@@ -78,6 +78,7 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
         engine: str = "fast",
         aliases: bool | None = None,
         split: str = "train",
+        season: str = "",
         task_types: Sequence[str] | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
         info_keys: Sequence[str] | None = None,
@@ -85,7 +86,13 @@ class ALFWorldVectorEnv(BatchEnv[tuple[str, ...], Any]):
         render_mode: str | None = None,
     ) -> None:
         first = ALFWorldEnv(
-            data=data, engine=engine, aliases=aliases, split=split, max_steps=max_steps, render_mode=render_mode
+            data=data,
+            engine=engine,
+            aliases=aliases,
+            split=split,
+            season=season,
+            max_steps=max_steps,
+            render_mode=render_mode,
         )
         first.draw_only(task_types)
         keys = check_info_keys(usual(self.readers) if info_keys is None else info_keys, self.readers)

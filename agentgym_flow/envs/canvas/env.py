@@ -29,7 +29,7 @@ from agentgym_flow.envs.canvas.workflow.nodes import Operator
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Items, Maybe, OneOf, Plain, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Items, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
@@ -195,6 +195,7 @@ class CanvasEnv(TextEnv):
     | `data` | `None` | a file or a folder of a published set, or the name of registered data; None for generated tasks |
     | `dataset` | `None` | the name of the published set, such as `"gsm8k"`; None where names of files tell it. Without `data` it comes through the Hub (extra `canvas`) |
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
+    | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
     | `family` | `None` | only generated tasks of `"arithmetic"`, `"code"` or `"qa"` |
     | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.calls.Backend` |
     | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL; without `base_url` only tapes can be played |
@@ -244,6 +245,7 @@ class CanvasEnv(TextEnv):
         "strict": Flag(),
         "hints": Flag(),
         "skip_damaged": Flag(),
+        "season": Season(),
     }
     max_action_length: ClassVar[int] = 1 << 15
     """Eight of the longest instructions."""
@@ -254,6 +256,7 @@ class CanvasEnv(TextEnv):
         data: str | os.PathLike[str] | DataSet | None = None,
         dataset: str | None = None,
         split: str = "train",
+        season: str = "",
         family: str | None = None,
         executor: str | Backend = "simulated",
         model: str | None = None,
@@ -283,7 +286,9 @@ class CanvasEnv(TextEnv):
         self._drafting = drafting_of(language, operators, finish, prompting, strict)
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
-        self._tasks = tasks_of(data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged)
+        self._tasks = tasks_of(
+            data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
+        )
         if self._tasks.skipped:
             warnings.warn(_told(self._tasks.skipped), stacklevel=2)
         super().__init__(
@@ -300,6 +305,7 @@ class CanvasEnv(TextEnv):
                 **({"skip_damaged": True} if skip_damaged else {}),
             },
             data=self._tasks.data,
+            season=season,
             render_mode=render_mode,
         )
         self._hints = hints

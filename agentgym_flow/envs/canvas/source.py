@@ -10,7 +10,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
-from agentgym_flow.core import check_split
+from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.assignment import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
@@ -58,20 +58,23 @@ class GeneratedTasks:
         split: `"train"`, `"valid"` or `"test"`.
         family: one of `FAMILIES`; None for all of them in turn.
         simulated: whether the simulator does the work; otherwise the tasks are only problems.
+        season: the seed of a season of test tasks; `""` for the standard ones.
 
     Raises:
         UnknownSplit: as it says.
         UnknownOption: there is no such family.
+        BadSetting: there is no such season.
     """
 
     dataset = None
     skipped: tuple[str, ...] = ()
     data: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, split: str, family: str | None = None, *, simulated: bool = True) -> None:
+    def __init__(self, split: str, family: str | None = None, *, simulated: bool = True, season: str = "") -> None:
         if family is not None and family not in FAMILIES:
             raise UnknownOption.among(family, FAMILIES)
         self.split = check_split(split, {})
+        self.season = check_season(season, self.split)
         self.family = family
         self.simulated = simulated
 
@@ -86,7 +89,7 @@ class GeneratedTasks:
         if not 0 <= number < len(self):
             raise IndexError(number)
         family = self.family_of(number)
-        task = generated(family, self.split, number if self.family else number // len(FAMILIES))
+        task = generated(family, self.split, number if self.family else number // len(FAMILIES), self.season)
         return task if self.simulated else PublishedTask(task.problem)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GeneratedTasks:
@@ -101,6 +104,7 @@ def tasks_of(
     *,
     simulated: bool,
     skip_damaged: bool = False,
+    season: str = "",
 ) -> Tasks:
     """Return the tasks that the arguments of an environment name.
 
@@ -110,6 +114,7 @@ def tasks_of(
         split: `"train"`, `"valid"` or `"test"`.
         family: a family of generated tasks.
         simulated: whether the simulator is to do the work.
+        season: the seed of a season of generated test tasks; `""` for the standard ones.
         skip_damaged: leave out the rows of a published set that cannot be read.
 
     Raises:
@@ -121,7 +126,8 @@ def tasks_of(
     if data is None and dataset is None:
         if skip_damaged:
             raise BadSetting("skip_damaged is for published sets, not for generated tasks")
-        return GeneratedTasks(split, family, simulated=simulated)
+        return GeneratedTasks(split, family, simulated=simulated, season=season)
+    check_season(season, check_split(split, {}), "dataset" if data is None else "data")
     if family is not None:
         raise BadSetting("family is for generated tasks, not for published sets")
     from agentgym_flow.envs.canvas.published import PublishedTasks
@@ -130,10 +136,10 @@ def tasks_of(
 
 
 @lru_cache(maxsize=1 << 10)  # a group plays one task many times
-def generated(family: str, split: str, index: int) -> SimulatedTask:
+def generated(family: str, split: str, index: int, season: str = "") -> SimulatedTask:
     """Return one generated task."""
     module = importlib.import_module(f"agentgym_flow.envs.canvas.simulated.{_MODULES[family]}")
-    task: SimulatedTask = module.make_task(split, index)
+    task: SimulatedTask = module.make_task(split, index, season)
     return task
 
 

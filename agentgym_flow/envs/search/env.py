@@ -24,7 +24,7 @@ from agentgym_flow.retrieval.kinds import KINDS
 from agentgym_flow.retrieval.passage import Found, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Maybe, OneOf, Setting, Text
+from agentgym_flow.settings import Integer, Maybe, OneOf, Season, Setting, Text
 
 ENV_ID = "agentgym_flow/Search-v0"
 """The id of the environment."""
@@ -109,6 +109,7 @@ class SearchEnv(TextEnv):
     |---|---|---|
     | `data` | `None` | a folder or file of a published set; the name of registered data; None for generated questions |
     | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
+    | `season` | `""` | the seed of a season: other generated test questions of the same kind, see "Seasons" in the docs |
     | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
     | `corpus` | `None` | what is searched: a folder made by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
     | `topk` | `3` | a search shows at most so many passages; 1 to 100 |
@@ -142,6 +143,7 @@ class SearchEnv(TextEnv):
         "corpus": Maybe(Text(r"sha256:[0-9a-f]{64}")),
         "topk": Integer(1, MOST_TOPK),
         "metric": OneOf(*METRICS),
+        "season": Season(),
     }
 
     def __init__(
@@ -149,6 +151,7 @@ class SearchEnv(TextEnv):
         *,
         data: str | os.PathLike[str] | DataSet | None = None,
         split: str = "train",
+        season: str = "",
         retriever: str | Retriever = "bm25",
         corpus: str | os.PathLike[str] | None = None,
         topk: int = DEFAULT_TOPK,
@@ -160,13 +163,14 @@ class SearchEnv(TextEnv):
     ) -> None:
         for name, value in (("topk", topk), ("metric", metric)):
             self.logged_settings[name].check(name, value)
-        source = QuestionSource(data, split)
+        source = QuestionSource(data, split, season)
         finder = find_with(retriever, corpus, remote, embedded=source.embedded)
         super().__init__(
             split=split,
             max_steps=max_steps,
             settings={"retriever": finder.name, "corpus": finder.corpus, "topk": topk, "metric": metric},
             data=source.data,
+            season=season,
             render_mode=render_mode,
         )
         self._source = source

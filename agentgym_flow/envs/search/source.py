@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import SPLITS, check_split
+from agentgym_flow.core import SPLITS, check_season, check_split
 from agentgym_flow.data import DataSet, content_digest
 from agentgym_flow.envs.published_splits import ALONE, Splits, Stamp, missing, stamps_of
 from agentgym_flow.envs.search import tasks
@@ -32,25 +32,30 @@ class QuestionSource:
     Args:
         data: a folder or a file of a published set, or the name of registered data; None for the generated questions.
         split: `"train"`, `"valid"` or `"test"`, or an official name.
+        season: the seed of a season of generated test questions; `""` for the standard ones.
 
     Attributes:
         split: the split.
+        season: the season.
         data: name -> SHA-256 of the published data in use.
         questions: of the split, in the order of its tasks.
         content: what identifies the passages that the questions are about; "" for published sets, which have none.
 
     Raises:
-        UnknownSplit, UnknownData: as their names say.
+        UnknownSplit, UnknownData, BadSetting: as their names say.
         BadData: a file is damaged, or the set has no questions for the split.
         MissingExtra: a Parquet file needs pyarrow.
     """
 
-    def __init__(self, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train") -> None:
+    def __init__(
+        self, data: str | os.PathLike[str] | DataSet | None = None, split: str = "train", season: str = ""
+    ) -> None:
         self.split = check_split(split, SPLIT_ALIASES)
+        self.season = check_season(season, self.split, "" if data is None else "data")
         self.data: dict[str, str] = {}
         self._found: DataSet | None = None
         if data is None:
-            self.questions = tasks.tasks(self.split)
+            self.questions = tasks.tasks(self.split, self.season)
             self.content = tasks.DIGEST
             return
         self._found = registry.resolve(data)
@@ -74,12 +79,12 @@ class QuestionSource:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._found, self.split, self.data)
+        return _again, (self._found, self.split, self.season, self.data)
 
 
-def _again(found: DataSet | None, split: str, data: Mapping[str, str]) -> QuestionSource:
+def _again(found: DataSet | None, split: str, season: str, data: Mapping[str, str]) -> QuestionSource:
     """Return the source of a pickle. Raises `BadData` when its files have changed since."""
-    source = QuestionSource(found, split)
+    source = QuestionSource(found, split, season)
     if source.data != data:
         where = found.path if found else "the package"
         raise BadData(f"the questions at {where} are not those that were pickled; they have changed since")

@@ -40,10 +40,12 @@ def retriever() -> LexicalRetriever:
     return LexicalRetriever(corpus())
 
 
-@once(3)
-def tasks(split: str) -> tuple[Question, ...]:
-    """Return the questions of a split in the order of its tasks. Raises `UnknownSplit`."""
+@once(8)
+def tasks(split: str, season: str = "") -> tuple[Question, ...]:
+    """Return the questions of a split in the order of its tasks; a season's are other ones. Raises `UnknownSplit`."""
     check_split(split, {})
+    if season:
+        return tuple(draw_questions(world(), split, _COUNTS[split], _leaks, season))
     left_out, number = frozenset(LEFT_OUT[split]), count()
     return tuple(draw_questions(world(), split, _COUNTS[split], lambda *_: next(number) in left_out))
 
@@ -53,13 +55,18 @@ def found_at_once(split: str) -> tuple[int, ...]:
     found: list[bool] = []
 
     def leaks(text: str, answers: tuple[str, ...]) -> bool:
-        hits = retriever().index.search(text, SHOWN)
-        texts = [corpus()[document].contents.lower() for document, _ in hits]
-        found.append(any(answer.lower() in shown for shown in texts for answer in answers))
+        found.append(_leaks(text, answers))
         return found[-1]
 
     draw_questions(world(), check_split(split, {}), _COUNTS[split], leaks)
     return tuple(number for number, leaked in enumerate(found) if leaked)
+
+
+def _leaks(text: str, answers: tuple[str, ...]) -> bool:
+    """Return whether one search for a text shows one of the answers."""
+    hits = retriever().index.search(text, SHOWN)
+    texts = [corpus()[document].contents.lower() for document, _ in hits]
+    return any(answer.lower() in shown for shown in texts for answer in answers)
 
 
 def num_tasks(split: str) -> int:

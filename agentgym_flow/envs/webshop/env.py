@@ -20,7 +20,7 @@ from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.envs.webshop.visit import Page, Visit
 from agentgym_flow.seeding import Stream, stable_hash
-from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""
@@ -129,6 +129,7 @@ class WebShopEnv(TextEnv):
     | `data` | `None` | a folder of official files, or a store; the name of registered data; None for the embedded shop |
     | `goals` | `"synthetic"` | `"synthetic"`, built from attributes and options; `"human"`, written by people or in their manner |
     | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
+    | `season` | `""` | the seed of a season: other test goals in the embedded shop, see "Seasons" in the docs |
     | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as upstream does |
     | `observation_mode` | `"text"` | see above |
     | `show_attributes` | `False` | product pages have one more button, `attributes` |
@@ -165,6 +166,7 @@ class WebShopEnv(TextEnv):
         "noun_tagger": Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
         "search": OneOf(*ENGINES),
         "num_products": Maybe(Integer(1, 1 << 40)),
+        "season": Season(),
     }
     human_settings: ClassVar[Mapping[str, Any]] = {"observation_mode": "text_rich"}
 
@@ -174,6 +176,7 @@ class WebShopEnv(TextEnv):
         data: str | os.PathLike[str] | DataSet | None = None,
         goals: str = "synthetic",
         split: str = "train",
+        season: str = "",
         draw: str = "uniform",
         observation_mode: str = "text",
         show_attributes: bool = False,
@@ -194,7 +197,7 @@ class WebShopEnv(TextEnv):
             "num_products": num_products,
         }
         check_settings(self.logged_settings, settings)
-        source = GoalSource(data=data, kind=goals, split=split, search=search, num_products=num_products)
+        source = GoalSource(data=data, kind=goals, split=split, search=search, num_products=num_products, season=season)
         self._tagger = make_tagger(noun_tagger)
         super().__init__(
             split=split,
@@ -202,6 +205,7 @@ class WebShopEnv(TextEnv):
             # The tagger that `auto` found: elsewhere it could find another.
             settings={**settings, "noun_tagger": self._tagger.name},
             data=source.data,
+            season=season,
             render_mode=render_mode,
         )
         self._source = source

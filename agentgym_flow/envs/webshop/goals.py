@@ -16,7 +16,7 @@ from agentgym_flow.envs.webshop.catalogue import Catalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.errors import BadData, UnknownOption
-from agentgym_flow.seeding import Stream
+from agentgym_flow.seeding import Stream, seasonal
 
 NO_BOUND = 1_000_000.0
 """The largest price of a goal whose instruction says nothing about the price."""
@@ -76,16 +76,18 @@ class Goals(Sequence[Goal]):
         catalogue: the products and their requests.
         kind: `synthetic`: one goal for each combination of a product's options; `human`: one for each sentence that a
             person wrote.
+        season: the season that the limits on prices are drawn for; `""` for the standard ones.
 
     Raises:
         UnknownOption: there is no such kind.
     """
 
-    def __init__(self, catalogue: Catalogue, kind: str) -> None:
+    def __init__(self, catalogue: Catalogue, kind: str, season: str = "") -> None:
         if kind not in KINDS:
             raise UnknownOption.among(kind, KINDS)
         self.catalogue = catalogue
         self.kind = kind
+        self.season = season
         self._table = catalogue.goal_table(kind)
 
     def __copy__(self) -> Self:
@@ -139,7 +141,7 @@ class Goals(Sequence[Goal]):
             chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
             sentence = f"{request.instruction} with {chosen}" if chosen else request.instruction
         # As upstream, all combinations of a product's options share one limit.
-        bound = _price_bound(product, self.kind, place if self.kind == "human" else 0)
+        bound = _price_bound(product, seasonal(self.kind, self.season), place if self.kind == "human" else 0)
         return Goal(
             number=number,
             product=product_number,

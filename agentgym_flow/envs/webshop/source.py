@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import check_positive, check_split
+from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
@@ -43,10 +43,12 @@ class GoalSource:
         kind: `"synthetic"` or `"human"`.
         split: `"train"`, `"valid"` or `"test"`, or an official name.
         search: who ranks: `"bm25"` or `"pyserini"`.
+        season: the seed of a season of goals in the embedded shop; `""` for the standard ones.
         num_products: only the first so many products of official files.
 
     Attributes:
         split: the split.
+        season: the season.
         data: name -> SHA-256 of the official data in use.
         catalogue: the products.
         num_tasks: the number of goals in the split.
@@ -65,6 +67,7 @@ class GoalSource:
         split: str = "train",
         search: str = "bm25",
         num_products: int | None = None,
+        season: str = "",
     ) -> None:
         if kind not in KINDS:
             raise UnknownOption.among(kind, KINDS)
@@ -75,6 +78,7 @@ class GoalSource:
             if data is None:
                 raise BadSetting("num_products cuts official data short, and the embedded shop is always whole")
         self.split = check_split(split, SPLIT_ALIASES)
+        self.season = check_season(season, self.split, "" if data is None else "data")
         self.kind = kind
         self._search = search
         self._num_products = num_products
@@ -82,7 +86,7 @@ class GoalSource:
         self._found: DataSet | None = None
         if data is None:
             self.catalogue: Catalogue = tasks.catalogue()
-            self._places: npt.NDArray[np.int64] = np.asarray(tasks.tasks(self.split, kind), np.int64)
+            self._places: npt.NDArray[np.int64] = np.asarray(tasks.tasks(self.split, kind, self.season), np.int64)
         else:
             self._found = registry.resolve(data)
             self.catalogue = official_catalogue(self._found.path, num_products)
@@ -101,7 +105,7 @@ class GoalSource:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._found, self.kind, self.split, self._search, self._num_products)
+        return _again, (self._found, self.kind, self.split, self._search, self._num_products, self.season)
 
     def goal(self, task: int) -> Goal:
         """Return goal number `task` of the split."""
@@ -113,7 +117,7 @@ class GoalSource:
 
     @cached_property
     def _goals(self) -> Goals:
-        return _goals(self.catalogue, self.kind)
+        return _goals(tasks.catalogue(self.season) if self.season else self.catalogue, self.kind, self.season)
 
     @cached_property
     def cumulative_weights(self) -> npt.NDArray[np.float64]:
@@ -121,13 +125,15 @@ class GoalSource:
         return np.cumsum(self._goals.weights_of(self._places))
 
 
-def _again(data: DataSet | None, kind: str, split: str, search: str, num_products: int | None) -> GoalSource:
-    return GoalSource(data=data, kind=kind, split=split, search=search, num_products=num_products)
+def _again(
+    data: DataSet | None, kind: str, split: str, search: str, num_products: int | None, season: str
+) -> GoalSource:
+    return GoalSource(data=data, kind=kind, split=split, search=search, num_products=num_products, season=season)
 
 
 @lru_cache(maxsize=8)
-def _goals(catalogue: Catalogue, kind: str) -> Goals:
-    return Goals(catalogue, kind)
+def _goals(catalogue: Catalogue, kind: str, season: str) -> Goals:
+    return Goals(catalogue, kind, season)
 
 
 def official_catalogue(path: Path, num_products: int | None = None) -> Catalogue:

@@ -18,7 +18,7 @@ from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.official import listings_of
 from agentgym_flow.errors import UnknownOption
-from agentgym_flow.seeding import Stream, canonical
+from agentgym_flow.seeding import Stream, canonical, seasonal
 
 _KEY = "agentgym_flow/WebShop-v0"
 _KEPT = 500  # goals of valid, and of test
@@ -30,16 +30,16 @@ class _Embedded(NamedTuple):
     families: dict[str, tuple[tuple[int, ...], ...]]
 
 
-@lru_cache(maxsize=1)
-def _embedded() -> _Embedded:
-    made = shop()
+@lru_cache(maxsize=4)
+def _embedded(season: str = "") -> _Embedded:
+    made = shop(season)
     numbers = {item["asin"]: number for number, item in enumerate(made.items)}
     families: dict[str, list[tuple[int, ...]]] = {split: [] for split in SPLITS}
     for family in made.families:
         products = tuple(numbers[asin] for asin in family)
         families[split_of([made.items[product]["name"] for product in products])].append(products)
     listings = listings_of(made.items, made.attributes, made.human, where="the embedded shop")
-    shared = MemoryCatalogue(listings, made_by=(catalogue, ()))
+    shared = MemoryCatalogue(listings, made_by=(catalogue, (season,) if season else ()))
     return _Embedded(shared, {split: tuple(own) for split, own in families.items()})
 
 
@@ -49,9 +49,9 @@ def split_of(titles: list[str]) -> str:
     return "valid" if part < 2 else "test" if part < 4 else "train"
 
 
-def catalogue() -> MemoryCatalogue:
-    """Return the generated shop, made once a process."""
-    return _embedded().catalogue
+def catalogue(season: str = "") -> MemoryCatalogue:
+    """Return the generated shop, made once a process; with a season, the same products and that season's requests."""
+    return _embedded(season).catalogue
 
 
 def families(split: str) -> tuple[tuple[int, ...], ...]:
@@ -60,16 +60,16 @@ def families(split: str) -> tuple[tuple[int, ...], ...]:
 
 
 @lru_cache(maxsize=8)
-def tasks(split: str, kind: str) -> tuple[int, ...]:
-    """Return the goals of a split in the order of its tasks: numbers in `Goals(catalogue(), kind)`.
+def tasks(split: str, kind: str, season: str = "") -> tuple[int, ...]:
+    """Return the goals of a split in the order of its tasks: numbers in `Goals(catalogue(season), kind, season)`.
 
     Raises:
         UnknownSplit: no such split.
         UnknownOption: no such kind of goals.
     """
     _check(split, kind)
-    goals = _goals_by_product(split, kind)
-    stream = Stream(_KEY, "tasks", kind, split)
+    goals = _goals_by_product(split, kind, season)
+    stream = Stream(_KEY, "tasks", kind, seasonal(split, season))
     stream.shuffle(goals)
     for own in goals:
         stream.shuffle(own)
@@ -80,9 +80,9 @@ def tasks(split: str, kind: str) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _goals_by_product(split: str, kind: str) -> list[list[int]]:
+def _goals_by_product(split: str, kind: str, season: str) -> list[list[int]]:
     """Return the numbers of the goals of each product in the families of a split."""
-    table = _embedded().catalogue.goal_table(kind)
+    table = _embedded(season).catalogue.goal_table(kind)
     ends = table.ends.tolist()
     spans = dict(zip(table.products.tolist(), zip([0, *ends], ends, strict=False), strict=True))
     products = [product for family in families(split) for product in family]

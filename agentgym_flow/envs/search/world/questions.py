@@ -14,7 +14,7 @@ from agentgym_flow.envs.search.world.chains import Chain, answers, ask, called, 
 from agentgym_flow.envs.search.world.draft import KEY
 from agentgym_flow.envs.search.world.entity import Date, Entity, Value
 from agentgym_flow.envs.search.world.relations import ALL, Relation
-from agentgym_flow.seeding import Stream
+from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 COMPARISON, YES_NO = "comparison", "yes or no"
 KINDS = ("1 hop", "2 hops", "3 hops", "4 hops", COMPARISON, YES_NO)
@@ -45,18 +45,19 @@ class _Realm(NamedTuple):
     ways: dict[Entity, list[tuple[Entity, Relation]]]
 
 
-def draw_questions(world: World, realm: str, count: int, leaks: Leaks) -> list[Question]:
+def draw_questions(world: World, realm: str, count: int, leaks: Leaks, season: str = "") -> list[Question]:
     """Return so many different questions through the entities of a realm, in random order.
 
     Args:
         world: with its articles.
         realm: the split.
         count: how many.
+        season: every season has questions of its own; `""` are the standard ones.
         leaks: of the questions of two hops and more, those for which this is true are left out.
 
     Raises `RuntimeError` when the world is too small.
     """
-    stream = Stream(KEY, "questions", realm)
+    stream = Stream(KEY, "questions", seasonal(realm, season))
     entities: dict[str, list[Entity]] = {}
     for entity in world.entities[realm]:
         entities.setdefault(entity.kind, []).append(entity)
@@ -76,9 +77,14 @@ def draw_questions(world: World, realm: str, count: int, leaks: Leaks) -> list[Q
         found.append((_KIND_OF_TURN[turn], one))
     stream.shuffle(found)
     return [
-        Question(f"{realm}-{number}", one.text, one.answers, kind, one.supports, KEY)
+        Question(_id(realm, number, season, one), one.text, one.answers, kind, one.supports, KEY)
         for number, (kind, one) in enumerate(found)
     ]
+
+
+def _id(realm: str, number: int, season: str, one: _Drawn) -> str:
+    """Return the name of a question: of a season's by its content, so that it is the same in every season."""
+    return f"{realm}-{stable_hash([one.text, one.answers])[:16]}" if season else f"{realm}-{number}"
 
 
 def _another(draw: Callable[[], _Drawn | None], asked: set[tuple[object, ...]]) -> _Drawn:

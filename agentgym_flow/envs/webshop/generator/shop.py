@@ -35,14 +35,24 @@ class GeneratedShop(NamedTuple):
     families: list[list[str]]
 
 
-def shop() -> GeneratedShop:
-    """Return the generated shop, the same on every machine; a fresh object each time."""
+class _Requests(NamedTuple):
+    """What is asked of a product, as the two files of instructions hold it; `synthetic` is empty if nothing is."""
+
+    synthetic: dict[str, Any]
+    human: list[dict[str, Any]]
+
+
+def shop(season: str = "") -> GeneratedShop:
+    """Return the generated shop, the same on every machine; a fresh object each time.
+
+    Every season has the same products, and requests of its own; `""` has the standard ones.
+    """
     made = GeneratedShop([], {}, {}, [])
     titles: set[str] = set()
     for department in DEPARTMENTS:
         for kind in department.kinds:
             for family in _families(department, kind):
-                made.families.append([_add(made, titles, *made_of) for made_of in _products(family)])
+                made.families.append([_add(made, titles, season, *made_of) for made_of in _products(family)])
     Stream(_KEY, "order").shuffle(made.items)
     for place, item in enumerate(made.items):
         item["page"] = place // 50 + 1
@@ -61,7 +71,7 @@ def _products(family: Family) -> list[tuple[Stream, Family, Draft]]:
     return [(stream, family, draft) for draft in draw_family(stream, family)]
 
 
-def _add(made: GeneratedShop, titles: set[str], stream: Stream, family: Family, draft: Draft) -> str:
+def _add(made: GeneratedShop, titles: set[str], season: str, stream: Stream, family: Family, draft: Draft) -> str:
     """Put a product and its requests into the files, and return its ASIN."""
     asin = "B0" + "".join(_LETTERS[stream.below(36)] for _ in range(8))
     item = entry(stream, family, draft)
@@ -73,8 +83,17 @@ def _add(made: GeneratedShop, titles: set[str], stream: Stream, family: Family, 
         "attributes": [feature.phrase for feature in draft.features] or [family.kind.accessory.removesuffix(" for")]
     }
     if draft.part in ("plain", "other"):
-        if stream.below(4) > 0 and math.prod(map(len, draft.options.values())) <= _COMBINATIONS:
-            made.attributes[asin].update(synthetic(stream, family, draft))
-        people = 2 if stream.below(4) == 0 else 1
-        made.human[asin] = [{"asin": asin, **human(stream, family, draft)} for _ in range(people)]
+        asked = _requests(stream, family, draft)  # the next product goes on with this stream, in every season
+        if season:
+            asked = _requests(Stream(_KEY, "requests", season, asin), family, draft)
+        made.attributes[asin].update(asked.synthetic)
+        made.human[asin] = [{"asin": asin, **one} for one in asked.human]
     return asin
+
+
+def _requests(stream: Stream, family: Family, draft: Draft) -> _Requests:
+    built: dict[str, Any] = {}
+    if stream.below(4) > 0 and math.prod(map(len, draft.options.values())) <= _COMBINATIONS:
+        built = synthetic(stream, family, draft)
+    people = 2 if stream.below(4) == 0 else 1
+    return _Requests(built, [human(stream, family, draft) for _ in range(people)])

@@ -14,7 +14,7 @@ from agentgym_flow.envs.canvas.simulated.arithmetic.story import Drawn, Story, d
 from agentgym_flow.envs.canvas.simulated.arithmetic.task import ArithmeticTask, Change, slip_amounts, written
 from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
 from agentgym_flow.errors import UnknownSplit, UnknownTask
-from agentgym_flow.seeding import Stream
+from agentgym_flow.seeding import Stream, seasonal
 
 KINDS: Mapping[str, int] = {
     "easy": 14,
@@ -32,7 +32,7 @@ _BLOCK = sum(KINDS.values())
 _ROUNDS = 3
 
 
-def make_task(split: str, index: int) -> ArithmeticTask:
+def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
     """Return task number `index` of a split, the same one every time.
 
     The people of different splits have different names, and each problem names one, so that splits share no problem.
@@ -40,6 +40,7 @@ def make_task(split: str, index: int) -> ArithmeticTask:
     Args:
         split: `"train"`, `"valid"` or `"test"`.
         index: any integer from 0 on; there is no last one.
+        season: every season has tasks of its own; `""` are the standard ones.
 
     Raises:
         UnknownSplit: a split that there is not.
@@ -49,8 +50,8 @@ def make_task(split: str, index: int) -> ArithmeticTask:
         raise UnknownSplit.among(split, PEOPLE)
     if index < 0:
         raise UnknownTask(f"a task has a number from 0 on, got {index}.")
-    stream = Stream("canvas", "arithmetic", split, index)
-    kind = _kinds(split, index // _BLOCK)[index % _BLOCK]
+    stream = Stream("canvas", "arithmetic", seasonal(split, season), index)
+    kind = _kinds(seasonal(split, season), index // _BLOCK)[index % _BLOCK]
     story = stream.choice(STORIES[kind])
     drawn = draw(story, stream)
     people = stream.sample(PEOPLE[split], 3)
@@ -60,7 +61,12 @@ def make_task(split: str, index: int) -> ArithmeticTask:
     pieces = tuple((place, tell(question, drawn, names, stream)) for place, question in story.pieces)
     answer = written(drawn.chain.answer, story.money)
     problem = Problem(
-        f"{split}-{index}", text, "math", "arithmetic", (answer,), solution=_solution(drawn.chain, plan, answer)
+        f"{seasonal(split, season)}-{index}",
+        text,
+        "math",
+        "arithmetic",
+        (answer,),
+        solution=_solution(drawn.chain, plan, answer),
     )
     faults = _faults(story, drawn, plan, text, stream)
     wordy = stream.below(3) == 0
@@ -68,9 +74,9 @@ def make_task(split: str, index: int) -> ArithmeticTask:
 
 
 @lru_cache(maxsize=256)
-def _kinds(split: str, block: int) -> tuple[str, ...]:
+def _kinds(seasonal_split: str, block: int) -> tuple[str, ...]:
     """Return the kinds of a block, in rounds that each have about as many of every kind: so have all small splits."""
-    stream = Stream("canvas", "arithmetic", split, "kinds", block)
+    stream = Stream("canvas", "arithmetic", seasonal_split, "kinds", block)
     kinds: list[str] = []
     for number in range(_ROUNDS):
         own = [kind for kind, count in KINDS.items() for place in range(count) if place % _ROUNDS == number]

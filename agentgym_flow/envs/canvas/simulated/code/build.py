@@ -16,7 +16,7 @@ from agentgym_flow.envs.canvas.simulated.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.simulated.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
 from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
 from agentgym_flow.errors import UnknownSplit
-from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 SHARES = {"plain": 40, "edge": 15, "corner": 15, "several": 15, "stream": 15}
 """How many of a hundred tasks are of each kind."""
@@ -39,8 +39,10 @@ class _Pick(NamedTuple):
     change: Change
 
 
-def make_task(split: str, index: int) -> OwnTask:
+def make_task(split: str, index: int, season: str = "") -> OwnTask:
     """Return task number `index` (at least 0) of a split, `"train"`, `"valid"` or `"test"`.
+
+    Every season has tasks of its own; `""` are the standard ones.
 
     The same everywhere, and no function with the same names and constants occurs in two splits. Programs are run in
     this process to build it, a few milliseconds.
@@ -50,14 +52,14 @@ def make_task(split: str, index: int) -> OwnTask:
     """
     if split not in _SPLITS:
         raise UnknownSplit.among(split, _SPLITS)
-    kind = _kind_of(split, index)
+    kind = _kind_of(seasonal(split, season), index)
     for salt in count():
-        draw = Draw("canvas", "code", split, index, salt)
+        draw = Draw("canvas", "code", seasonal(split, season), index, salt)
         pattern = draw.choice(STREAMS if kind == "stream" else PATTERNS)
         draft = pattern(draw)
         if split_of(pattern.__name__, draft) != split:
             continue
-        task = _task(draw, split, index, kind, draft)
+        task = _task(draw, split, index, season, kind, draft)
         if task is not None:
             return task
     raise AssertionError("unreachable")
@@ -69,8 +71,8 @@ def split_of(pattern: str, draft: Draft) -> str:
     return next(split for split, parts in _SPLITS.items() if part in parts)
 
 
-def _kind_of(split: str, index: int) -> str:
-    place = Stream("canvas", "code", "kind", split, index).below(sum(SHARES.values()))
+def _kind_of(seasonal_split: str, index: int) -> str:
+    place = Stream("canvas", "code", "kind", seasonal_split, index).below(sum(SHARES.values()))
     for kind, share in SHARES.items():
         place -= share
         if place < 0:
@@ -78,7 +80,7 @@ def _kind_of(split: str, index: int) -> str:
     raise AssertionError("unreachable")
 
 
-def _task(draw: Draw, split: str, index: int, kind: str, draft: Draft) -> OwnTask | None:
+def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Draft) -> OwnTask | None:
     """Return the task; None where the function has no mistakes of the sorts that are wanted."""
     cases = _cases(draft)
     seen: dict[str, Behaviour] = {}
@@ -91,14 +93,14 @@ def _task(draw: Draw, split: str, index: int, kind: str, draft: Draft) -> OwnTas
     text = _text(draw, kind, draft, cases)
     faults = tuple(_fault(pick, text) for pick in picks)
     return OwnTask(
-        _problem(f"{split}-{index}", text, draft, cases),
+        _problem(f"{seasonal(split, season)}-{index}", text, draft, cases),
         kind,
         faults,
         {pick.change.tag: pick.change for pick in picks},
         _plan(draft),
         cases=cases,
         behaviours=behaviours,
-        again=(make_task, (split, index)),
+        again=(make_task, (split, index, season)),
     )
 
 

@@ -69,14 +69,14 @@ class OwnTask(CodeTask):
         *,
         cases: Cases,
         behaviours: Mapping[frozenset[str], Behaviour],
-        again: tuple[Callable[..., CodeTask], tuple[str, int]],
+        again: tuple[Callable[..., CodeTask], tuple[str, int, str]],
     ) -> None:
         super().__init__(problem, kind, faults, changes, plan, endless=bool(cases.public[0].take))
         self._cases = cases
         self._behaviours = behaviours
         self._again = again
 
-    def __reduce__(self) -> tuple[Callable[..., CodeTask], tuple[str, int]]:
+    def __reduce__(self) -> tuple[Callable[..., CodeTask], tuple[str, int, str]]:
         return self._again
 
     def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:

@@ -13,7 +13,7 @@ from agentgym_flow.envs.canvas.simulated.facts.passages import told
 from agentgym_flow.envs.canvas.simulated.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.simulated.facts.task import FactTask
 from agentgym_flow.envs.canvas.simulated.facts.world import World
-from agentgym_flow.seeding import Stream
+from agentgym_flow.seeding import Stream, seasonal
 
 # Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
 # both 16 %, mixed 8 %, and the others 12 % each.
@@ -33,12 +33,13 @@ _LEAST, _ROOM = 400, 900
 """Passages are added until there are enough of them with enough characters, and none that would be too many."""
 
 
-def make_task(split: str, index: int) -> FactTask:
+def make_task(split: str, index: int, season: str = "") -> FactTask:
     """Return task number `index`, at least 0, of a split: `train`, `valid` or `test`.
 
-    The same arguments give an equal task in every process. No name is in the tasks of two splits.
+    The same arguments give an equal task in every process. No name is in the tasks of two splits. Every
+    season has tasks of its own; `""` are the standard ones.
     """
-    stream = Stream("canvas", "qa", split, index)
+    stream = Stream("canvas", "qa", seasonal(split, season), index)
     kind = _CYCLE[index % len(_CYCLE)]
     names = Names(split, stream)
     if kind in _TWINNED:
@@ -49,7 +50,7 @@ def make_task(split: str, index: int) -> FactTask:
         world = World(names, stream)
         draft = _BUILDERS[kind](world)
     problem = Problem(
-        id=f"{split}-{index}",
+        id=f"{seasonal(split, season)}-{index}",
         text=draft.question,
         kind="qa",
         source="simulated-qa",
