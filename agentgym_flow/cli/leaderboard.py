@@ -12,7 +12,7 @@ import typer
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.places import ROOT, TRACKS
+from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import MODEL_CONFIG, WEIGHTS
 from agentgym_flow.strict_json import decode_file
 
@@ -99,6 +99,51 @@ def publish(
     where = environments.data_paths(data)
     for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
         stdout().print(printed(f"{verdict.submission}: {Decision(verdict).summary().rstrip()}"), soft_wrap=True)
+
+
+@app.command()
+def render(
+    root: Root = Path(ROOT),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit with 1 if the site is not as it would be rendered.")
+    ] = False,
+    data: DataPaths = None,
+    jobs: Jobs = None,
+) -> None:
+    """Render the site of the boards: pages that load nothing, the same bytes from the same files."""
+    from agentgym_flow.leaderboard import site
+
+    where = environments.data_paths(data)
+    if not check:
+        site.render(root, where, jobs=jobs)
+        stdout().print(printed(str(root / SITE / "index.html")), soft_wrap=True)
+    elif name := site.first_difference(root, where, jobs=jobs):
+        stdout().print(printed(f"{name} differs: run agentgym-flow leaderboard render and commit it"), soft_wrap=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="An entry: TRACK/DATE-NAME.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another entry of the same track.")],
+    most: Annotated[int, typer.Option(min=0, help="The most tasks to name.")] = 20,
+    root: Root = Path(ROOT),
+) -> None:
+    """Compare two entries task by task: the difference with its interval, a paired test, and where they differ."""
+    from agentgym_flow.leaderboard.compared import compared
+
+    found = compared(root, first, second, most)
+    difference = found.comparison.difference
+    stdout().print(
+        printed(
+            f"{first} - {second}: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
+            f"{100 * difference.high:+.1f}, p = {found.comparison.p_value:.4f} (paired permutation test)"
+        ),
+        soft_wrap=True,
+    )
+    for task, one in zip(found.tasks, found.comparison.tasks, strict=True):
+        kind = f" ({task.type})" if task.type else ""
+        stdout().print(printed(f"task {task.number}{kind}: {one.difference:+.2f}"), soft_wrap=True)
 
 
 @app.command()

@@ -47,6 +47,24 @@ def paired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     return _sign_flips(_differences(first, second))
 
 
+def unpaired_p_value(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Return the two-sided p value of two entries that have played different tasks of the same kind.
+
+    By the normal distribution of the difference of two means (B. Welch, Biometrika 34, 1947), with the tasks of each as
+    the sample; boards have hundreds of tasks. One task more that fails and one more that succeeds keep entries whose
+    tasks all went alike from seeming certain.
+
+    Args:
+        first: (tasks, attempts), each in [0, 1].
+        second: the same; other tasks, perhaps another number of them.
+
+    Raises `BadSetting` if one is no such table.
+    """
+    means = [np.append(score_table(scores).mean(axis=1), (0.0, 1.0)) for scores in (first, second)]
+    spread = math.sqrt(sum(one.var(ddof=1) / len(one) for one in means))
+    return math.erfc(abs(float(means[0].mean() - means[1].mean())) / spread / math.sqrt(2))
+
+
 def holm(p_values: npt.ArrayLike) -> Table:
     """Return Holm's step-down adjusted p values (S. Holm, Scandinavian Journal of Statistics 6, 1979), (tests,).
 
@@ -75,27 +93,28 @@ class RankRange(NamedTuple):
     worst: int
 
 
-def rank_ranges(entries: Sequence[npt.ArrayLike]) -> list[RankRange]:
+def rank_ranges(entries: Sequence[npt.ArrayLike], *, paired: bool = True) -> list[RankRange]:
     """Return the range of ranks of each entry of a board.
 
-    Every two entries are compared by `paired_p_value`, with Holm's correction over all pairs. An entry ranks behind
-    those that are significantly better and before those that are significantly worse; it may share its rank with all
-    others. The rank by mean score lies in the range. With 5 % the chance that any order claimed is mere luck is at
-    most that, for the board as a whole; so entries added to a board may widen the ranges of others.
+    Every two entries are compared by `paired_p_value` or `unpaired_p_value`, with Holm's correction over all pairs. An
+    entry ranks behind those that are significantly better and before those that are significantly worse; it may share
+    its rank with all others. The rank by mean score lies in the range. With 5 % the chance that any order claimed is
+    mere luck is at most that, for the board as a whole; so entries added to a board may widen the ranges of others.
 
     Args:
-        entries: for each entry (tasks, attempts), each score in [0, 1]; row i is the same task in all.
+        entries: for each entry (tasks, attempts), each score in [0, 1]; if `paired`, row i is the same task in all.
+        paired: whether all have played the same tasks.
 
     Raises `BadSetting` if one is no such table, or their shapes differ.
     """
     number = len(entries)
     pairs = list(itertools.combinations(range(number), 2))
-    differences = [_differences(entries[a], entries[b]) for a, b in pairs]
-    adjusted = holm([_sign_flips(one) for one in differences])
+    compared = paired_p_value if paired else unpaired_p_value
+    adjusted = holm([compared(entries[a], entries[b]) for a, b in pairs])
     better, worse = [0] * number, [0] * number  # how many entries are significantly better and worse than each
-    for (a, b), p_value, one in zip(pairs, adjusted, differences, strict=True):
+    for (a, b), p_value in zip(pairs, adjusted, strict=True):
         if p_value <= LEVEL:
-            ahead, behind = (a, b) if one.sum() > 0 else (b, a)
+            ahead, behind = (a, b) if score_table(entries[a]).mean() > score_table(entries[b]).mean() else (b, a)
             better[behind] += 1
             worse[ahead] += 1
     return [RankRange(1 + better[i], number - worse[i]) for i in range(number)]

@@ -13,16 +13,19 @@ from markupsafe import Markup
 from agentgym_flow.report import graph
 from agentgym_flow.report.text import printable
 
+REPORT = "agentgym_flow.report"
+"""The package with the templates of reports."""
 
-@lru_cache(maxsize=1)
-def templates() -> jinja2.Environment:
-    """Return the templates of this package; text in them is escaped and made printable."""
+
+@lru_cache(maxsize=8)
+def templates(package: str = REPORT) -> jinja2.Environment:
+    """Return the templates of a package; text in them is escaped and made printable."""
 
     def finalize(value: Any) -> Any:
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("agentgym_flow.report"),
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=finalize,
@@ -34,11 +37,11 @@ def templates() -> jinja2.Environment:
     return environment
 
 
-def source(*names: str) -> str:
+def source(*names: str, package: str = REPORT) -> str:
     """Return the text of style sheets or scripts of ours, one after the other, as it stands in the page."""
-    loader = templates().loader
-    assert loader is not None
-    return "".join(loader.get_source(templates(), name)[0] for name in names)
+    environment = templates(package)
+    assert environment.loader is not None
+    return "".join(environment.loader.get_source(environment, name)[0] for name in names)
 
 
 def security_policy(style: str, script: str = "") -> str:

@@ -1,0 +1,148 @@
+"""What stands on the board of a track: accepted entries, ranked, and the policies of the package beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from agentgym_flow.leaderboard.comparison import rank_ranges
+from agentgym_flow.leaderboard.places import TRACKS
+from agentgym_flow.leaderboard.publish import entries, verdict_file
+from agentgym_flow.leaderboard.submission import README, REPLAYED, Folder, Submission
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.leaderboard.verdict import Mean, Verdict
+
+REFERENCE = "reference-"
+"""How the names of entries begin that are there for reference: they are not ranked."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """One submission under a name: its date, and its score or why it was refused."""
+
+    date: str
+    score: Mean | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An accepted submission.
+
+    Attributes:
+        path: its folder.
+        about: what it says of itself.
+        readme: its README.
+        verdict: what was proved.
+        score: the metric of the track.
+        tries: all submissions of this track under the same name, if there is more than one.
+    """
+
+    path: Path
+    about: Submission
+    readme: str
+    verdict: Verdict
+    score: Mean
+    tries: tuple[Try, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The name of its folder."""
+        return self.path.name
+
+    @property
+    def mean_steps(self) -> float:
+        """The mean number of actions of an episode."""
+        return float(np.mean(self.verdict.steps))
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry with its rank range, such as `1` or `2 to 4`."""
+
+    entry: Entry
+    rank: str
+
+
+@dataclass(frozen=True)
+class Board:
+    """The entries of a track, best first.
+
+    Attributes:
+        track: the track.
+        proved: reproduced and attested entries.
+        replayed: replayed ones.
+        references: those that are not ranked.
+    """
+
+    track: Track
+    proved: list[Row] = field(default_factory=list)
+    replayed: list[Row] = field(default_factory=list)
+    references: list[Row] = field(default_factory=list)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries."""
+        return [row.entry for row in (*self.proved, *self.replayed, *self.references)]
+
+    @property
+    def leader(self) -> Entry | None:
+        """The first of the entries whose player was checked; None if there is none."""
+        return self.proved[0].entry if self.proved else None
+
+
+def boards(root: Path) -> list[Board]:
+    """Return the board of each track below `root`, by name.
+
+    Of several accepted entries under one name the last one counts. Raises `BadTrack` or `BadSubmission` for a file of
+    ours that is damaged.
+    """
+    found: dict[str, list[Entry]] = {}
+    tries: dict[tuple[str, str], list[Try]] = {}
+    for folder in entries(root):
+        file = verdict_file(root, folder)
+        if not file.is_file():
+            continue
+        verdict, day, name = Verdict.read(file), folder.name[:10], folder.name[11:]
+        reason = "" if verdict.reason is None else verdict.reason.message
+        tries.setdefault((folder.parent.name, name), []).append(Try(day, verdict.score, reason))
+        if verdict.score is None:
+            continue
+        about = Folder.read(folder).about
+        readme = (folder / README).read_text("utf-8", "replace")
+        found.setdefault(folder.parent.name, []).append(Entry(folder, about, readme, verdict, verdict.score))
+    made = []
+    for file in sorted((root / TRACKS).glob("*.json")):
+        track = Track.read(file)
+        latest = {entry.about.name: entry for entry in found.get(track.name, [])}
+        all_of = [_with_tries(entry, tries[track.name, name]) for name, entry in latest.items()]
+        ranked = [entry for entry in all_of if not entry.about.name.startswith(REFERENCE)]
+        made.append(
+            Board(
+                track,
+                _rows([entry for entry in ranked if entry.verdict.badge != REPLAYED]),
+                _rows([entry for entry in ranked if entry.verdict.badge == REPLAYED]),
+                _rows([entry for entry in all_of if entry not in ranked]),
+            )
+        )
+    return made
+
+
+def _with_tries(entry: Entry, tries: Sequence[Try]) -> Entry:
+    if len(tries) < 2:
+        return entry
+    return Entry(entry.path, entry.about, entry.readme, entry.verdict, entry.score, tuple(tries))
+
+
+def _rows(chosen: list[Entry]) -> list[Row]:
+    """Return entries, best first, with their rank ranges."""
+    best_first = sorted(chosen, key=lambda entry: (-entry.score.mean, entry.id))
+    fresh = any(entry.verdict.season for entry in best_first)  # then each has played tasks of its own
+    ranges = rank_ranges([entry.verdict.scores for entry in best_first], paired=not fresh)
+    return [
+        Row(entry, f"{one.best}" if one.best == one.worst else f"{one.best} to {one.worst}")
+        for entry, one in zip(best_first, ranges, strict=True)
+    ]

@@ -1,0 +1,129 @@
+"""The static site of the boards: pages that load nothing, the same bytes from the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from agentgym_flow import __version__
+from agentgym_flow.episode import Episode
+from agentgym_flow.errors import AgentGymFlowError
+from agentgym_flow.files import whole_folder
+from agentgym_flow.leaderboard.board import Board, Entry, boards
+from agentgym_flow.leaderboard.eval_results import eval_result
+from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.places import SITE
+from agentgym_flow.leaderboard.submission import LOG
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.replay import verify_log
+from agentgym_flow.report import render_report
+from agentgym_flow.report.rendering import security_policy, source, templates
+
+MOST_EPISODES = 30
+"""The most episodes that can be watched of an entry, failures first."""
+
+DATASET = "agentgym-flow/leaderboards"
+"""The data set that exported results name."""
+
+_PACKAGE = "agentgym_flow.leaderboard"
+
+
+def render(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> None:
+    """Write the site of the boards below `root`; an older one is replaced when the new one is whole.
+
+    Args:
+        root: the folder of the boards.
+        data: where official data is, by name; entries whose data is missing have no episodes to watch.
+        jobs: processes that step episodes again; None for one per core.
+
+    Raises `BadTrack` or `BadSubmission` for a file of ours that is damaged.
+    """
+    with whole_folder(root / SITE) as partial:
+        for name, text in pages(root, data, jobs=jobs).items():
+            file = partial / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8", newline="\n")
+
+
+def first_difference(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> str:
+    """Return the name of a file of the site that is not as it would be rendered now; empty if there is none."""
+    made = pages(root, data, jobs=jobs)
+    there = {file.relative_to(root / SITE).as_posix() for file in (root / SITE).rglob("*") if file.is_file()}
+    for name in sorted(made.keys() | there):
+        if name not in made or name not in there or (root / SITE / name).read_text("utf-8") != made[name]:
+            return name
+    return ""
+
+
+def pages(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> dict[str, str]:
+    """Return the files of the site: name -> text."""
+    found = boards(root)
+    made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found)}
+    for board in found:
+        track = board.track.name
+        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board)
+        for entry in board.entries:
+            place, watched = f"{track}/{entry.id}", _episodes(entry, board.track, data, jobs)
+            made[f"{place}/index.html"] = _page(
+                "entry.html.j2", entry.about.title, board=board, entry=entry, episodes=watched
+            )
+            made[f"{place}/eval_results.yaml"] = _exported(board, entry)
+            if watched:
+                made[f"{place}/episodes.html"] = render_report(
+                    title=f"{entry.about.title} on {board.track.title}", episodes=watched
+                )
+    return made
+
+
+def _page(template: str, title: str, **parts: Any) -> str:
+    style = source("page.css") + source("board.css", package=_PACKAGE)
+    script = source("sort.js", package=_PACKAGE)
+    environment = templates(_PACKAGE)
+    environment.filters |= {"percent": _percent, "place": _place}
+    return environment.get_template(template).render(
+        title=title,
+        version=__version__,
+        policy=security_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        **parts,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _place(share: float) -> str:
+    """Return where a share stands on the 200 wide picture of an interval."""
+    return f"{4 + 192 * share:.2f}"
+
+
+def _exported(board: Board, entry: Entry) -> str:
+    return eval_result(
+        entry.verdict.scores,
+        DATASET,
+        board.track.name,
+        date=entry.about.date,
+        notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
+    )
+
+
+def _episodes(entry: Entry, track: Track, data: Mapping[str, str | Path] | None, jobs: int | None) -> list[Episode]:
+    """Return episodes of an entry's log to watch: half of them failures, if there are so many."""
+    played: list[Episode] = []
+    try:
+        verify_log(
+            entry.path / LOG,
+            data,
+            lambda _, episode: played.append(episode) if episode is not None else None,
+            jobs=jobs,
+            limits=limits_of(track),
+        )
+    except AgentGymFlowError:  # official data that is not on this machine
+        return []
+    failures = [episode for episode in played if not episode.success][: MOST_EPISODES // 2]
+    return failures + [episode for episode in played if episode.success][: MOST_EPISODES - len(failures)]
