@@ -107,17 +107,15 @@ def render(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit with 1 if the site is not as it would be rendered.")
     ] = False,
-    data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
     """Render the site of the boards: pages that load nothing, the same bytes from the same files."""
     from agentgym_flow.leaderboard import site
 
-    where = environments.data_paths(data)
     if not check:
-        site.render(root, where, jobs=jobs)
+        site.render(root, jobs=jobs)
         stdout().print(printed(str(root / SITE / "index.html")), soft_wrap=True)
-    elif name := site.first_difference(root, where, jobs=jobs):
+    elif name := site.first_difference(root, jobs=jobs):
         stdout().print(printed(f"{name} differs: run agentgym-flow leaderboard render and commit it"), soft_wrap=True)
         raise typer.Exit(1)
 

@@ -78,7 +78,13 @@ def judge(
 
 def limits_of(track: Track) -> LogLimits:
     """Return what is read of the log of a track."""
-    return LogLimits(max_lines=track.episodes + 1, max_bytes=MOST_UNPACKED, max_actions=track.max_steps)
+    return LogLimits(
+        max_lines=track.episodes + 1,
+        max_bytes=MOST_UNPACKED,
+        max_line_bytes=1 << 22,
+        max_actions=track.max_steps,
+        max_action_length=1 << 17,
+    )
 
 
 def _track(tracks: Path, name: str) -> Track:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,22 @@ from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow.episode import Episode
-from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard.board import Board, Entry, boards
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.judge import limits_of
 from agentgym_flow.leaderboard.places import SITE
 from agentgym_flow.leaderboard.submission import LOG
-from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import render_report
+from agentgym_flow.report.player import WORKFLOW
 from agentgym_flow.report.rendering import security_policy, source, templates
 
 MOST_EPISODES = 30
 """The most episodes that can be watched of an entry, failures first."""
+
+MOST_CHARACTERS = 2_000_000
+"""About the largest page with episodes; with longer ones there are fewer."""
 
 DATASET = "agentgym-flow/leaderboards"
 """The data set that exported results name."""
@@ -31,34 +32,33 @@ DATASET = "agentgym-flow/leaderboards"
 _PACKAGE = "agentgym_flow.leaderboard"
 
 
-def render(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> None:
+def render(root: Path, *, jobs: int | None = None) -> None:
     """Write the site of the boards below `root`; an older one is replaced when the new one is whole.
 
     Args:
         root: the folder of the boards.
-        data: where official data is, by name; entries whose data is missing have no episodes to watch.
         jobs: processes that step episodes again; None for one per core.
 
     Raises `BadTrack` or `BadSubmission` for a file of ours that is damaged.
     """
     with whole_folder(root / SITE) as partial:
-        for name, text in pages(root, data, jobs=jobs).items():
+        for name, text in pages(root, jobs=jobs).items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8", newline="\n")
 
 
-def first_difference(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> str:
+def first_difference(root: Path, *, jobs: int | None = None) -> str:
     """Return the name of a file of the site that is not as it would be rendered now; empty if there is none."""
-    made = pages(root, data, jobs=jobs)
+    made = pages(root, jobs=jobs)
     there = {file.relative_to(root / SITE).as_posix() for file in (root / SITE).rglob("*") if file.is_file()}
     for name in sorted(made.keys() | there):
-        if name not in made or name not in there or (root / SITE / name).read_text("utf-8") != made[name]:
+        if name not in made or name not in there or (root / SITE / name).read_bytes() != made[name].encode():
             return name
     return ""
 
 
-def pages(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int | None = None) -> dict[str, str]:
+def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     """Return the files of the site: name -> text."""
     found = boards(root)
     made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found)}
@@ -66,15 +66,13 @@ def pages(root: Path, data: Mapping[str, str | Path] | None = None, *, jobs: int
         track = board.track.name
         made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board)
         for entry in board.entries:
-            place, watched = f"{track}/{entry.id}", _episodes(entry, board.track, data, jobs)
+            place, watched = f"{track}/{entry.id}", _watched(entry, board, jobs)
             made[f"{place}/index.html"] = _page(
                 "entry.html.j2", entry.about.title, board=board, entry=entry, episodes=watched
             )
             made[f"{place}/eval_results.yaml"] = _exported(board, entry)
             if watched:
-                made[f"{place}/episodes.html"] = render_report(
-                    title=f"{entry.about.title} on {board.track.title}", episodes=watched
-                )
+                made[f"{place}/episodes.html"] = watched
     return made
 
 
@@ -94,7 +92,7 @@ def _page(template: str, title: str, **parts: Any) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}\u00a0%"
 
 
 def _place(share: float) -> str:
@@ -112,18 +110,24 @@ def _exported(board: Board, entry: Entry) -> str:
     )
 
 
-def _episodes(entry: Entry, track: Track, data: Mapping[str, str | Path] | None, jobs: int | None) -> list[Episode]:
-    """Return episodes of an entry's log to watch: half of them failures, if there are so many."""
-    played: list[Episode] = []
-    try:
-        verify_log(
-            entry.path / LOG,
-            data,
-            lambda _, episode: played.append(episode) if episode is not None else None,
-            jobs=jobs,
-            limits=limits_of(track),
-        )
-    except AgentGymFlowError:  # official data that is not on this machine
-        return []
-    failures = [episode for episode in played if not episode.success][: MOST_EPISODES // 2]
-    return failures + [episode for episode in played if episode.success][: MOST_EPISODES - len(failures)]
+def _watched(entry: Entry, board: Board, jobs: int | None) -> str:
+    """Return the page on which episodes of an entry's log can be watched, half of them failures if there are so many.
+
+    Empty on official data: the site must not depend on what data a machine has.
+    """
+    if board.track.data:
+        return ""
+    failures: list[Episode] = []
+    successes: list[Episode] = []
+
+    def keep(_: int, episode: Episode | None) -> None:
+        kept, most = (successes, MOST_EPISODES) if episode and episode.success else (failures, MOST_EPISODES // 2)
+        if episode is not None and len(kept) < most:
+            kept.append(episode)
+
+    verify_log(entry.path / LOG, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(board.track))
+    shown = failures + successes[: MOST_EPISODES - len(failures)]
+    title = f"{entry.about.title} on {board.track.title}"
+    while len(page := render_report(title=title, episodes=shown)) > MOST_CHARACTERS and len(shown) > 1:
+        shown = shown[: len(shown) // 2]
+    return page

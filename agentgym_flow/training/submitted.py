@@ -41,7 +41,7 @@ MOST_WEIGHTS = 10_000_000
 def submitted_policy(
     env_id: str,
     profile_name: str,
-    config: Mapping[str, Any],
+    config: Any,
     weights: bytes,
     *,
     temperature: float = 1.0,
@@ -61,6 +61,8 @@ def submitted_policy(
         BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are no
             finite numbers.
     """
+    if not isinstance(config, Mapping):
+        raise BadSubmission("config.json: it must be an object with the shape of the model")
     if ":" in profile_name:
         raise BadSubmission(f"prompt: {profile_name!r:.60} reads a file; name a profile of the environment")
     try:

@@ -41,7 +41,8 @@ def saved() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
     own, state = saved()
-    policy = {MODEL_CONFIG: json.dumps(own if config is None else config).encode()}
+    told = config if isinstance(config, bytes) else json.dumps(own if config is None else config).encode()
+    policy = {MODEL_CONFIG: told}
     return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
 
 
@@ -102,6 +103,10 @@ HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
     "beyond all bounds": (changed(n_layer=10**9), None, "n_layer must be a number from"),
     "no number": (changed(n_head="four"), None, "n_head must be a number"),
     "true": (changed(n_layer=True), None, "n_layer must be a number"),
+    "a list": ([], None, "must be an object"),
+    "no JSON": (b"{", None, "not JSON"),
+    "a short context": (changed(n_positions=16), weights("transformer.wpe.weight", torch.zeros(16, 96)), "cannot play"),
+    "huge weights": (None, weights(FIRST, torch.full_like(saved()[1][FIRST], 3e38)), "cannot play"),
     "other words": (changed(vocab_size=100), None, "words"),
     "heads that do not fit": (changed(n_head=5), None, "a multiple of n_head"),
 }

@@ -88,7 +88,9 @@ def test_the_committed_site_is_compared_with_a_fresh_one(root: Path) -> None:
     assert first_difference(root, jobs=0) == ""
     assert CliRunner().invoke(app, [*command, "--check"]).exit_code == 0
     page = root / "site" / TRACK / "index.html"
-    page.write_text(page.read_text("utf-8").replace("replayed", "reproduced"), "utf-8")
+    page.write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
+    assert first_difference(root, jobs=0) == f"{TRACK}/index.html"
+    page.write_bytes(b"\xff")
     result = CliRunner().invoke(app, [*command, "--check"])
     assert result.exit_code == 1
     assert f"{TRACK}/index.html differs" in result.output
