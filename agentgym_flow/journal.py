@@ -19,7 +19,7 @@ from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.files import naming
 from agentgym_flow.policies.base import Around, AsyncPolicy, Move, Policy, View, checked
-from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
+from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS
 from agentgym_flow.rollout import ERROR
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.sharing import Lock
@@ -163,9 +163,11 @@ class Journal:
         found = self._moves.get(_place_of(view))
         if found is None:
             return None
-        action, completion, failures, policy = found
+        action, completion, failures, policy, *logprobs = found
         if failures:
             view.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
+        if logprobs:
+            view.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
         return Move(action, completion=completion, policy=policy)
 
     def add_move(self, row: Mapping[str, Any]) -> None:
@@ -203,7 +205,8 @@ def _place_of(view: View) -> tuple[int, int, int, str]:
 
 def _row_of(view: View, move: Move) -> dict[str, Any]:
     """Return what a journal keeps of the answer to a view."""
-    return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy]}
+    logprobs = view.episode.meta.get(LOGPROBS, [])[len(view.episode.turns) :]
+    return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy, *logprobs]}
 
 
 def _failures(view: View) -> list[dict[str, Any]]:

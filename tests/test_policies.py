@@ -15,6 +15,7 @@ import pytest
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Recorder
+from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import (
     BadPolicy,
     BadSetting,
@@ -24,6 +25,7 @@ from agentgym_flow.errors import (
     UnknownPolicy,
     UnknownProfile,
 )
+from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import (
     ExpertPolicy,
     FunctionPolicy,
@@ -358,6 +360,29 @@ class TestOpenAI:
         assert request["chat_template_kwargs"] == {"enable_thinking": False}
         assert "Open the door of the cave." in request["messages"][0]["content"]
         assert all(episode.meta == {} for episode in episodes)
+
+    @staticmethod
+    def test_log_probabilities_are_kept_turn_by_turn(tmp_path: Path) -> None:
+        def answer(request: dict[str, Any]) -> tuple[int, bytes]:
+            assert request["logprobs"] is True
+            status, body = completion("<action>left</action>")
+            row = json.loads(body)
+            row["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": 0}]}
+            return status, json.dumps(row).encode()
+
+        with ChatServer(answer) as server:
+            policy = chat_policy(server, logprobs=True)
+            log = tmp_path / "log.jsonl"
+            evaluate(policy, CAVE, num_episodes=2, log=log)
+        for line in read_log(log):
+            assert line.meta is not None
+            assert line.meta["logprobs"] == [[-0.5, 0.0]] * len(line.actions)
+        with ChatServer(lambda request: completion("<action>left</action>")) as server:
+            (episode,) = evaluate(chat_policy(server, logprobs=True, patience=0), CAVE, num_episodes=1)[1]
+        assert episode.meta["logprobs"] == [[]] * len(episode.turns), "a server that gives none"
+        assert len(episode.meta["failed_requests"]) == len(episode.turns)
+        with pytest.raises(BadSetting, match="logprobs must be true or false"):
+            chat_policy(server, logprobs=1)
 
     @staticmethod
     def test_a_published_prompt_that_begins_the_answer_is_gone_on_with(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from agentgym_flow.episode_log import LogLimits
 from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
+from agentgym_flow.leaderboard.attest import check_completions
 from agentgym_flow.leaderboard.coverage import claims
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
-from agentgym_flow.leaderboard.submission import LOG, REPRODUCED, Folder, check_place
+from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Place, Reason, Verdict, scored
 from agentgym_flow.replay import verify_log
@@ -64,6 +65,9 @@ def judge(
                 line, first = found.divergences[0]
                 verdict = replace(verdict, divergence=Place(line, first.step, f"{first!s:.600}"))
             raise BadSubmission(f"{LOG}: {found.problems()[0]}")
+        if entry.about.badge == ATTESTED:
+            check = "completions"
+            check_completions(folder / LOG, track, entry.about.prompt, limits, data)
         if entry.about.badge == REPRODUCED:
             check = "weights"
             if make_policy is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.errors import ServerDown
+from agentgym_flow.errors import BadSetting, ServerDown, shown
 from agentgym_flow.openai_access import (
     CHAT,
     PATIENCE,
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FAILED_REQUESTS = "failed_requests"
 """The key of `Episode.meta` under which failed requests are listed."""
 
+LOGPROBS = "logprobs"
+"""The key of `Episode.meta` with the log-probabilities of the tokens of each turn's completion, in nats."""
+
 
 class OpenAIPolicy:
     """Sends the profile's prompt of every view to a chat model and reads the action from its answer.
@@ -55,6 +58,8 @@ class OpenAIPolicy:
             server is asked to go on with it, as vLLM does.
         temperature: of sampling; 0 is greedy.
         max_tokens: the longest completion, in tokens.
+        logprobs: ask for the log-probabilities of the completions' tokens, and keep them in `episode.meta["logprobs"]`:
+            what a leaderboard needs for the badge *attested*.
         chat_template_kwargs: settings of the model's chat template, such as `{"enable_thinking": False}`, for servers
             that take them (vLLM does).
         timeout: seconds until a request is given up.
@@ -87,6 +92,7 @@ class OpenAIPolicy:
         profile: str = "text",
         temperature: float = 0.0,
         max_tokens: int = 512,
+        logprobs: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         timeout: float = 60.0,
         max_retries: int = 2,
@@ -108,6 +114,11 @@ class OpenAIPolicy:
             "temperature": temperature,
             "max_tokens": max_tokens,
         }
+        if not isinstance(logprobs, bool):
+            raise BadSetting(f"logprobs must be true or false, got {shown(logprobs)}")
+        self._logprobs = logprobs
+        if logprobs:
+            self.settings["logprobs"] = True
         self._template_settings = dict(chat_template_kwargs or {})
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings
@@ -137,18 +148,24 @@ class OpenAIPolicy:
         while True:
             began = time.monotonic()
             try:
-                completion = await self._complete(view)
+                completion, logprobs = await self._complete(view)
             except (self._package.OpenAIError, ValueError, MalformedAnswer) as error:  # ValueError: it is not JSON
                 if not self._is_outage(error, failed, began):
                     failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
                     failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
+                    self._keep_logprobs(view, [])
                     return Move(NO_ANSWER, completion=NO_ANSWER)
                 failed = failed or time.monotonic()
                 await asyncio.sleep(pause)
                 await self._probe(failed)
                 pause = min(2 * pause, 8.0)
                 continue
+            self._keep_logprobs(view, logprobs)
             return Move(self.profile.parse(completion, view), completion=completion)
+
+    def _keep_logprobs(self, view: View, logprobs: list[float]) -> None:
+        if self._logprobs:
+            view.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
 
     def _is_outage(self, error: Exception, failed: float | None, began: float) -> bool:
         """Return whether a failure is the server's and not the request's. Raises `ServerDown` at the end of patience.
@@ -181,21 +198,25 @@ class OpenAIPolicy:
                     return
             self._answered = Exchange(sent, time.monotonic())
 
-    async def _complete(self, view: View) -> str:
+    async def _complete(self, view: View) -> tuple[str, list[float]]:
         sent = time.monotonic()
         answer = await self._send(self.profile.messages(view), self.max_tokens)
         try:
-            content: object = json.loads(answer)["choices"][0]["message"].get("content")
+            choice = json.loads(answer)["choices"][0]
+            content: object = choice["message"].get("content")
+            logprobs = [one["logprob"] for one in choice["logprobs"]["content"]] if self._logprobs else []
         except (RecursionError, KeyError, IndexError, TypeError, AttributeError):
             raise MalformedAnswer from None
-        if not isinstance(content, str | None):
+        if not isinstance(content, str | None) or not all(isinstance(one, int | float) for one in logprobs):
             raise MalformedAnswer
         self._answered = Exchange(sent, time.monotonic())
-        return content or ""
+        return content or "", [float(one) for one in logprobs]
 
     async def _send(self, messages: Sequence[Message], most: int) -> bytes:
         body: dict[str, Any] = {"model": self.model, "messages": messages, "temperature": self.temperature}
         body["max_tokens"] = most
+        if self._logprobs:
+            body["logprobs"] = True
         if self._template_settings:
             body["chat_template_kwargs"] = self._template_settings
         if messages[-1]["role"] == "assistant":

@@ -1,0 +1,88 @@
+"""The completions of a language model: each has log-probabilities, and each gives the logged action.
+
+This proves that the actions are what the package's own parser makes of these texts, in these situations. It does not
+prove that a model wrote them; whoever has its weights can score a random share of them again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from agentgym_flow.episode import Recorder
+from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
+from agentgym_flow.errors import BadLog, BadSubmission, UnknownProfile
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.policies import View
+from agentgym_flow.policies.openai_chat import LOGPROBS
+from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.seeding import Stream
+
+
+def check_completions(
+    log: Path, track: Track, prompt: str, limits: LogLimits, data: Mapping[str, str | Path] | None = None
+) -> None:
+    """Check a log whose episodes have been stepped again already.
+
+    Args:
+        log: the log.
+        track: its track.
+        prompt: the prompt profile, one of the environment's own.
+        limits: what is read of the log.
+        data: where official data is, by name.
+
+    Raises `BadSubmission` at the first turn without completion or log-probabilities, or with another action than its
+    completion gives.
+    """
+    profile = _own_profile(track, prompt)
+    with closing(track.make_env(data)) as env:
+        recorder = Recorder(env)
+        for number, logged in scan_log(log, limits):
+            if isinstance(logged, BadLog):
+                raise BadSubmission(str(logged))
+            where = f"{log.name} line {number}"
+            if logged.completions is None:
+                raise BadSubmission(f"{where}: there are no completions: attested entries are of language models")
+            _check_logprobs(logged, where)
+            if logged.tape is not None:
+                env.use_tape(logged.tape)
+            episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
+            rng = Stream("policy", logged.seed, logged.attempt, logged.task)
+            for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
+                view = View(env, recorder.observation, recorder.info, episode, rng)
+                parsed = profile.parse(completion, view)
+                if parsed != action:
+                    raise BadSubmission(
+                        f"{where}: step {step}: profile {prompt} reads {parsed!r:.80} from the completion, and the log "
+                        f"has {action!r:.80}"
+                    )
+                recorder.step(action)
+
+
+def _own_profile(track: Track, prompt: str) -> Profile:
+    if ":" in prompt:
+        raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a profile of the environment")
+    try:
+        return profile_for(track.env_id, prompt)
+    except UnknownProfile as error:
+        raise BadSubmission(f"prompt: {error}") from None
+
+
+def _check_logprobs(logged: LoggedEpisode, where: str) -> None:
+    turns: Any = (logged.meta or {}).get(LOGPROBS)
+    if not isinstance(turns, list) or len(turns) != len(logged.actions):
+        raise BadSubmission(
+            f"{where}: meta.{LOGPROBS} must be a list of {len(logged.actions)}, one list for each turn: evaluate with "
+            f"--policy-arg {LOGPROBS}=true"
+        )
+    assert logged.completions is not None  # checked before
+    for step, (tokens, completion) in enumerate(zip(turns, logged.completions, strict=True), 1):
+        known = isinstance(tokens, list) and all(
+            isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) and one <= 1e-3
+            for one in tokens
+        )
+        if not known or (completion and not tokens):
+            raise BadSubmission(f"{where}: step {step}: meta.{LOGPROBS} must hold a number of at most 0 for each token")
