@@ -13,7 +13,7 @@ from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.submission import MODEL_CONFIG, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
 from agentgym_flow.strict_json import decode_file
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
 """The environment variable with the secret of the boards."""
+
+ENOUGH = 0.95
+"""The share of turns that must agree: numerics of engines differ now and then."""
 
 app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
 
@@ -142,6 +145,41 @@ def compare(
     for task, one in zip(found.tasks, found.comparison.tasks, strict=True):
         kind = f" ({task.type})" if task.type else ""
         stdout().print(printed(f"task {task.number}{kind}: {one.difference:+.2f}"), soft_wrap=True)
+
+
+@app.command()
+def rescore(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of an attested entry.", file_okay=False)],
+    model: Annotated[str, typer.Option(help="The open weights: a Hugging Face folder, or a downloaded model.")],
+    share: Annotated[float, typer.Option(help="Of all turns, drawn at random.")] = 0.02,
+    seed: Annotated[str, typer.Option(help="Draws the turns; choose what the submitter could not know.")] = "",
+    dtype: Annotated[str, typer.Option(help="Of the weights, such as bfloat16.")] = "float32",
+    root: Root = Path(ROOT),
+    data: DataPaths = None,
+) -> None:
+    """Score a share of an attested entry's completions again. Exit with 1 if fewer than 95 % of the turns agree."""
+    from agentgym_flow.leaderboard.submission import LOG, Submission
+    from agentgym_flow.leaderboard.track import Track
+    from agentgym_flow.prompts import profile_for
+    from agentgym_flow.training.rescore import rescore as score_again
+    from agentgym_flow.training.run import load_model, quiet
+
+    quiet()
+    about = Submission.parse((folder / ABOUT).read_bytes())
+    board = Track.read(root / TRACKS / f"{about.track}.json")
+    profile = profile_for(board.env_id, about.prompt)
+    loaded, tokenizer = load_model(model, profile, dtype=dtype)
+    where = environments.data_paths(data)
+    found = score_again(folder / LOG, board, loaded, tokenizer, profile, share=share, seed=seed, data=where)
+    stdout().print(
+        printed(
+            f"{found.agreed} of {found.turns} turns agree with {model}; the mean difference is {found.difference:.3f} "
+            f"nats a token; {found.other_tokens} turns have other tokens"
+        ),
+        soft_wrap=True,
+    )
+    if found.agreed < ENOUGH * found.turns:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,0 +1,76 @@
+"""Completions are scored again: by the model that wrote them, and by another one."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode_log import LoggedEpisode
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard.track import Track, make_track
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.rollout import rollout
+from agentgym_flow.slots import Start
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.rescore import rescore
+from agentgym_flow.training.run import load_model
+from tests.training.conftest import SOKOBAN
+
+PROFILE = profile_for(SOKOBAN, "text")
+
+
+@pytest.fixture(scope="module")
+def models(import_benchmark: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Two models of one shape with other weights."""
+    made = import_benchmark("_byte_level")
+    tokenizer = made.byte_level_tokenizer(SOKOBAN, {"size": 5}, episodes=10)
+    found = []
+    for seed in range(2):
+        path = tmp_path_factory.mktemp("rescore") / "model"
+        made.write_model(path, tokenizer, width=32, layers=1, heads=2, context=1024, theta=100.0, seed=seed)
+        found.append(load_model(str(path), PROFILE))
+    return found
+
+
+@pytest.fixture(scope="module")
+def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Track]:
+    """What the first model has played, with its log-probabilities."""
+    model, tokenizer = models[0]
+    track = make_track(SOKOBAN, "try", "Try", tasks=4, kwargs={"size": 5, "boxes": 1, "max_steps": 4})
+    policy = ModelPolicy(model, tokenizer, PROFILE, max_new_tokens=6)
+    starts = [Start(start.seed, start.task, start.attempt) for start in track.starts()]
+    episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), starts)
+    log = tmp_path_factory.mktemp("log") / "episodes.jsonl.gz"
+    lines = []
+    for episode in episodes:
+        for turn in episode.turns:  # what is sent is what can be written again: no half characters, no markers
+            turn.completion = turn.completion or turn.action
+        logprobs = [list(turn.logprobs or ()) for turn in episode.turns]
+        lines.append(replace(LoggedEpisode.of(episode), meta={"logprobs": logprobs}).line())
+    log.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
+    return log, track
+
+
+def test_the_model_that_wrote_them_agrees_and_another_does_not(models: list[Any], played: tuple[Path, Track]) -> None:
+    log, track = played
+    own, other = (rescore(log, track, model, tokenizer, PROFILE, share=1.0) for model, tokenizer in models)
+    assert own.turns == 16
+    assert own.agreed == own.turns - own.other_tokens > 0
+    assert own.difference < 1e-3
+    assert other.agreed < own.agreed
+    assert other.difference > 10 * own.difference
+
+
+def test_the_share_is_drawn_with_the_seed(models: list[Any], played: tuple[Path, Track]) -> None:
+    log, track = played
+    model, tokenizer = models[0]
+    counts = {rescore(log, track, model, tokenizer, PROFILE, share=0.3, seed=seed).turns for seed in "abcdef"}
+    assert 1 <= min(counts) < max(counts) < 16
+    with pytest.raises(BadSetting, match="share must be"):
+        rescore(log, track, model, tokenizer, PROFILE, share=0)
