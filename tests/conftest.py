@@ -9,9 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -94,6 +95,56 @@ def archives(made_once: Callable[..., Path]) -> Archives:
 def base_python(archives: Archives, made_once: Callable[..., Path]) -> Path:
     """The interpreter of a fresh environment that holds the wheel, its base dependencies and nothing else."""
     return made_once("base", lambda folder: install_base(archives.wheel, folder)) / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, driven by Playwright."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("needs chromium (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(chromium) -> Iterator[Callable[..., Any]]:
+    """Return what opens a page in a browser of its own: `browse(address, home, **settings of the browser)`.
+
+    `page.seen` has the requests for what is not below `home`, the errors and the complaints; there must be none in the
+    end.
+    """
+    opened: list[Any] = []
+
+    def open_page(address: str, home: str, **settings: Any) -> Any:
+        context = chromium.new_context(**settings)
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        page.seen = SimpleNamespace(elsewhere=[], errors=[], dialogs=[])
+        context.on("request", lambda request: _note(page, home, request.url))
+        page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
+        page.on("console", lambda line: page.seen.errors.append(line.text) if line.type == "error" else None)
+        page.on("dialog", lambda dialog: (page.seen.dialogs.append(dialog.message), dialog.dismiss()))
+        opened.append((context, page))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context, page in opened:
+        seen = page.seen
+        context.close()
+        assert (seen.elsewhere, seen.errors, seen.dialogs) == ([], [], [])
+
+
+def _note(page: Any, home: str, url: str) -> None:
+    if not url.startswith(home):
+        page.seen.elsewhere.append(url)
 
 
 def install_base(wheel: Path, folder: Path) -> None:

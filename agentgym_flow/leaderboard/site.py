@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from agentgym_flow import __version__
 from agentgym_flow.episode import Episode
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard.board import Board, Entry, boards
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes, with_recording
 from agentgym_flow.leaderboard.places import SITE
 from agentgym_flow.leaderboard.submission import LOG
 from agentgym_flow.replay import verify_log
 from agentgym_flow.report import render_report
-from agentgym_flow.report.player import WORKFLOW
+from agentgym_flow.report.curves import charts
+from agentgym_flow.report.player import WORKFLOW, failures_first
 from agentgym_flow.report.rendering import security_policy, source, templates
 
 MOST_EPISODES = 30
@@ -28,6 +32,9 @@ MOST_CHARACTERS = 2_000_000
 
 DATASET = "agentgym-flow/leaderboards"
 """The data set that exported results name."""
+
+FOOTER = "Rendered by agentgym_flow."
+"""At the foot of every page. Without the version: a release must not change pages whose entries stay the same."""
 
 _PACKAGE = "agentgym_flow.leaderboard"
 
@@ -64,15 +71,23 @@ def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found)}
     for board in found:
         track = board.track.name
-        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board)
+        recorded = {entry.id: with_recording(entry, board.track) for entry in board.entries}
+        made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board, recorded=recorded)
         for entry in board.entries:
             place, watched = f"{track}/{entry.id}", _watched(entry, board, jobs)
             made[f"{place}/index.html"] = _page(
-                "entry.html.j2", entry.about.title, board=board, entry=entry, episodes=watched
+                "entry.html.j2",
+                entry.about.title,
+                board=board,
+                entry=entry,
+                recorded=recorded[entry.id],
+                watched=watched.page,
+                outcomes=outcomes(entry, board.track, watched.places),
+                charts=charts([achieved_within(entry, board.track)]),
             )
             made[f"{place}/eval_results.yaml"] = _exported(board, entry)
-            if watched:
-                made[f"{place}/episodes.html"] = watched
+            if watched.page:
+                made[f"{place}/episodes.html"] = watched.page
     return made
 
 
@@ -80,10 +95,10 @@ def _page(template: str, title: str, **parts: Any) -> str:
     style = source("page.css") + source("board.css", package=_PACKAGE)
     script = source("sort.js", package=_PACKAGE)
     environment = templates(_PACKAGE)
-    environment.filters |= {"percent": _percent, "place": _place}
+    environment.filters |= {"percent": _percent, "place": _place, "settings": _settings}
     return environment.get_template(template).render(
         title=title,
-        version=__version__,
+        footer=FOOTER,
         policy=security_policy(style, script),
         style=Markup(style),
         script=Markup(script),
@@ -100,6 +115,11 @@ def _place(share: float) -> str:
     return f"{4 + 192 * share:.2f}"
 
 
+def _settings(kwargs: Mapping[str, Any]) -> str:
+    """Return the settings of an environment in one line; the season has a place of its own."""
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items() if name != "season")
+
+
 def _exported(board: Board, entry: Entry) -> str:
     return eval_result(
         entry.verdict.scores,
@@ -110,13 +130,20 @@ def _exported(board: Board, entry: Entry) -> str:
     )
 
 
-def _watched(entry: Entry, board: Board, jobs: int | None) -> str:
+class _Watched(NamedTuple):
+    """The page on which episodes can be watched, and where each is on it: (task, attempt) -> 1, 2, ..."""
+
+    page: str = ""
+    places: Mapping[tuple[int, int], int] = MappingProxyType({})
+
+
+def _watched(entry: Entry, board: Board, jobs: int | None) -> _Watched:
     """Return the page on which episodes of an entry's log can be watched, half of them failures if there are so many.
 
     Empty on official data: the site must not depend on what data a machine has.
     """
     if board.track.data:
-        return ""
+        return _Watched()
     failures: list[Episode] = []
     successes: list[Episode] = []
 
@@ -128,6 +155,9 @@ def _watched(entry: Entry, board: Board, jobs: int | None) -> str:
     verify_log(entry.path / LOG, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(board.track))
     shown = failures + successes[: MOST_EPISODES - len(failures)]
     title = f"{entry.about.title} on {board.track.title}"
-    while len(page := render_report(title=title, episodes=shown)) > MOST_CHARACTERS and len(shown) > 1:
+    links = {"All tracks": "../../index.html", board.track.title: "../index.html", entry.about.title: "index.html"}
+    while len(page := render_report(title=title, episodes=shown, links=links, footer=FOOTER)) > MOST_CHARACTERS:
+        if len(shown) == 1:
+            break
         shown = shown[: len(shown) // 2]
-    return page
+    return _Watched(page, {(one.task, one.attempt): place for place, one in enumerate(failures_first(shown), 1)})

@@ -64,8 +64,21 @@ def render_report(
     groups: Sequence[Group] = (),
     episodes: Sequence[Episode] = (),
     gamma: float = 0.9,
+    links: Mapping[str, str] | None = None,
+    footer: str = f"Made by agentgym_flow {__version__}.",
 ) -> str:
-    """Return the page that `write_report` writes. Equal arguments give equal text."""
+    """Return the page that `write_report` writes. Equal arguments give equal text.
+
+    Args:
+        title: see `write_report`, as for all arguments that are not here.
+        summary: see there.
+        curves: see there.
+        groups: see there.
+        episodes: see there.
+        gamma: see there.
+        links: where to go from this page, name -> address; for a page that is part of a site.
+        footer: a sentence at the foot of the page.
+    """
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
     shown = player.failures_first([*(episode for group in groups for episode in group), *episodes])
     drawn = player.Pictures(shown)
@@ -76,7 +89,8 @@ def render_report(
         .get_template("page.html.j2")
         .render(
             title=title,
-            version=__version__,
+            links=dict(links or {}),
+            footer=footer,
             policy=security_policy(style, script),
             style=Markup(style),
             script=Markup(script),

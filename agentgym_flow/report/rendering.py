@@ -19,13 +19,13 @@ REPORT = "agentgym_flow.report"
 
 @lru_cache(maxsize=8)
 def templates(package: str = REPORT) -> jinja2.Environment:
-    """Return the templates of a package; text in them is escaped and made printable."""
+    """Return the templates of a package and behind them those of reports; text is escaped and made printable."""
 
     def finalize(value: Any) -> Any:
         return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in dict.fromkeys((package, REPORT))]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=finalize,

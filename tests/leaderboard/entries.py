@@ -12,7 +12,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
-from agentgym_flow.policies import ExpertPolicy
+from agentgym_flow.policies import ExpertPolicy, Policy
 from agentgym_flow.rollout import rollout
 from agentgym_flow.slots import Start
 
@@ -39,14 +39,17 @@ def track() -> Track:
     return make_track("agentgym_flow/Sokoban-v0", TRACK, "Small", tasks=6, kwargs=kwargs, attempts=2)
 
 
+def played(policy: Policy, board: Track) -> tuple[str, ...]:
+    """The episodes of a policy on a track, without remarks."""
+    starts = [Start(start.seed, start.task, start.attempt) for start in board.starts()]
+    episodes = rollout(policy, lambda: make_text_env(board.env_id, **board.env_settings()), starts)
+    return tuple(replace(LoggedEpisode.of(episode), meta=None).line() for episode in episodes)
+
+
 @cache
 def lines() -> tuple[str, ...]:
-    """The expert's episodes, without remarks."""
-    board = track()
-    starts = [Start(start.seed, start.task, start.attempt) for start in board.starts()]
-    kwargs = {**board.kwargs, "split": board.split, "max_steps": board.max_steps}
-    played = rollout(ExpertPolicy(), lambda: make_text_env(board.env_id, **kwargs), starts)
-    return tuple(replace(LoggedEpisode.of(episode), meta=None).line() for episode in played)
+    """The expert's episodes."""
+    return played(ExpertPolicy(), track())
 
 
 def packed(log: list[str] | tuple[str, ...]) -> bytes:
@@ -77,3 +80,22 @@ def edited(number: int, **fields: object) -> list[str]:
     changed = list(lines())
     changed[number] = json.dumps({**json.loads(changed[number]), **fields})
     return changed
+
+
+def add(
+    root: Path,
+    name: str,
+    day: str = "2026-11-23",
+    title: str = "An entry",
+    log: bytes | None = None,
+    to: str = TRACK,
+) -> None:
+    """Add an entry to the submissions of a board; by default the expert's."""
+    about = (
+        YAML.replace("name: expert", f"name: {name}")
+        .replace("2026-11-23", day)
+        .replace(f"track: {TRACK}", f"track: {to}")
+    )
+    about = about.replace("title: The expert", f"title: '{title}'")
+    content = files(log) | {ABOUT: about.encode(), README: f"# {title}\n".encode()}
+    write(root / "submissions" / to / f"{day}-{name}", content)

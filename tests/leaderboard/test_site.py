@@ -2,46 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from entries import TRACK, YAML, files, lines, packed, track, tracks, write
+import yaml
+from entries import TRACK, add, lines, packed, played, track, tracks
 from typer.testing import CliRunner
 
+from agentgym_flow import __version__
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.board import boards
 from agentgym_flow.leaderboard.compared import compared
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
+from agentgym_flow.leaderboard.outcomes import MOST_POINTS, achieved_within, outcomes
 from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.site import first_difference, pages, render
-from agentgym_flow.leaderboard.submission import ABOUT, README
+from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import make_track
 from agentgym_flow.policies import RandomPolicy
 
+PAGES = """\
+import hashlib, json, sys
+from pathlib import Path
+from agentgym_flow.leaderboard.site import pages
+print(hashlib.sha256(json.dumps(pages(Path(sys.argv[1]), jobs=0)).encode()).hexdigest())
+"""
 SCRIPT = "<script>alert(1)</script>"
 
 
-def add(root: Path, name: str, day: str = "2026-11-23", title: str = "An entry", log: bytes | None = None) -> None:
-    about = YAML.replace("name: expert", f"name: {name}").replace("2026-11-23", day)
-    about = about.replace("title: The expert", f"title: '{title}'")
-    content = files(log) | {ABOUT: about.encode(), README: f"# {title}\n".encode()}
-    write(root / "submissions" / TRACK / f"{day}-{name}", content)
+def digest_of(made: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+
+
+def yaml_of(about: Submission) -> str:
+    return yaml.safe_dump({name: value for name, value in asdict(about).items() if value})
 
 
 def random_log() -> bytes:
-    from dataclasses import replace
-
-    from agentgym_flow.envs import make_text_env
-    from agentgym_flow.episode_log import LoggedEpisode
-    from agentgym_flow.rollout import rollout
-    from agentgym_flow.slots import Start
-
-    board = track()
-    starts = [Start(start.seed, start.task, start.attempt) for start in board.starts()]
-    played = rollout(RandomPolicy(), lambda: make_text_env(board.env_id, **board.env_settings()), starts)
-    return packed([replace(LoggedEpisode.of(episode), meta=None).line() for episode in played])
+    return packed(played(RandomPolicy(), track()))
 
 
 @pytest.fixture
@@ -79,6 +84,80 @@ def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:
     assert not any(address in text for text in made.values() for address in ('src="http', "url(http", "@import"))
     assert "2026-11-20" in made[f"{TRACK}/2026-11-23-mine/index.html"], "earlier tries are shown"
     assert made[f"{TRACK}/2026-11-23-mine/eval_results.yaml"].startswith("- dataset:")
+
+
+def test_a_release_changes_no_page(root: Path) -> None:
+    command = [sys.executable, "-c", f"import agentgym_flow; agentgym_flow.__version__ = '9.9.9'\n{PAGES}", str(root)]
+    digest = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert digest == digest_of(pages(root, jobs=0))
+    entry = pages(root, jobs=0)[f"{TRACK}/2026-11-23-mine/index.html"]
+    assert entry.count(f"agentgym_flow {__version__}") == 1, "the version that has checked the entry"
+
+
+def test_episodes_are_listed_with_failures_first_and_lead_to_the_player(root: Path) -> None:
+    board = boards(root)[1]
+    entry = next(entry for entry in board.entries if entry.about.name == "random")
+    found = outcomes(entry, board.track, {(board.track.tasks[0].number, 1): 7})
+    assert [one.score for one in found] == sorted(one.score for one in found)
+    assert {(one.task, one.attempt) for one in found} == {(start.task, start.attempt) for start in board.track.starts()}
+    assert [(one.task, one.attempt) for one in found if one.watch] == [(board.track.tasks[0].number, 1)]
+    fresh = replace(entry, verdict=replace(entry.verdict, season="0" * 64))
+    assert not any(one.watch for one in outcomes(fresh, board.track, {(0, 0): 1})), "the log has other tasks"
+    made = pages(root, jobs=0)
+    place = f"{TRACK}/{entry.id}"
+    for number in range(1, len(found) + 1):
+        assert f'href="episodes.html#episode-{number}"' in made[f"{place}/index.html"]
+        assert f'id="episode-{number}"' in made[f"{place}/episodes.html"]
+    assert f'id="episode-1-step-{board.track.max_steps}"' in made[f"{place}/episodes.html"], "the longest failure"
+    assert 'href="index.html"' in made[f"{place}/episodes.html"]
+
+
+def test_the_curve_counts_an_episode_from_the_step_at_which_it_ended(root: Path) -> None:
+    board = boards(root)[1]
+    entry = board.entries[0]
+    changed = replace(entry.verdict, scores=[[1.0, 0.0], [1.0, 0.5]], steps=[[3, 2], [20, 5]])
+    curve = achieved_within(replace(entry, verdict=changed), board.track)
+    assert curve.x == list(range(21))
+    assert curve.y == [0, 0, 0, 25, 25, *[37.5] * 15, 62.5]
+    assert curve.low is not None
+    assert curve.high is not None
+    assert all(low <= y <= high for low, y, high in zip(curve.low, curve.y, curve.high, strict=True))
+    long = replace(board.track, max_steps=10_000)
+    assert len(achieved_within(entry, long).x) == MOST_POINTS
+
+
+def test_provenance_is_complete(root: Path) -> None:
+    board = boards(root)[1]
+    entry = board.entries[0]
+    about = replace(
+        entry.about,
+        training={"environments": ["Sokoban"], "data": "Boxoban", "core_seconds": 600},
+        model={"name": "Tiny", "parameters": 1_000, "weights": "https://example.org/weights"},
+        sampling={"temperature": 0.5},
+        link="https://example.org",
+    )
+    (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(about), "utf-8")
+    text = pages(root, jobs=0)[f"{TRACK}/{entry.id}/index.html"]
+    verdict = entry.verdict
+    for told in (
+        *(verdict.submission_sha256, verdict.track_sha256, "boxes=1", "agentgym_flow/Sokoban-v0", "split test"),
+        *("Sokoban", "Boxoban", "600 core-seconds", "Tiny, 1,000 parameters", "temperature 0.5", "somebody"),
+        *('<a href="https://example.org/weights"', '<a href="https://example.org"', "agentgym-flow evaluate --track"),
+    ):
+        assert told in text, told
+    for model in ({"name": "Tiny"}, {}):
+        bare = replace(about, model=model, sampling={}, link="")
+        (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(bare), "utf-8")
+        assert ("Tiny" in pages(root, jobs=0)[f"{TRACK}/{entry.id}/index.html"]) == bool(model)
+
+
+def test_recorded_responses_are_labelled(root: Path) -> None:
+    log = root / "submissions" / TRACK / "2026-11-23-mine" / "episodes.jsonl.gz"
+    first = json.loads(lines()[0])
+    log.write_bytes(packed([json.dumps({**first, "tape": [1] * len(first["digests"])}), *lines()[1:]]))
+    made = pages(root, jobs=0)
+    assert "1 of 12 episodes were stepped again with responses" in made[f"{TRACK}/2026-11-23-mine/index.html"]
+    assert made[f"{TRACK}/index.html"].count("recorded responses") == 1
 
 
 def test_the_committed_site_is_compared_with_a_fresh_one(root: Path) -> None:

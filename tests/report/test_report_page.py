@@ -69,9 +69,23 @@ def full(make_group, make_episode):
 def test_all_sections_are_there_and_well_formed(full):
     page = Page(full)
     assert [section["id"] for section in page.named("section")] == ["summary", "curves", "graphs", "episodes"]
-    assert [a["href"] for a in page.named("a")] == ["#main", "#summary", "#curves", "#graphs", "#episodes"]
+    assert [a["href"] for a in page.named("a")] == ["#main", "#summary", "#curves", "#graphs", "#episodes", "#player"]
     ids = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
     assert len(ids) == len(set(ids))
+
+
+def test_steps_have_addresses_and_a_page_of_a_site_leads_back(make_episode):
+    episodes = [make_episode(["right", "down"]), make_episode([])]
+    html = render_report(title="Part of a site", episodes=episodes, links={"<Back>": "index.html"}, footer="Of a site.")
+    page = Page(html)
+    ids = {attributes["id"] for _, attributes in page.elements if attributes.get("id")}
+    assert {f"episode-1{end}" for end in ("", "-step-0", "-step-1", "-step-2")} <= ids
+    assert {"episode-2", "episode-2-step-0"} <= ids
+    assert not {"episode-2-step-1", "episode-3"} & ids
+    assert page.named("a")[1]["href"] == "index.html"
+    assert "&lt;Back&gt;" in html
+    assert any("Of a site." in text for text in page.texts["p"])
+    assert not any("Made by" in text for text in page.texts["p"])
 
 
 def test_a_section_without_content_is_left_out():

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,49 +65,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.close()
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("needs chromium (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def visit(chromium) -> Iterator[Callable[..., Any]]:
-    """Return what opens a page in a browser of its own: `visit(server, **settings of the browser)`.
-
-    `page.seen` has the requests to elsewhere, the errors and the complaints; there must be none in the end.
-    """
-    opened: list[Any] = []
-
-    def open_page(server: Server, **settings: Any) -> Any:
-        context = chromium.new_context(**settings)
-        context.set_default_timeout(15_000)
-        page = context.new_page()
-        page.seen = SimpleNamespace(elsewhere=[], errors=[], dialogs=[])
-        context.on("request", lambda request: _note(page, server, request.url))
-        page.on("pageerror", lambda error: page.seen.errors.append(str(error)))
-        page.on("console", lambda line: page.seen.errors.append(line.text) if line.type == "error" else None)
-        page.on("dialog", lambda dialog: (page.seen.dialogs.append(dialog.message), dialog.dismiss()))
-        opened.append((context, page))
-        page.goto(server.address)
-        return page
-
-    yield open_page
-    for context, page in opened:
-        seen = page.seen
-        context.close()
-        assert (seen.elsewhere, seen.errors, seen.dialogs) == ([], [], [])
-
-
-def _note(page: Any, server: Server, url: str) -> None:
-    if not url.startswith(f"{server.address}/"):
-        page.seen.elsewhere.append(url)
+def visit(browse) -> Callable[..., Any]:
+    """Return what opens a shop in a browser of its own: `visit(server, **settings of the browser)`; see `browse`."""
+    return lambda server, **settings: browse(server.address, f"{server.address}/", **settings)

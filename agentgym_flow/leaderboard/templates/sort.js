@@ -1,6 +1,21 @@
 "use strict";
 
-/* Columns with `aria-sort` can be sorted: a button in the head, which works without the script as plain text. */
+/* Columns with `aria-sort` can be sorted: a button in the head. Without the script they are plain text. */
+const BY_LETTERS = new Intl.Collator("en", { numeric: true });
+
+function sort(table, heads, column) {
+  const rows = [...table.tBodies[0].rows];
+  const value = (row) => row.cells[column].dataset.value;
+  const text = (row) => row.cells[column].textContent.trim();
+  const numbers = rows.every((row) => value(row) !== undefined);
+  const now = heads[column].getAttribute("aria-sort");
+  const up = now === "none" ? !numbers : now === "descending"; // the best numbers first, the first letters first
+  for (const head of heads) if (head.hasAttribute("aria-sort")) head.setAttribute("aria-sort", "none");
+  heads[column].setAttribute("aria-sort", up ? "ascending" : "descending");
+  const order = numbers ? (one, other) => value(one) - value(other) : (one, other) => BY_LETTERS.compare(text(one), text(other));
+  table.tBodies[0].append(...rows.sort((one, other) => (up ? order(one, other) : order(other, one))));
+}
+
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
@@ -9,18 +24,6 @@ for (const table of document.querySelectorAll("table.sortable")) {
     button.type = "button";
     button.textContent = head.textContent;
     head.replaceChildren(button);
-    button.addEventListener("click", () => {
-      const up = head.getAttribute("aria-sort") === "descending";
-      for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
-      head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
-      const numbers = head.classList.contains("number");
-      const rows = [...table.tBodies[0].rows];
-      rows.sort((one, other) => {
-        const order = numbers ? Number(key(one)) - Number(key(other)) : key(one).localeCompare(key(other), "en");
-        return up ? order : -order;
-      });
-      table.tBodies[0].append(...rows);
-    });
+    button.addEventListener("click", () => sort(table, heads, column));
   });
 }

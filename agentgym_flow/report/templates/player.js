@@ -2,6 +2,7 @@
 const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "next", End: "last", " ": "play" };
 const MILLISECONDS_A_FRAME = 450;
 const LEAST_SCALE = 0.8; // of a picture whose letters can still be read
+const ADDRESS = /^#episode-(\d+)(?:-step-(\d+))?$/; // episodes count from 1, step 0 is the start
 
 const get = (id) => document.getElementById(id);
 const show = (value) => value === null ? "–" : String(Number(value.toPrecision(4))).replace("-", "−");
@@ -47,6 +48,17 @@ class Player {
     get("plain").hidden = true;
     this.root.hidden = false;
     this.showEpisode(0);
+    window.addEventListener("hashchange", () => this.follow());
+    this.follow();
+  }
+
+  /* Go to the episode and the step that the address names, if it does. */
+  follow() {
+    const [, episode, step] = ADDRESS.exec(location.hash) ?? [];
+    if (this.data.episodes[episode - 1] === undefined) return;
+    this.showEpisode(episode - 1);
+    this.showStep(Number(step ?? 0));
+    (get("workflow").hidden ? this.root.querySelector(".player-stage") : this.root).scrollIntoView();
   }
 
   text(index) {
@@ -158,6 +170,7 @@ class Player {
     get("slider").value = this.step;
     get("slider").setAttribute("aria-valuetext", place);
     get("counter").textContent = place;
+    get("here").href = `#episode-${this.episode + 1}-step-${this.step}`;
     showText(get("observation"), this.text(frame.o));
     this.root.querySelector(".frame").classList.toggle("prose", !isBoard(this.text(frame.o)));
     fillTable(get("facts"), this.facts(frame));

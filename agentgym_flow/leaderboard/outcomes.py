@@ -1,0 +1,81 @@
+"""What an entry came to, episode by episode: its failures first, and how soon its successes came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from agentgym_flow.episode_log import LoggedEpisode, scan_log
+from agentgym_flow.leaderboard.board import Entry
+from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.statistics import Estimate, clustered_mean
+from agentgym_flow.leaderboard.submission import LOG
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.report import Curve
+
+MOST_POINTS = 101
+"""The most points of a curve."""
+
+
+class Outcome(NamedTuple):
+    """One episode of an entry.
+
+    Attributes:
+        task: its number in the split; with fresh tasks in their season.
+        type: of the task; empty if not known.
+        attempt: the number of the attempt.
+        score: the metric of the track.
+        steps: the number of actions.
+        watch: where it is in the player, counted from 1; 0 if it is not there.
+    """
+
+    task: int
+    type: str
+    attempt: int
+    score: float
+    steps: int
+    watch: int
+
+
+def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int]) -> list[Outcome]:
+    """Return the episodes that were scored, failures first.
+
+    Args:
+        entry: the entry.
+        track: its track.
+        watched: (task, attempt) -> where it is in the player. Fresh tasks are not the ones in the log: nothing is.
+    """
+    fresh = bool(entry.verdict.season)
+    found = [
+        Outcome(
+            number if fresh else track.tasks[number].number,
+            "" if fresh else track.tasks[number].type,
+            attempt,
+            score,
+            steps,
+            0 if fresh else watched.get((track.tasks[number].number, attempt), 0),
+        )
+        for number, row in enumerate(zip(entry.verdict.scores, entry.verdict.steps, strict=True))
+        for attempt, (score, steps) in enumerate(zip(*row, strict=True))
+    ]
+    return sorted(found, key=lambda outcome: (outcome.score, outcome.task, outcome.attempt))
+
+
+def achieved_within(entry: Entry, track: Track) -> Curve:
+    """Return the metric over the number of steps, in percent: an episode counts from the step at which it ended."""
+    scores, steps = np.asarray(entry.verdict.scores), np.asarray(entry.verdict.steps)
+    at = np.unique(np.linspace(0, track.max_steps, MOST_POINTS).round().astype(int))
+    means: dict[int, Estimate] = {}
+    for ended in (counts := [int((steps <= step).sum()) for step in at]):
+        if ended not in means:
+            means[ended] = clustered_mean(np.where(steps <= at[counts.index(ended)], scores, 0.0))
+    value, low, high = (100 * np.array([means[ended] for ended in counts])).T.tolist()
+    return Curve("all tasks", at.tolist(), value, low, high, x_label="steps", y_label=f"{track.metric} (%)")
+
+
+def with_recording(entry: Entry, track: Track) -> int:
+    """Return how many episodes of an entry's log were replayed with responses that it has recorded."""
+    log = scan_log(entry.path / LOG, limits_of(track))
+    return sum(isinstance(found, LoggedEpisode) and found.tape is not None for _, found in log)
