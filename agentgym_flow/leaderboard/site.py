@@ -23,6 +23,7 @@ from agentgym_flow.report import render_report
 from agentgym_flow.report.curves import charts
 from agentgym_flow.report.player import WORKFLOW, failures_first
 from agentgym_flow.report.rendering import security_policy, source, templates
+from agentgym_flow.report.text import printable
 
 MOST_EPISODES = 30
 """The most episodes that can be watched of an entry, failures first."""
@@ -95,7 +96,7 @@ def _page(template: str, title: str, **parts: Any) -> str:
     style = source("page.css") + source("board.css", package=_PACKAGE)
     script = source("sort.js", package=_PACKAGE)
     environment = templates(_PACKAGE)
-    environment.filters |= {"percent": _percent, "place": _place, "settings": _settings}
+    environment.filters |= {"percent": _percent, "place": _place, "settings": _settings, "breakable": _breakable}
     return environment.get_template(template).render(
         title=title,
         footer=FOOTER,
@@ -118,6 +119,11 @@ def _place(share: float) -> str:
 def _settings(kwargs: Mapping[str, Any]) -> str:
     """Return the settings of an environment in one line; the season has a place of its own."""
     return ", ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items() if name != "season")
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name that a phone may break behind its underscores."""
+    return Markup("_<wbr>").join(printable(name).split("_"))
 
 
 def _exported(board: Board, entry: Entry) -> str:
