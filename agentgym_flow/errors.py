@@ -118,6 +118,10 @@ class BadTrack(AgentGymFlowError, ValueError):
     """A track of a leaderboard cannot be read, or its tasks are not those of this version; the message says which."""
 
 
+class BadSeason(AgentGymFlowError, ValueError):
+    """The file of a leaderboard's season cannot be read, or a number that is revealed is not the one committed to."""
+
+
 class BadSubmission(AgentGymFlowError, ValueError):
     """A submission to a leaderboard cannot be read, or is not what it says; the message names the file and the rule."""
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym_flow.cli import environments
+from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TURN, WEIGHTS
 from agentgym_flow.strict_json import decode_file
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ ENOUGH = 0.95
 """The share of turns that must agree: numerics of engines differ now and then."""
 
 app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
+app.add_typer(season.app, name="season")
 
 Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
 Jobs = Annotated[int | None, typer.Option(min=0, help="Processes; one per core by default.")]
@@ -81,7 +82,7 @@ def check(
     from agentgym_flow.leaderboard.judge import judge
 
     place = folder.resolve().parent.name, folder.resolve().name
-    _show(judge(folder, place, root / TRACKS, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()))
+    _show(judge(folder, place, root, data=environments.data_paths(data), jobs=jobs, make_policy=_policy()))
 
 
 @app.command()
@@ -95,13 +96,12 @@ def publish(
     The secret with which fresh tasks are drawn for submitted weights is in AGENTGYM_FLOW_SEASON_SECRET. Without it
     they play the tasks of a rehearsal, which anybody could know.
     """
-    from agentgym_flow.leaderboard.ci import Decision
     from agentgym_flow.leaderboard.publish import publish as publish_all
 
-    secret = os.environ.get(SECRET, "").encode("utf-8")
+    secret = os.environ.get(SECRET, "")
     where = environments.data_paths(data)
     for verdict in publish_all(root, data=where, jobs=jobs, make_policy=_policy(), secret=secret):
-        stdout().print(printed(f"{verdict.submission}: {Decision(verdict).summary().rstrip()}"), soft_wrap=True)
+        stdout().print(printed(f"{verdict.submission}: {verdict.summary()}"), soft_wrap=True)
 
 
 @app.command()
@@ -192,10 +192,10 @@ def track(
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     attempts: Annotated[int, typer.Option(min=1, help="Episodes of a task.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Task i is played with SEED + i.")] = 0,
-    rules: Annotated[str, typer.Option(help="open, same data, ten minutes or zero-shot.")] = "open",
+    rules: Annotated[str, typer.Option(help="open, same data or zero-shot.")] = "open",
     prompt: Annotated[
         list[str] | None,
-        typer.Option(help="A class of prompts that shares the table: compact, choice, text or numeric. Repeatable."),
+        typer.Option(help="A prompt that is admitted: compact, choice, text or numeric. Repeatable."),
     ] = None,
     metric: Annotated[str, typer.Option(help="What is ranked: success or score.")] = "success",
     root: Root = Path(ROOT),
@@ -214,7 +214,7 @@ def track(
         attempts=attempts,
         seed=seed,
         rules=rules,
-        prompts=tuple(prompt or ("compact", "choice")),
+        prompts=tuple(prompt or ("compact", "choice", "text")),
         metric=metric,
     )
     path = root / TRACKS / f"{name}.json"
@@ -240,6 +240,13 @@ def submit(
     ] = None,
     link: Annotated[str | None, typer.Option(help="Where to read more, https://...")] = None,
     model: Annotated[str | None, typer.Option(help="The name of the model.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Submitted weights take the most likely token.")] = False,
+    layout: Annotated[str, typer.Option(help="What a prompt of submitted weights is: turn or conversation.")] = "turn",
+    half: Annotated[bool, typer.Option("--half", help="Store the weights in half precision.")] = False,
+    core_seconds: Annotated[float | None, typer.Option(min=0, help="What training cost.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="The file that trained the policy. It is shown, never run.", dir_okay=False)
+    ] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
@@ -250,10 +257,12 @@ def submit(
 
     more: dict[str, Any] = {} if link is None else {"link": link}
     more |= {} if model is None else {"model": {"name": model}}
-    about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, more)
-    place = make_submission(run, about, root, policy=policy)
+    more |= {"sampling": {"greedy": True}} if greedy else {}
+    more |= {"layout": layout} if layout != TURN else {}
+    about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, core_seconds, more)
+    place = make_submission(run, about, root, policy=policy, half=half, source=source)
     where = environments.data_paths(data)
-    verdict = judge(place, (place.parent.name, place.name), root / TRACKS, data=where, jobs=jobs, make_policy=_policy())
+    verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     stdout().print(printed(str(place)), soft_wrap=True)
     if not verdict.accepted:
         note("mend what is named below, then run: agentgym-flow leaderboard check FOLDER")
@@ -271,7 +280,8 @@ def _policy() -> MakePolicy | None:
 
         config = decode_file((entry.path / MODEL_CONFIG).read_bytes(), BadSubmission, MODEL_CONFIG)
         weights = (entry.path / WEIGHTS).read_bytes()
-        return submitted_policy(track.env_id, entry.about.prompt, config, weights, **entry.about.sampling)
+        about = entry.about
+        return submitted_policy(track.env_id, about.prompt, config, weights, layout=about.layout, **about.sampling)
 
     return make
 

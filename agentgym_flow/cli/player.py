@@ -25,21 +25,22 @@ from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR
 
 PolicyName = Annotated[
-    str, typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL or module:callable.")
+    str,
+    typer.Option("--policy", "-p", help="random, expert, scripted, openai:MODEL@URL, hf:FOLDER or module:callable."),
 ]
 PolicyArgs = Annotated[
     list[str] | None,
     typer.Option(
         "--policy-arg",
         metavar="KEY=VALUE",
-        help="A setting of an openai: policy, such as temperature=0.7. Repeatable.",
+        help="A setting of an openai: or hf: policy, such as temperature=0.7. Repeatable.",
     ),
 ]
 ProfileName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The prompt that an openai: policy is given: text (the default), choice, or NAME:PATH for one that others "
+        help="The prompt that a language model is given: text (the default), choice, or NAME:PATH for one that others "
         "have published, such as verl_agent:prompts/alfworld.py.",
     ),
 ]
@@ -127,8 +128,8 @@ def prompted(policy: str, settings: Mapping[str, Any], profile: str | None) -> d
     """
     if profile is None:
         return dict(settings)
-    if not policy.startswith("openai:"):
-        raise BadSetting(f"--profile is the prompt of an openai: policy, and policy {policy!r} is given none: leave it")
+    if not policy.startswith(("openai:", "hf:")):
+        raise BadSetting(f"--profile is the prompt of a language model, and policy {policy!r} is given none: leave it")
     if "profile" in settings:
         raise BadSetting("profile is given twice: by --profile and by --policy-arg")
     return {**settings, "profile": profile}

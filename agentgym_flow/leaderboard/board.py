@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from agentgym_flow.leaderboard.comparison import rank_ranges
-from agentgym_flow.leaderboard.places import TRACKS
+from agentgym_flow.leaderboard.places import REFERENCE, TRACKS
 from agentgym_flow.leaderboard.publish import entries, verdict_file
+from agentgym_flow.leaderboard.rules import CLASSES, class_of
 from agentgym_flow.leaderboard.submission import README, REPLAYED, Folder, Submission
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Mean, Verdict
-
-REFERENCE = "reference-"
-"""How the names of entries begin that are there for reference: they are not ranked."""
 
 
 @dataclass(frozen=True)
@@ -68,30 +66,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Entries that may be compared: prompts of one class, best first."""
+
+    prompts: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
 class Board:
-    """The entries of a track, best first.
+    """The entries of a track.
 
     Attributes:
         track: the track.
-        proved: reproduced and attested entries.
-        replayed: replayed ones.
+        proved: reproduced and attested entries, a table for each class of prompts.
+        replayed: replayed ones, alike.
         references: those that are not ranked.
     """
 
     track: Track
-    proved: list[Row] = field(default_factory=list)
-    replayed: list[Row] = field(default_factory=list)
+    proved: list[Table] = field(default_factory=list)
+    replayed: list[Table] = field(default_factory=list)
     references: list[Row] = field(default_factory=list)
 
     @property
     def entries(self) -> list[Entry]:
         """All entries."""
-        return [row.entry for row in (*self.proved, *self.replayed, *self.references)]
+        ranked = [row for table in (*self.proved, *self.replayed) for row in table.rows]
+        return [row.entry for row in (*ranked, *self.references)]
 
     @property
-    def leader(self) -> Entry | None:
-        """The first of the entries whose player was checked; None if there is none."""
-        return self.proved[0].entry if self.proved else None
+    def leaders(self) -> list[tuple[str, Entry]]:
+        """The first of each table of entries whose player was checked, with the class of its prompts."""
+        return [(table.prompts, table.rows[0].entry) for table in self.proved]
 
 
 def boards(root: Path) -> list[Board]:
@@ -109,7 +116,7 @@ def boards(root: Path) -> list[Board]:
         verdict, day, name = Verdict.read(file), folder.name[:10], folder.name[11:]
         reason = "" if verdict.reason is None else verdict.reason.message
         tries.setdefault((folder.parent.name, name), []).append(Try(day, verdict.score, reason))
-        if verdict.score is None:
+        if not verdict.accepted or verdict.score is None:
             continue
         about = Folder.read(folder).about
         readme = (folder / README).read_text("utf-8", "replace")
@@ -123,8 +130,8 @@ def boards(root: Path) -> list[Board]:
         made.append(
             Board(
                 track,
-                _rows([entry for entry in ranked if entry.verdict.badge != REPLAYED]),
-                _rows([entry for entry in ranked if entry.verdict.badge == REPLAYED]),
+                _tables([entry for entry in ranked if entry.verdict.badge != REPLAYED]),
+                _tables([entry for entry in ranked if entry.verdict.badge == REPLAYED]),
                 _rows([entry for entry in all_of if entry not in ranked]),
             )
         )
@@ -135,6 +142,12 @@ def _with_tries(entry: Entry, tries: Sequence[Try]) -> Entry:
     if len(tries) < 2:
         return entry
     return Entry(entry.path, entry.about, entry.readme, entry.verdict, entry.score, tuple(tries))
+
+
+def _tables(ranked: list[Entry]) -> list[Table]:
+    """Return a table for each class of prompts that has entries."""
+    by_class = {name: [entry for entry in ranked if class_of(entry.about.prompt) == name] for name in CLASSES}
+    return [Table(name, _rows(chosen)) for name, chosen in by_class.items() if chosen]
 
 
 def _rows(chosen: list[Entry]) -> list[Row]:

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.git import PLAIN, Change, Repository
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.places import ROOT, SITE, SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SEASONS, SITE, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.submission import MOST_BYTES
 from agentgym_flow.leaderboard.verdict import Verdict
 
-_SUBMISSIONS, _TRACKS, _VERDICTS, _SITE = (f"{ROOT}/{name}" for name in (SUBMISSIONS, TRACKS, VERDICTS, SITE))
+_SUBMISSIONS, _VERDICTS, _SITE = (f"{ROOT}/{name}" for name in (SUBMISSIONS, VERDICTS, SITE))
 _ENTRY = re.compile(rf"{_SUBMISSIONS}/([a-z0-9-]{{1,64}})/(20[0-9]{{2}}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{{1,64}})/(.+)")
 _MOST_FILES = 64
 
@@ -44,16 +44,8 @@ class Decision:
             return f"**Refused.** {self.refused}\n"
         if self.verdict is None:
             return "This branch changes no submission.\n"
-        verdict = self.verdict
-        if verdict.reason is not None:
-            return f"**Refused** at the check `{verdict.reason.check}`: {verdict.reason.message}\n"
-        assert verdict.score is not None  # an accepted entry has one
-        score = verdict.score
-        again = " It plays other tasks after the merge." if verdict.rehearsal else ""
-        return (
-            f"**Accepted** as *{verdict.badge}*: {verdict.submission} scores {score.mean:.1%} "
-            f"[{score.low:.1%}, {score.high:.1%}] in {sum(map(len, verdict.scores))} episodes.{again}\n"
-        )
+        again = " It plays other tasks after the merge." if self.verdict.accepted and self.verdict.rehearsal else ""
+        return f"{self.verdict.summary()}{again}\n"
 
 
 def decide(
@@ -81,16 +73,17 @@ def decide(
     except BadSubmission as error:
         return Decision(refused=str(error))
     with TemporaryDirectory(prefix="agentgym_flow-") as name:
-        folder, tracks = Path(name, "submission"), Path(name, "tracks")
+        root, folder = Path(name), Path(name, "submission")
         (folder / "policy").mkdir(parents=True)
-        tracks.mkdir()
         for file, blob in blobs.items():
             (folder / file).write_bytes(repository.read(blob))
         commit = repository.commit(base)
-        for path in repository.names(commit, _TRACKS):
-            if path.endswith(".json"):
-                (tracks / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
-        return Decision(judge(folder, place, tracks, data=data, jobs=jobs, make_policy=make_policy))
+        for part in (TRACKS, SEASONS):
+            (root / part).mkdir()
+            for path in repository.names(commit, f"{ROOT}/{part}"):
+                if path.endswith(".json"):
+                    (root / part / Path(path).name).write_bytes(repository.read(f"{commit}:{path}"))
+        return Decision(judge(folder, place, root, data=data, jobs=jobs, make_policy=make_policy))
 
 
 def _is_for_boards(path: str) -> bool:
@@ -111,6 +104,8 @@ def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> 
             raise BadSubmission(f"the branch also changes {change.path!r:.200}: {advice}")
         track, entry, file = found.groups()
         places.add((track, entry))
+        if entry[11:].startswith(REFERENCE):
+            raise BadSubmission(f"names that begin with {REFERENCE!r} are for policies of the package: choose another")
         if change.status != "A":
             raise BadSubmission(f"{change.path:.200} is there already: entries stay as they are, so add a new one")
         if change.mode != PLAIN:

@@ -10,7 +10,10 @@ from agentgym_flow.episode_log import LogLimits
 from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
 from agentgym_flow.leaderboard.attest import check_completions
 from agentgym_flow.leaderboard.coverage import claims
+from agentgym_flow.leaderboard.places import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
+from agentgym_flow.leaderboard.rules import check_rules
+from agentgym_flow.leaderboard.season import Drawn, Season, season_file
 from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Place, Reason, Verdict, scored
@@ -23,27 +26,28 @@ MOST_UNPACKED = 256 << 20
 def judge(
     folder: Path,
     place: tuple[str, str],
-    tracks: Path,
+    root: Path,
     *,
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
-    secret: bytes = b"",
+    secret: str = "",
 ) -> Verdict:
     """Return the verdict on the submission in a folder; whatever is wrong with it is in there, and nothing is raised.
 
     Args:
         folder: where its files are.
         place: the track and the folder that it says it belongs to.
-        tracks: the folder of the tracks.
+        root: the folder with tracks and seasons.
         data: where official data is, by name.
         jobs: processes that step episodes again; None for one per core.
         make_policy: makes policies of submitted weights; None where that is not possible.
-        secret: what the fresh tasks for submitted weights are drawn with; empty for a rehearsal.
+        secret: of the season; what the fresh tasks for submitted weights are drawn with. Empty for a rehearsal.
 
     Raises:
         MissingExtra: weights are submitted, and there is no `make_policy`.
-        BadTrack: the file of the track is damaged; the submission is not at fault.
+        BadTrack, BadSeason: a file of the board is damaged; the submission is not at fault.
+        BadSetting: the secret is not that of the season.
         BadData: the official data of the track is not here.
     """
     verdict = Verdict("/".join(place))
@@ -53,8 +57,10 @@ def judge(
         check_place(place, entry.about)
         verdict = replace(verdict, submission_sha256=entry.digest)
         check = "track"
-        track = _track(tracks, entry.about.track)
+        track = _track(root / TRACKS, entry.about.track)
         verdict = replace(verdict, track_sha256=track.digest)
+        check = "rules"
+        check_rules(entry, track)
         check = "coverage"
         limits = limits_of(track)
         said = claims(folder / LOG, track, limits)
@@ -72,12 +78,16 @@ def judge(
             check = "weights"
             if make_policy is None:
                 raise MissingExtra.of("torch", "train")
-            season = season_of(secret, entry.digest)
+            drawn = _drawn_with(root, track, secret)
+            season = season_of(drawn.secret, entry.digest)
             policy, track = make_policy(entry, track), fresh_track(track, season)
-            verdict, said = replace(verdict, season=season, rehearsal=not secret), played(policy, track)
+            verdict, said = replace(verdict, season=season, rehearsal=drawn.public), played(policy, track)
+        check = "score"
+        verdict = scored(replace(verdict, badge=entry.about.badge), track, said)
+        _check_bar(verdict, track)
     except BadSubmission as error:
-        return replace(verdict, reason=Reason(check, f"{error!s:.1000}"))
-    return scored(replace(verdict, accepted=True, badge=entry.about.badge), track, said)
+        return replace(verdict, badge=None, reason=Reason(check, f"{error!s:.1000}"))
+    return replace(verdict, accepted=True)
 
 
 def limits_of(track: Track) -> LogLimits:
@@ -89,6 +99,22 @@ def limits_of(track: Track) -> LogLimits:
         max_actions=track.max_steps,
         max_action_length=1 << 17,
     )
+
+
+def _drawn_with(root: Path, track: Track, secret: str) -> Drawn:
+    if not track.season:
+        return Drawn(secret.encode("utf-8"), public=not secret)
+    return Season.read(season_file(root, track.season)).drawn_with(secret)
+
+
+def _check_bar(verdict: Verdict, track: Track) -> None:
+    """Raise `BadSubmission` unless the lower end of the interval reaches the bar of the track."""
+    assert verdict.score is not None
+    if verdict.score.low < track.bar:
+        raise BadSubmission(
+            f"{track.metric} is {verdict.score.mean:.1%}, with {verdict.score.low:.1%} as the lower end of its 95 % "
+            f"interval; track {track.name} lists entries from {track.bar:.1%}"
+        )
 
 
 def _track(tracks: Path, name: str) -> Track:

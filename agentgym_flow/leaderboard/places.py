@@ -7,10 +7,17 @@ from pathlib import Path
 from agentgym_flow.errors import UnknownTrack
 
 ROOT = "leaderboards"
-"""The folder of the repository with tracks, submissions, verdicts and the site."""
+"""The folder of the repository with seasons, tracks, submissions, verdicts and the site."""
 
-SUBMISSIONS, TRACKS, VERDICTS, SITE = "submissions", "tracks", "verdicts", "site"
+SEASONS, TRACKS, SUBMISSIONS, VERDICTS, SITE = "seasons", "tracks", "submissions", "verdicts", "site"
 """The folders in it."""
+
+DEFINITIONS = "tracks.toml"
+"""The file in it that says what tracks a season has."""
+
+
+REFERENCE = "reference-"
+"""How the names of entries begin that are there for reference: they are not ranked."""
 
 
 def track_file(name: str, root: Path = Path(ROOT)) -> Path:

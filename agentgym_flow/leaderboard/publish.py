@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentgym_flow.leaderboard.judge import judge
-from agentgym_flow.leaderboard.places import SUBMISSIONS, TRACKS, VERDICTS
+from agentgym_flow.leaderboard.places import SUBMISSIONS, VERDICTS
 from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.verdict import Verdict
 
@@ -27,7 +27,7 @@ def publish(
     data: Mapping[str, str | Path] | None = None,
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
-    secret: bytes = b"",
+    secret: str = "",
 ) -> Iterator[Verdict]:
     """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there stay as they are.
 
@@ -36,7 +36,7 @@ def publish(
         data: where official data is, by name.
         jobs: processes that step episodes again; None for one per core.
         make_policy: makes policies of submitted weights.
-        secret: of the board; what fresh tasks are drawn with.
+        secret: of the season; what fresh tasks are drawn with.
 
     Raises as `judge` does.
     """
@@ -45,6 +45,6 @@ def publish(
         if file.exists():
             continue
         place = entry.parent.name, entry.name
-        verdict = judge(entry, place, root / TRACKS, data=data, jobs=jobs, make_policy=make_policy, secret=secret)
+        verdict = judge(entry, place, root, data=data, jobs=jobs, make_policy=make_policy, secret=secret)
         verdict.write(file)
         yield verdict

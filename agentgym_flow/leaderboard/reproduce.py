@@ -34,7 +34,14 @@ def season_of(secret: bytes, digest: str) -> str:
 
 
 def fresh_track(track: Track, season: str) -> Track:
-    """Return a track like another one, with as many tasks of a season."""
+    """Return a track like another one, with as many tasks of a season.
+
+    Raises `BadSubmission` for official data: there are no fresh tasks of it.
+    """
+    if track.data:
+        raise BadSubmission(
+            f"badge: track {track.name} has official data, so there are no fresh tasks; ask for replayed"
+        )
     made = make_track(
         track.env_id,
         track.name,
@@ -44,9 +51,12 @@ def fresh_track(track: Track, season: str) -> Track:
         split=track.split,
         attempts=track.attempts,
         seed=track.seed,
+        season=track.season,
         rules=track.rules,
         prompts=track.prompts,
         metric=track.metric,
+        bar=track.bar,
+        core_seconds=track.core_seconds,
     )
     return replace(made, max_steps=track.max_steps)
 

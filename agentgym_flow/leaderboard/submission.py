@@ -22,12 +22,20 @@ SCHEMA = "agentgym_flow.submission/1"
 """The `schema` of a `submission.yaml`."""
 
 ABOUT, LOG, README = "submission.yaml", "episodes.jsonl.gz", "README.md"
+
+TURN = "turn"
+"""The layout of prompts by default; see `agentgym_flow.training.rows`."""
+
+SOURCE = "source.py"
+"""What trained the policy: shown, never run."""
+
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
 
 MOST_BYTES: Mapping[str, int] = {
     ABOUT: 1 << 14,
     LOG: 20 << 20,
     README: 1 << 16,
+    SOURCE: 1 << 18,
     WEIGHTS: 20 << 20,
     MODEL_CONFIG: 1 << 14,
 }
@@ -55,6 +63,7 @@ class Submission:
         link: where to read more; empty if nowhere.
         model: name, parameters and address of the model.
         sampling: temperature, and whether the most likely token is taken.
+        layout: what a prompt of submitted weights is, `turn` or `conversation`.
     """
 
     schema: str
@@ -70,6 +79,7 @@ class Submission:
     link: str = ""
     model: dict[str, Any] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
+    layout: str = TURN
 
     @property
     def id(self) -> str:

@@ -14,7 +14,7 @@ from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SUBMISSIONS
-from agentgym_flow.leaderboard.submission import ABOUT, LOG, MODEL_CONFIG, README, REPRODUCED, SCHEMA, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, LOG, MODEL_CONFIG, README, REPRODUCED, SCHEMA, SOURCE, WEIGHTS
 from agentgym_flow.strict_json import decode_file
 
 EVALUATION = "evaluation.json"
@@ -34,7 +34,8 @@ class About:
         prompt: the prompt profile.
         environments: what the policy has learnt in.
         data: further data that it has learnt from.
-        more: optional entries: link, model, sampling.
+        core_seconds: what training cost; None if not known.
+        more: optional entries: link, model, sampling, layout.
     """
 
     name: str
@@ -45,10 +46,20 @@ class About:
     prompt: str
     environments: list[str]
     data: str = ""
+    core_seconds: float | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def make_submission(run: Path, about: About, root: Path, *, policy: Path | None = None, day: str = "") -> Path:
+def make_submission(
+    run: Path,
+    about: About,
+    root: Path,
+    *,
+    policy: Path | None = None,
+    half: bool = False,
+    source: Path | None = None,
+    day: str = "",
+) -> Path:
     """Make the folder of a submission below `root`, and return it.
 
     Args:
@@ -56,6 +67,8 @@ def make_submission(run: Path, about: About, root: Path, *, policy: Path | None 
         about: what is said of it.
         root: the folder of the boards.
         policy: the folder with `config.json` and `model.safetensors`, for the badge *reproduced*.
+        half: store the weights in half precision, which is half as large; they are scored as they are stored.
+        source: what trained the policy.
         day: the date, year-month-day; empty for today.
 
     Raises:
@@ -73,7 +86,11 @@ def make_submission(run: Path, about: About, root: Path, *, policy: Path | None 
         "title": about.title,
         "authors": about.authors,
         "command": about.command,
-        "training": {"environments": about.environments, "data": about.data},
+        "training": {
+            "environments": about.environments,
+            "data": about.data,
+            **({} if about.core_seconds is None else {"core_seconds": about.core_seconds}),
+        },
         **about.more,
     }
     schemas.check("submission-1", value, BadSubmission, ABOUT)
@@ -88,6 +105,8 @@ def make_submission(run: Path, about: About, root: Path, *, policy: Path | None 
         (partial / ABOUT).write_text(_yaml(value), "utf-8")
         shutil.copyfile(run / LOG, partial / LOG)
         (partial / README).write_text(f"# {about.title}\n\n```bash\n{about.command}\n```\n", "utf-8")
+        if source is not None:
+            shutil.copyfile(source, partial / SOURCE)
         if policy is not None:
             (partial / "policy").mkdir()
             for name in (WEIGHTS, MODEL_CONFIG):
@@ -95,7 +114,27 @@ def make_submission(run: Path, about: About, root: Path, *, policy: Path | None 
                 if not source.is_file():
                     raise BadSubmission(f"{source} is missing: give the folder that the policy was saved in")
                 shutil.copyfile(source, partial / name)
+            if half:
+                _halve(partial / WEIGHTS)
     return place
+
+
+def _halve(weights: Path) -> None:
+    """Store float32 weights as float16. Raises `BadSubmission` where a number does not fit."""
+    try:
+        import numpy as np
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file, save_file
+    except ImportError as error:
+        raise MissingExtra.of("safetensors", "train") from error
+    try:
+        halves = {name: value.astype(np.float16) for name, value in load_file(weights).items()}
+    except (SafetensorError, TypeError, KeyError) as error:
+        raise BadSubmission(f"{WEIGHTS} cannot be halved ({error!s:.200}): leave it as it is") from None
+    for name, value in halves.items():
+        if not np.isfinite(value).all():
+            raise BadSubmission(f"{WEIGHTS}: {name} does not fit into half precision: leave it as it is")
+    save_file(halves, weights, {"format": "pt"})
 
 
 def evaluated(run: Path) -> str:

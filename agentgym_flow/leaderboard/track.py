@@ -45,10 +45,13 @@ class Track:
     Attributes:
         schema: `SCHEMA`.
         name: in lower case with hyphens; the name of its file.
+        season: the name of the season; empty for a track outside of the seasons.
         title: one line.
-        rules: `open`, `same data`, `ten minutes` or `zero-shot`.
-        prompts: classes of prompts that share the table.
+        rules: `open`; `same data`: learnt from nothing but this environment; `zero-shot`: learnt from no environment.
+        prompts: the prompts that are admitted; each class of them has a table of its own.
         metric: what is ranked, `success` or `score`.
+        bar: what the lower end of the 95 % interval must reach.
+        core_seconds: what training may cost; such entries bring their source. 0 for no limit.
         env_id: the environment.
         kwargs: its settings, as a log names them; a `season` among them.
         data: official data, name -> SHA-256.
@@ -61,10 +64,13 @@ class Track:
 
     schema: str
     name: str
+    season: str
     title: str
     rules: str
     prompts: tuple[str, ...]
     metric: str
+    bar: float
+    core_seconds: float
     env_id: str
     kwargs: dict[str, Any]
     data: dict[str, str]
@@ -161,14 +167,17 @@ def make_track(
     name: str,
     title: str,
     *,
+    season: str = "",
     tasks: int | None = None,
     kwargs: Mapping[str, Any] | None = None,
     split: str = "test",
     attempts: int = 1,
     seed: int = 0,
     rules: str = "open",
-    prompts: tuple[str, ...] = ("compact", "choice"),
+    prompts: tuple[str, ...] = ("compact", "choice", "text"),
     metric: str = "success",
+    bar: float = 0.0,
+    core_seconds: float = 0.0,
 ) -> Track:
     """Return a track of the first `tasks` tasks of a split (None: all) as this version of the package makes them.
 
@@ -176,6 +185,7 @@ def make_track(
         env_id: the environment.
         name: of the track.
         title: one line for the board.
+        season: see `Track`.
         tasks: how many tasks.
         kwargs: arguments of the environment.
         split: the split.
@@ -184,6 +194,8 @@ def make_track(
         rules: see `Track`.
         prompts: see `Track`.
         metric: see `Track`.
+        bar: see `Track`.
+        core_seconds: see `Track`.
 
     Raises:
         BadTrack: the split has fewer tasks, or a value is none that a track can have.
@@ -194,7 +206,8 @@ def make_track(
             raise BadTrack(f"track {name}: split {split!r} of {env_id} has {len(there)} tasks, not {tasks}")
         found = [list(task) for task in _tasks(env, there[:tasks], seed)]
         value = {
-            "schema": SCHEMA, "name": name, "title": title, "rules": rules, "prompts": list(prompts), "metric": metric,
+            "schema": SCHEMA, "name": name, "season": season, "title": title, "rules": rules, "prompts": list(prompts),
+            "metric": metric, "bar": bar, "core_seconds": core_seconds,
             "env_id": env_id, "kwargs": env.settings, "data": env.data, "split": split, "max_steps": env.max_steps,
             "attempts": attempts, "seed": seed, "tasks": found,
         }  # fmt: skip

@@ -19,7 +19,7 @@ from agentgym_flow.strict_json import decode_file
 SCHEMA = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
 
-CHECKS = ("files", "track", "coverage", "steps", "completions", "weights")
+CHECKS = ("files", "track", "rules", "coverage", "steps", "completions", "weights", "score")
 """The checks in their order; a refusal names the one that failed."""
 
 
@@ -97,6 +97,17 @@ class Verdict:
         for name, kind in (("reason", Reason), ("divergence", Place), ("score", Mean)):
             made[name] = None if value[name] is None else kind(**value[name])
         return cls(**made)
+
+    def summary(self) -> str:
+        """Return what was found in one sentence of Markdown."""
+        if self.reason is not None:
+            return f"**Refused** at the check `{self.reason.check}`: {self.reason.message}"
+        assert self.score is not None  # an accepted entry has one
+        score, episodes = self.score, sum(map(len, self.scores))
+        return (
+            f"**Accepted** as *{self.badge}*: {self.submission} scores {score.mean:.1%} "
+            f"[{score.low:.1%}, {score.high:.1%}] in {episodes} episodes."
+        )
 
     def text(self) -> str:
         """Return the verdict as JSON, the same for the same findings."""

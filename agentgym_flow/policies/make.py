@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.errors import BadPolicy, BadSetting, UnknownEnvironment, UnknownOption, UnknownPolicy
+from agentgym_flow.errors import BadPolicy, BadSetting, MissingExtra, UnknownEnvironment, UnknownOption, UnknownPolicy
 from agentgym_flow.policies.base import AsyncPolicy, ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
 
-FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "module:callable")
+FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "hf:FOLDER", "module:callable")
 """The descriptions that `make_policy` understands."""
 
 SCRIPTED: Mapping[str, str] = {
@@ -26,6 +27,9 @@ SCRIPTED: Mapping[str, str] = {
 """The scripted policy of each environment, as `module:class`. Scripted policies are not privileged: they read text
 only."""
 
+LOCAL = "agentgym_flow.training.local_policy", "local_policy"
+"""The module and the function that make a policy of weights in a folder; PyTorch is imported only then."""
+
 
 def make_policy(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
     """Return the policy that `description` names, for the environment `env_id`.
@@ -33,15 +37,16 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
     Args:
         description: one of `FORMS`.
         env_id: the environment it will play; decides the script and the prompt.
-        settings: keyword arguments of `OpenAIPolicy`; the other forms take none.
+        settings: keyword arguments of `OpenAIPolicy`, or of `agentgym_flow.training.local_policy.local_policy` for
+            `hf:`; the other forms take none.
 
     Raises:
         UnknownPolicy: no policy is named so; the closest name is proposed.
         UnknownEnvironment: `scripted`, and the environment has none; or the environment does not exist.
         BadPolicy: `module:callable` is not a policy and does not make one.
         BadSetting: settings for a policy that takes none, or a value out of its range.
-        UnknownOption: a setting that `OpenAIPolicy` does not have; the closest one is proposed.
-        MissingExtra: the `openai` package is not installed.
+        UnknownOption: a setting that the policy does not have; the closest one is proposed.
+        MissingExtra: the `openai` package is not installed, or PyTorch for `hf:`.
     """
     kind, colon, rest = description.partition(":")
     if kind == "openai" and colon:
@@ -49,11 +54,13 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
         if not (model and at and url):
             example = "openai:my-model@http://localhost:8000/v1"
             raise UnknownPolicy(f"{description!r} needs a model and a URL: openai:MODEL@URL, for example {example}")
-        known = [p.name for p in inspect.signature(OpenAIPolicy).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        for name in settings:
-            if name not in known:
-                raise UnknownOption.among(name, known, f"These are the settings of {description!r}.")
+        _check_settings(OpenAIPolicy, description, settings)
         return OpenAIPolicy(model, url, env_id, **settings)
+    if kind == "hf" and rest:
+        make = _local()
+        _check_settings(make, description, settings)
+        policy: Policy = make(rest, env_id, **settings)
+        return policy
     if settings:
         raise BadSetting(f"policy {description!r} takes no settings, got: {', '.join(sorted(settings))}")
     if description == "random":
@@ -66,6 +73,23 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
         find_modules_here()
         return load_policy(description)
     raise UnknownPolicy.among(description, FORMS)
+
+
+def _check_settings(make: Callable[..., Any], description: str, settings: Mapping[str, Any]) -> None:
+    """Raise `UnknownOption` for a setting that is no keyword argument of `make`."""
+    known = [p.name for p in inspect.signature(make).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in settings:
+        if name not in known:
+            raise UnknownOption.among(name, known, f"These are the settings of {description!r}.")
+
+
+def _local() -> Callable[..., Any]:
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise MissingExtra.of(package, "train")
+    module, name = LOCAL
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def scripted(env_id: str) -> Policy | AsyncPolicy:

@@ -19,6 +19,7 @@ from agentgym_flow.errors import BadSubmission, UnknownProfile
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.tiny import word_tokenizer
 
 KIND = "gpt2"
@@ -46,6 +47,7 @@ def submitted_policy(
     *,
     temperature: float = 1.0,
     greedy: bool = False,
+    layout: str = TURN,
 ) -> ModelPolicy:
     """Return the policy that submitted weights are.
 
@@ -56,6 +58,7 @@ def submitted_policy(
         weights: the bytes of a safetensors file.
         temperature: of sampling.
         greedy: take the most likely token.
+        layout: what a prompt is, `turn` or `conversation`.
 
     Raises:
         BadSubmission: the profile has no vocabulary, the shape is out of range, or the weights do not fit it or are no
@@ -82,6 +85,7 @@ def submitted_policy(
         generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
         temperature=temperature,
         greedy=greedy,
+        layout=layout,
         name="submitted",
     )
 

@@ -12,7 +12,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
-from agentgym_flow.policies import ExpertPolicy, Policy
+from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 from agentgym_flow.rollout import rollout
 from agentgym_flow.slots import Start
 
@@ -52,6 +52,11 @@ def lines() -> tuple[str, ...]:
     return played(ExpertPolicy(), track())
 
 
+def random_log() -> bytes:
+    """A log by chance."""
+    return packed(played(RandomPolicy(), track()))
+
+
 def packed(log: list[str] | tuple[str, ...]) -> bytes:
     return gzip.compress("".join(f"{line}\n" for line in log).encode("ascii"), mtime=0)
 
@@ -69,10 +74,11 @@ def write(folder: Path, content: dict[str, bytes]) -> Path:
     return folder
 
 
-def tracks(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    track().write(folder / f"{TRACK}.json")
-    return folder
+def board(root: Path) -> Path:
+    """Write the track below the folder of the boards, and return that folder."""
+    (root / "tracks").mkdir(parents=True, exist_ok=True)
+    track().write(root / "tracks" / f"{TRACK}.json")
+    return root
 
 
 def edited(number: int, **fields: object) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import PLACE, YAML, files, lines, packed, tracks, write
+from entries import PLACE, YAML, board, files, lines, packed, write
 
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT
@@ -28,9 +28,7 @@ def spoken(change: Callable[[dict[str, Any]], object] = lambda row: None) -> byt
 
 
 def judged(folder: Path, log: bytes, about: str = ATTESTED) -> Verdict:
-    return judge(
-        write(folder / "entry", files(log) | {ABOUT: about.encode()}), PLACE, tracks(folder / "tracks"), jobs=0
-    )
+    return judge(write(folder / "entry", files(log) | {ABOUT: about.encode()}), PLACE, board(folder), jobs=0)
 
 
 def test_an_honest_entry_is_attested(tmp_path: Path) -> None:

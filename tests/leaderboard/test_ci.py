@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from entries import PLACE, TRACK, files, lines, packed, tracks, write
+from entries import PLACE, TRACK, board, files, lines, packed, write
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
@@ -31,7 +31,7 @@ class Git:
         self.path = path
         path.mkdir()
         self.run("init", "-q", "-b", "main")
-        tracks(path / ROOT / "tracks")
+        board(path / ROOT)
         write(path, {"README.md": b"# Ours\n"})
         self.commit()
 

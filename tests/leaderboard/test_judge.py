@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
-from entries import PLACE, TRACK, YAML, edited, files, lines, packed, track, tracks, write
+from entries import PLACE, TRACK, YAML, board, edited, files, lines, packed, track, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from agentgym_flow.leaderboard.verdict import CHECKS, Verdict
 
 
 def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> Verdict:
-    verdict = judge(write(folder / "entry", content), place, tracks(folder / "tracks"), jobs=0)
+    verdict = judge(write(folder / "entry", content), place, board(folder), jobs=0)
     assert verdict.accepted == (verdict.reason is None) == (verdict.score is not None)
     assert verdict.reason is None or verdict.reason.check in CHECKS
     verdict.write(folder / "verdict.json")
@@ -124,12 +124,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     folder = write(tmp_path / "entry", files())
     (folder / README).unlink()
     (folder / README).symlink_to("/etc/hostname")
-    verdict = judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+    verdict = judge(folder, PLACE, board(tmp_path), jobs=0)
     assert verdict.reason is not None
     assert "plain file" in verdict.reason.message
     (folder / README).unlink()
     os.mkfifo(folder / README)
-    verdict = judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+    verdict = judge(folder, PLACE, board(tmp_path), jobs=0)
     assert verdict.reason is not None
     assert "plain file" in verdict.reason.message
 

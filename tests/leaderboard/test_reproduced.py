@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("trl", reason="training needs the extra train")
 
 import torch
-from entries import PLACE, YAML, files, track, tracks, write
+from entries import PLACE, YAML, board, files, track, write
 from safetensors.torch import save
 
 from agentgym_flow.cli.leaderboard import _policy
@@ -46,24 +46,24 @@ def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
     return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
 
 
-def judged(folder: Path, content: dict[str, bytes], secret: bytes = b"") -> Verdict:
-    place = tracks(folder / "tracks")
+def judged(folder: Path, content: dict[str, bytes], secret: str = "") -> Verdict:
+    place = board(folder)
     return judge(write(folder / "entry", content), PLACE, place, jobs=0, make_policy=_policy(), secret=secret)
 
 
 def test_the_tasks_are_drawn_with_the_secret(tmp_path: Path) -> None:
-    found = {secret: judged(tmp_path / secret.decode(), entry(), secret) for secret in (b"one", b"two", b"")}
+    found = {secret: judged(tmp_path / (secret or "none"), entry(), secret) for secret in ("one", "two", "")}
     for secret, verdict in found.items():
         assert verdict.accepted, verdict.reason
         assert verdict.badge == "reproduced"
         digest = bytes.fromhex(verdict.submission_sha256)
-        assert verdict.season == hmac.new(secret, digest, hashlib.sha256).hexdigest()
-        assert verdict.rehearsal == (secret == b"")
+        assert verdict.season == hmac.new(secret.encode(), digest, hashlib.sha256).hexdigest()
+        assert verdict.rehearsal == (secret == "")
         assert len(verdict.scores) == len(track().tasks)
     fresh = [fresh_track(track(), verdict.season) for verdict in found.values()]
     keys = {task.key for one in (*fresh, track()) for task in one.tasks}
     assert len(keys) == 4 * len(track().tasks), "all tasks differ"
-    assert found[b"one"] == judged(tmp_path / "again", entry(), b"one"), "the same on every machine"
+    assert found["one"] == judged(tmp_path / "again", entry(), "one"), "the same on every machine"
 
 
 def test_a_saved_checkpoint_is_a_policy(tmp_path: Path) -> None:
@@ -137,15 +137,15 @@ def test_a_prompt_without_words_of_its_own(tmp_path: Path, old: str, new: str, m
 def test_without_torch_nobody_is_judged(tmp_path: Path) -> None:
     folder = write(tmp_path / "entry", entry())
     with pytest.raises(MissingExtra):
-        judge(folder, PLACE, tracks(tmp_path / "tracks"), jobs=0)
+        judge(folder, PLACE, board(tmp_path), jobs=0)
 
 
 def test_verdicts_are_written_once(tmp_path: Path) -> None:
     root = tmp_path / "leaderboards"
-    tracks(root / "tracks")
+    board(root)
     write(root / "submissions" / PLACE[0] / PLACE[1], entry())
-    first = list(publish(root, jobs=0, make_policy=_policy(), secret=b"one"))
+    first = list(publish(root, jobs=0, make_policy=_policy(), secret="one"))
     file = root / "verdicts" / PLACE[0] / f"{PLACE[1]}.json"
     assert [Verdict.read(file)] == first
-    assert list(publish(root, jobs=0, make_policy=_policy(), secret=b"two")) == []
+    assert list(publish(root, jobs=0, make_policy=_policy(), secret="two")) == []
     assert [Verdict.read(file)] == first

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from entries import TRACK, add, lines, packed, played, track, tracks
+from entries import TRACK, add, board, lines, packed, random_log, track
 from typer.testing import CliRunner
 
 from agentgym_flow import __version__
@@ -26,7 +26,6 @@ from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.site import first_difference, pages, render
 from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import make_track
-from agentgym_flow.policies import RandomPolicy
 
 PAGES = """\
 import hashlib, json, sys
@@ -45,14 +44,10 @@ def yaml_of(about: Submission) -> str:
     return yaml.safe_dump({name: value for name, value in asdict(about).items() if value})
 
 
-def random_log() -> bytes:
-    return packed(played(RandomPolicy(), track()))
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "leaderboards"
-    tracks(root / "tracks")
+    board(root)
     kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
     make_track("agentgym_flow/Sokoban-v0", "empty", "Nobody", tasks=2, kwargs=kwargs).write(root / "tracks/empty.json")
     add(root, "mine", "2026-11-20", "Tried first", random_log())
@@ -65,12 +60,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_last_entry_of_a_name_counts_and_references_are_not_ranked(root: Path) -> None:
-    empty, board = boards(root)
-    assert (empty.track.name, empty.entries, empty.leader) == ("empty", [], None)
-    assert [row.entry.id for row in board.replayed] == ["2026-11-23-mine", "2026-11-23-random"]
-    assert [row.entry.id for row in board.references] == ["2026-11-23-reference-expert"]
-    assert board.leader is None, "who played was not checked"
-    assert [one.date for one in board.replayed[0].entry.tries] == ["2026-11-20", "2026-11-23"]
+    empty, small = boards(root)
+    assert (empty.track.name, empty.entries, empty.leaders) == ("empty", [], [])
+    (replayed,) = small.replayed
+    assert replayed.prompts == "none"
+    assert [row.entry.id for row in replayed.rows] == ["2026-11-23-mine", "2026-11-23-random"]
+    assert [row.entry.id for row in small.references] == ["2026-11-23-reference-expert"]
+    assert small.leaders == [], "who played was not checked"
+    assert [one.date for one in replayed.rows[0].entry.tries] == ["2026-11-20", "2026-11-23"]
 
 
 def test_pages_are_the_same_bytes_and_hold_no_text_as_code(root: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import TRACK, add, packed, played, track, tracks
+from entries import TRACK, add, board, packed, played, track
 
 from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.site import render
@@ -41,7 +41,7 @@ def site(made_once: Callable[..., Path]) -> Path:
 
 
 def _make(root: Path) -> None:
-    tracks(root / "tracks")
+    board(root)
     kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
     large = make_track("agentgym_flow/Sokoban-v0", LARGE, "Large", tasks=500, kwargs=kwargs, attempts=2)
     types = make_track("agentgym_flow/ALFWorld-v0", TYPES, "Rooms", tasks=20)

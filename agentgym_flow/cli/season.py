@@ -1,0 +1,107 @@
+"""`agentgym-flow leaderboard season`: commit to a season, open it, close it, check a closed one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.leaderboard.places import ROOT, TRACKS
+from agentgym_flow.leaderboard.season import new_season, season_file
+
+app = typer.Typer(help="Commit to a season, open it, close it, check a closed one.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the season, such as s1.")]
+Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
+
+
+@app.command()
+def new(
+    name: Name,
+    opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
+    closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
+    keep: Annotated[
+        Path, typer.Option(metavar="FILE", help="Write seed and secret here. Nobody else may read this file.")
+    ],
+    root: Root = Path(ROOT),
+) -> None:
+    """Draw the seed and the secret of a season, and write their SHA-256 into the season's public file."""
+    file = season_file(root, name)
+    for path in (file, keep):
+        if path.exists():
+            raise FileExistsError(f"{path} is there already: a season is committed to once")
+    season, seed, secret = new_season(name, opens, closes)
+    descriptor = os.open(keep, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as private:
+        private.write(json.dumps({"season": name, "seed": seed, "secret": secret}, indent=1) + "\n")
+    season.write(file)
+    stdout().print(printed(f"{file}: commit it before the season opens"), soft_wrap=True)
+    note(f"{keep} has the seed, to open the season with, and the secret, which CI needs until it closes")
+
+
+@app.command("open")
+def open_season(
+    name: Name,
+    seed: Annotated[str, typer.Option(help="The seed that the season was committed to.")] = "",
+    root: Root = Path(ROOT),
+) -> None:
+    """Reveal the seed of a season, and make the task lists of its tracks from tracks.toml.
+
+    Without --seed the tracks of an open season are made that are missing, such as those whose official data has come.
+    """
+    from agentgym_flow.leaderboard.definitions import made_tracks
+    from agentgym_flow.leaderboard.season import Season
+
+    file = season_file(root, name)
+    season = Season.read(file)
+    if seed:
+        season = season.opened(seed)
+        season.write(file)
+    for definition, track in made_tracks(root, season):
+        if track is None:
+            stdout().print(
+                printed(f"{definition.name}: not made; agentgym-flow data add {definition.data} PATH, then again"),
+                soft_wrap=True,
+            )
+            continue
+        path = root / TRACKS / f"{track.name}.json"
+        if path.exists():
+            stdout().print(printed(f"{path}: there already"), soft_wrap=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        track.write(path)
+        stdout().print(printed(f"{path}: {len(track.tasks)} tasks, {track.episodes} episodes"), soft_wrap=True)
+
+
+@app.command()
+def close(
+    name: Name,
+    secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
+    root: Root = Path(ROOT),
+) -> None:
+    """Reveal the secret of a season, so that everybody can draw the fresh tasks again."""
+    from agentgym_flow.leaderboard.season import Season
+
+    file = season_file(root, name)
+    Season.read(file).closed(secret).write(file)
+    stdout().print(printed(f"{file}: the secret is revealed"), soft_wrap=True)
+
+
+@app.command()
+def check(name: Name, root: Root = Path(ROOT)) -> None:
+    """Check a season: its tracks come from its seed, and its draws for submitted weights from its secret.
+
+    Exit with 1 at the first that does not.
+    """
+    from agentgym_flow.leaderboard.audit import audit
+
+    wrong = audit(root, name)
+    for line in wrong.checked:
+        stdout().print(printed(line), soft_wrap=True)
+    if wrong.problem:
+        stdout().print(printed(wrong.problem), soft_wrap=True)
+        raise typer.Exit(1)

@@ -1,0 +1,59 @@
+"""Check a season from outside: whether tracks and draws come from the numbers that were committed to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym_flow.leaderboard.definitions import definitions
+from agentgym_flow.leaderboard.places import TRACKS
+from agentgym_flow.leaderboard.publish import entries, verdict_file
+from agentgym_flow.leaderboard.reproduce import season_of
+from agentgym_flow.leaderboard.season import Season, season_file
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.leaderboard.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was checked, a line each, and what is wrong; empty if nothing is."""
+
+    checked: list[str]
+    problem: str = ""
+
+
+def audit(root: Path, name: str) -> Audit:
+    """Check the tracks of an open season, and the draws of one whose secret is revealed.
+
+    Raises:
+        BadSeason, BadTrack, BadSubmission: a file of the board is damaged.
+    """
+    season = Season.read(season_file(root, name))
+    checked = [f"season {name}: seed and secret, where revealed, are those committed to"]
+    if not season.seed:
+        return Audit(checked)
+    tracks = set()
+    for definition in definitions(root):
+        file = root / TRACKS / f"{definition.name}-{name}.json"
+        if not file.is_file():
+            continue
+        tracks.add(file.stem)
+        if not definition.here:
+            checked.append(f"track {file.stem}: not checked, its official data is not here")
+        elif Track.read(file) != definition.made(season):
+            return Audit(checked, f"track {file.stem}: the seed gives other tasks")
+        else:
+            checked.append(f"track {file.stem}: its tasks come from the seed")
+    if not season.secret:
+        return Audit(checked)
+    drawn = 0
+    for folder in entries(root):
+        file = verdict_file(root, folder)
+        if folder.parent.name not in tracks or not file.is_file():
+            continue
+        verdict = Verdict.read(file)
+        if verdict.season:
+            if verdict.season != season_of(season.secret.encode("ascii"), verdict.submission_sha256):
+                return Audit(checked, f"{verdict.submission}: its tasks were not drawn with the secret")
+            drawn += 1
+    return Audit([*checked, f"{drawn} draws of fresh tasks come from the secret"])

@@ -1,0 +1,83 @@
+"""A policy whose weights are here: a Hugging Face folder, such as the checkpoint of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.policy import ModelPolicy, check_vocabulary, pad_token
+from agentgym_flow.training.rows import TURN
+from agentgym_flow.training.run import CONFIG, load_model, quiet
+
+MAX_TOKENS = 512
+"""The longest completion in a profile without a vocabulary of its own, in tokens."""
+
+
+def local_policy(
+    folder: str,
+    env_id: str,
+    *,
+    profile: str | None = None,
+    layout: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float = 1.0,
+    greedy: bool = False,
+    dtype: str = "float32",
+) -> ModelPolicy:
+    """Return the policy of a causal language model in a folder, on the GPU if there is one.
+
+    Profile, layout and the longest completion are those of the run if the folder is the checkpoint of a run, beside
+    its `config.yaml`.
+
+    Args:
+        folder: saved by Hugging Face, with its tokenizer; or the name of a downloaded model.
+        env_id: the environment that it plays.
+        profile: the prompt profile; by default the run's, else `text`.
+        layout: `turn` or `conversation`; by default the run's, else `turn`.
+        max_tokens: the longest completion; by default the run's, else 1 where the profile has a vocabulary of its own,
+            and 512 elsewhere.
+        temperature: of sampling.
+        greedy: take the most likely token.
+        dtype: of the weights, such as `bfloat16`.
+
+    Raises:
+        BadSetting: there is no such model, or it cannot be used with the profile.
+        UnknownProfile, UnknownOption: there is no such profile or layout.
+    """
+    quiet()
+    run = _settings_of_run(Path(folder))
+    prompts = profile_for(env_id, profile or run.get("profile") or "text")
+    model, tokenizer = load_model(folder, prompts, dtype=dtype)
+    check_vocabulary(model, tokenizer)
+    model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    shortest = 1 if getattr(prompts, "vocabulary", None) is not None else MAX_TOKENS
+    return ModelPolicy(
+        model,
+        tokenizer,
+        prompts,
+        generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
+        temperature=temperature,
+        greedy=greedy,
+        max_new_tokens=max_tokens or run.get("max_completion_length") or shortest,
+        layout=layout or run.get("layout") or TURN,
+        name=f"hf:{folder}",
+    )
+
+
+def _settings_of_run(folder: Path) -> Mapping[str, Any]:
+    """Return the settings of the run whose checkpoint a folder is; nothing if there is no run."""
+    file = folder.parent / CONFIG
+    if not file.is_file():
+        return {}
+    try:
+        settings = yaml.safe_load(file.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{file} cannot be read ({error!s:.200}): name profile and layout yourself") from None
+    return settings if isinstance(settings, dict) else {}

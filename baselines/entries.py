@@ -1,0 +1,156 @@
+"""Make this project's entries on the leaderboards: the policies that all environments have, and what is trained here.
+
+    python -m baselines.entries --season s0 --work runs/entries
+
+Each entry is made by the commands that its page shows. A policy whose run is finished is not trained again; without
+the folder of runs everything is made anew. An entry replaces earlier ones of the same name on the same track.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SUBMISSIONS, VERDICTS
+from agentgym_flow.training.run import SUMMARY
+
+ALGORITHMS = ("grpo", "rloo", "gigpo", "rewardflow", "cwrpo")
+FIXED = {"random": "Random valid actions", "scripted": "The script, which reads the text only", "expert": "The expert"}
+TITLES = {"grpo": "GRPO", "rloo": "RLOO", "gigpo": "GiGPO", "rewardflow": "RewardFlow", "cwrpo": "CWRPO"}
+AUTHOR = "agentgym_flow"
+
+
+@dataclass(frozen=True)
+class Board:
+    """What is trained for a track.
+
+    Attributes:
+        track: its name without the season.
+        env: the environment.
+        settings: further settings of the training runs; by default those of the package's file for the environment.
+        layouts: algorithm -> layout of its prompts, where it is not `turn`.
+    """
+
+    track: str
+    env: str
+    settings: Sequence[str] = ()
+    layouts: dict[str, str] = field(default_factory=dict)
+
+
+BOARDS = (
+    Board(
+        "sokoban-10x10-4",
+        "Sokoban-v0",
+        shlex.split(
+            """--env_kwargs '{"size": 10, "boxes": 4, "max_steps": 120}' --warm_start_levels 300 --warm_start_noise 0.2
+            --warm_start_batch 64 --warm_start_updates 400 --num_generations 8 --per_device_train_batch_size 64
+            --max_steps 160 --num_envs 256"""
+        ),
+    ),
+    Board("alfworld", "ALFWorld-v0", ("--env_kwargs", '{"max_steps": 50}', "--max_steps", "80")),
+    Board("webshop", "WebShop-v0", ("--env_kwargs", '{"max_steps": 15}')),
+    Board("search", "Search-v0"),
+    Board("canvas", "Canvas-v0", layouts={"cwrpo": "conversation"}),
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """An entry: its name, title, how it plays, and what is said to `submit` besides."""
+
+    name: str
+    title: str
+    policy: str
+    train: Sequence[str] = ()
+    submit: Sequence[str] = ()
+
+
+def entries(board: Board, work: Path) -> Iterator[Made]:
+    """Yield the entries of a track; runs are folders in `work`."""
+    for policy, title in FIXED.items():
+        yield Made(f"{REFERENCE}{policy}", title, policy, submit=("--prompt", "none"))
+    trained_in = f"agentgym_flow/{board.env}"
+    for algorithm in ("warm start", *ALGORITHMS):
+        run = work / board.track / ("rewardflow" if algorithm == "warm start" else algorithm)
+        folder, name = ("warm_start", "warm-start") if algorithm == "warm start" else ("checkpoint", algorithm)
+        train = ("train", run.name, "--env", board.env, *board.settings, "--output_dir", str(run), *_RUN)
+        submit = ["--badge", "reproduced", "--half", "--policy", str(run / folder), "--prompt", "compact"]
+        submit += ["--trained-in", trained_in]
+        submit += ["--layout", layout] if (layout := board.layouts.get(algorithm)) else []
+        title = f"Tiny policy, {'cloned' if algorithm == 'warm start' else TITLES[algorithm]}"
+        yield Made(f"tiny-{name}", title, f"hf:{run / folder}", train, submit)
+
+
+_RUN = shlex.split("--threads 1 --validations 2 --eval_episodes 200 --save_strategy no")
+
+
+def make(board: Board, entry: Made, season: str, work: Path, root: Path) -> None:
+    """Train, play the track, and submit."""
+    track = f"{board.track}-{season}"
+    out = work / board.track / f"{entry.name}-on-{season}"
+    evaluate = ("evaluate", "--track", track, "--policy", entry.policy, "--out", str(out))
+    if entry.train and not _finished(Path(entry.train[entry.train.index("--output_dir") + 1])):
+        _run(*entry.train)
+    for old in (root / SUBMISSIONS / track).glob(f"*-*-*-{entry.name}"):
+        if old.name[11:] == entry.name:
+            shutil.rmtree(old)
+            (root / VERDICTS / track / f"{old.name}.json").unlink(missing_ok=True)
+    _run(*evaluate, "--force")
+    shown = [_words(words) for words in (entry.train, evaluate) if words]
+    command = " && ".join(shown)
+    who = ("--name", entry.name, "--title", entry.title, "--author", AUTHOR)
+    _run("submit", str(out), *who, "--command", command, *entry.submit, "--root", str(root))
+
+
+def _words(words: Sequence[str]) -> str:
+    return shlex.join(("agentgym-flow", *words))
+
+
+def _finished(run: Path) -> bool:
+    try:
+        return bool(json.loads((run / SUMMARY).read_text("utf-8"))["status"] == "finished")
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _run(*words: str) -> None:
+    sys.stdout.write(f"$ {_words(words)}\n")
+    sys.stdout.flush()
+    subprocess.run(
+        [sys.executable, "-m", "agentgym_flow", *words], check=True, env={"OMP_NUM_THREADS": "1", **os.environ}
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the entries; return 0."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--season", required=True, help="the name of the season, such as s0")
+    parser.add_argument("--work", type=Path, default=Path("runs/entries"), help="the folder of the runs")
+    parser.add_argument("--root", type=Path, default=Path(ROOT), help="the folder of the boards")
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="NAME", help="tracks and entries, such as webshop tiny-grpo"
+    )
+    asked = parser.parse_args(arguments)
+    names = {board.track for board in BOARDS}
+    tracks, chosen = set(asked.only) & names, set(asked.only) - names
+    for board in BOARDS:
+        if tracks and board.track not in tracks:
+            continue
+        for entry in entries(board, asked.work):
+            if not chosen or entry.name in chosen:
+                make(board, entry, asked.season, asked.work, asked.root)
+    _run("leaderboard", "publish", "--root", str(asked.root))
+    _run("leaderboard", "render", "--root", str(asked.root))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
