@@ -235,7 +235,7 @@ class TestDescriptions:
         ("description", "complaint"),
         [
             ("expret", "Unknown policy 'expret'. Did you mean 'expert'"),
-            ("", "Known: random, expert, scripted, openai:MODEL@URL, module:callable"),
+            ("", "Known: random, expert, scripted, openai:MODEL@URL, hf:FOLDER, module:callable"),
             (":x", "Unknown policy"),
             ("x:", "Unknown policy"),
             ("openai", "Did you mean"),

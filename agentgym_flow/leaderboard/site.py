@@ -13,6 +13,7 @@ from markupsafe import Markup
 from agentgym_flow.episode import Episode
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard.board import Board, Entry, boards
+from agentgym_flow.leaderboard.definitions import definitions
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.judge import limits_of
 from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes, with_recording
@@ -69,7 +70,9 @@ def first_difference(root: Path, *, jobs: int | None = None) -> str:
 def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     """Return the files of the site: name -> text."""
     found = boards(root)
-    made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found)}
+    there = {board.track.name.removesuffix(f"-{board.track.season}") for board in found}
+    awaited = [one for one in definitions(root) if one.name not in there]
+    made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
     for board in found:
         track = board.track.name
         recorded = {entry.id: with_recording(entry, board.track) for entry in board.entries}

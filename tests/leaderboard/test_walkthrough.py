@@ -1,0 +1,131 @@
+"""A submission from its first command to the page, by commands and on a real git repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.run import load_model, save_model
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+TRACKS = """\
+[small]
+title = "Small boards"
+env_id = "agentgym_flow/Sokoban-v0"
+tasks = 8
+kwargs = { size = 6, boxes = 1, max_steps = 12 }
+
+[levels]
+title = "Levels"
+env_id = "agentgym_flow/Sokoban-v0"
+data = "levels"
+"""
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, f"{words}\n{result.output}\n{result.exception!r}"
+    return result.output
+
+
+def git(*words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Path]:
+    """The working directory is a repository whose branch `main` has an open season; its secret is kept outside."""
+    before = Path.cwd()
+    (tmp_path / "boards" / "leaderboards").mkdir(parents=True)
+    os.chdir(tmp_path / "boards")
+    Path("leaderboards/tracks.toml").write_text(TRACKS, "utf-8")
+    keep = str(tmp_path / "keep.json")
+    days = ("--opens", "2026-01-01", "--closes", "2099-12-31")
+    run("leaderboard", "season", "new", "s1", *days, "--keep", keep)
+    run("leaderboard", "season", "open", "s1", "--seed", json.loads(Path(keep).read_text("utf-8"))["seed"])
+    git("init", "-q", "-b", "main")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a season")
+    yield tmp_path
+    os.chdir(before)
+
+
+def test_from_weights_to_the_page(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = json.loads((repository / "keep.json").read_text("utf-8"))["secret"]
+    model, tokenizer = load_model("tiny", profile_for("agentgym_flow/Sokoban-v0", "compact"))
+    checkpoint = str(repository / "run" / "checkpoint")
+    save_model(Path(checkpoint), model, tokenizer)
+    out = str(repository / "played")
+    run(
+        "evaluate", "--track", "small-s1", "--policy", f"hf:{checkpoint}", "--profile", "compact",
+        "--policy-arg", "max_tokens=1", "--out", out,
+    )  # fmt: skip
+    said = run(
+        "submit", out, "--name", "fresh", "--title", "Fresh weights", "--author", "A. Person", "--prompt", "compact",
+        "--command", "none was trained", "--badge", "reproduced", "--policy", checkpoint, "--half",
+        "--core-seconds", "1",
+    )  # fmt: skip
+    assert "**Accepted** as *reproduced*" in said
+    (entry,) = Path("leaderboards/submissions/small-s1").iterdir()
+    assert run("leaderboard", "check", str(entry)).count("Accepted") == 1
+    assert (entry / "policy/model.safetensors").stat().st_size < 600_000, "half precision"
+
+    git("checkout", "-q", "-b", "mine")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a submission")
+    assert "Accepted" in run("leaderboard", "ci", "main", "mine", "--out", str(repository / "decision"))
+    assert "Accepted" in (repository / "decision/summary.md").read_text("utf-8")
+    git("checkout", "-q", "main")
+    git("merge", "-q", "mine")
+
+    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", "00" * 32)
+    run("leaderboard", "publish", code=2)
+    monkeypatch.setenv("AGENTGYM_FLOW_SEASON_SECRET", secret)
+    assert "reproduced" in run("leaderboard", "publish")
+    monkeypatch.delenv("AGENTGYM_FLOW_SEASON_SECRET")
+    run("leaderboard", "render")
+    run("leaderboard", "render", "--check")
+    verdict = json.loads(Path(f"leaderboards/verdicts/small-s1/{entry.name}.json").read_text("utf-8"))
+    assert (verdict["accepted"], verdict["rehearsal"]) == (True, False)
+    page = Path(f"leaderboards/site/small-s1/{entry.name}/index.html").read_text("utf-8")
+    assert "Fresh weights" in page
+    assert verdict["season"] in page
+    assert "Levels" in Path("leaderboards/site/index.html").read_text("utf-8"), "defined, and its data is not here"
+
+    run("leaderboard", "season", "close", "s1", "--secret", secret)
+    assert "1 draws" in run("leaderboard", "season", "check", "s1")
+
+
+def test_submit_says_what_is_missing(repository: Path) -> None:
+    out = repository / "played"
+    run("evaluate", "--track", "small-s1", "--policy", "scripted", "--out", str(out))
+    about = ("--title", "T", "--author", "A", "--command", "c", "--prompt", "none")
+    for words, message in (
+        ((str(repository), "--name", "a", *about), "has no evaluation.json"),
+        ((str(out), "--name", "Not A Name", *about), "name"),
+        ((str(out), "--name", "a", *about, "--badge", "reproduced"), "needs the folder of the policy"),
+        ((str(out), "--name", "a", *about, "--badge", "proved"), "badge"),
+        ((str(out), "--name", "a", *about, "--policy", str(out)), "only this badge takes one"),
+    ):
+        result = CliRunner().invoke(app, ["submit", *words])
+        assert result.exit_code != 0
+        assert message in result.output, words
+    log = out / "episodes.jsonl.gz"
+    log.write_bytes(log.read_bytes()[:-20])
+    said = run("submit", str(out), "--name", "cut", *about, code=1)
+    assert "**Refused** at the check `coverage`" in said
+    assert run("leaderboard", "ci", "main", "main") == "This branch changes no submission.\n"

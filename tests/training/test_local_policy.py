@@ -1,0 +1,74 @@
+"""Weights in a folder play by `hf:FOLDER`, with the prompt of the run that they come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption, UnknownProfile
+from agentgym_flow.policies import make, make_policy
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.training.policy import ModelPolicy
+from agentgym_flow.training.run import load_model, save_model
+
+SOKOBAN = "agentgym_flow/Sokoban-v0"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """The checkpoint of a run that plays the prompt `compact`."""
+    model, tokenizer = load_model("tiny", profile_for(SOKOBAN, "compact"))
+    save_model(tmp_path / "run" / "checkpoint", model, tokenizer)
+    settings = "profile: compact\nlayout: turn\nmax_completion_length: 1\noutput_dir: elsewhere\n"
+    (tmp_path / "run" / "config.yaml").write_text(settings, "utf-8")
+    return tmp_path / "run" / "checkpoint"
+
+
+def test_it_plays_as_its_run_did(checkpoint: Path, tmp_path: Path) -> None:
+    logs = []
+    for number, more in enumerate(([], ["--profile", "compact"], ["--policy-arg", "greedy=true"])):
+        log = tmp_path / f"{number}.jsonl"
+        words = ["evaluate", "Sokoban-v0", "--policy", f"hf:{checkpoint}", "--episodes", "4", "--log", str(log), *more]
+        result = CliRunner().invoke(app, [*words, "--json"])
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.output)["policy"] == f"hf:{checkpoint}"
+        logs.append([(episode.task, episode.actions) for episode in read_log(log)])
+    assert logs[0] == logs[1] != logs[2]
+
+
+def test_what_its_run_says_gives_way_to_what_is_asked(checkpoint: Path) -> None:
+    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, max_tokens=3, layout="conversation", profile="choice")
+    assert isinstance(policy, ModelPolicy)
+    assert policy.sampling.max_new_tokens == 3
+    assert policy.conversation is not None
+    assert policy.profile.name == "choice"
+
+
+def test_without_a_run_the_prompt_is_text(checkpoint: Path) -> None:
+    (checkpoint.parent / "config.yaml").unlink()
+    policy = make_policy(f"hf:{checkpoint}", SOKOBAN)
+    assert isinstance(policy, ModelPolicy)
+    assert policy.profile.name == "text"
+
+
+def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownOption, match="greedy"):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, gredy=True)
+    with pytest.raises(BadSetting, match="no causal language model"):
+        make_policy("hf:nowhere", SOKOBAN)
+    with pytest.raises(UnknownProfile):
+        make_policy(f"hf:{checkpoint}", SOKOBAN, profile="compat")
+    (checkpoint.parent / "config.yaml").write_text("a: [", "utf-8")
+    with pytest.raises(BadSetting, match=r"config\.yaml cannot be read"):
+        make_policy(f"hf:{checkpoint}", SOKOBAN)
+    monkeypatch.setattr(make, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match="train"):
+        make_policy(f"hf:{checkpoint}", SOKOBAN)
