@@ -9,6 +9,7 @@ from pathlib import Path
 from agentgym_flow.episode_log import LogLimits
 from agentgym_flow.errors import BadSubmission, BadTrack, MissingExtra
 from agentgym_flow.leaderboard.attest import check_completions
+from agentgym_flow.leaderboard.budget import MOST_SECONDS, within
 from agentgym_flow.leaderboard.coverage import claims
 from agentgym_flow.leaderboard.places import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
@@ -65,7 +66,8 @@ def judge(
         limits = limits_of(track)
         said = claims(folder / LOG, track, limits)
         check = "steps"
-        found = verify_log(folder / LOG, data, jobs=jobs, limits=limits, expect=track.episodes)
+        in_time = within(MOST_SECONDS, LOG)
+        found = verify_log(folder / LOG, data, jobs=jobs, limits=limits, expect=track.episodes, on_line=in_time)
         if not found.ok:
             if found.divergences:
                 line, first = found.divergences[0]

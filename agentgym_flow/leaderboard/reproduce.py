@@ -11,6 +11,7 @@ import numpy as np
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError, BadSubmission
+from agentgym_flow.leaderboard.budget import MOST_CORE_SECONDS, Budgeted
 from agentgym_flow.leaderboard.coverage import Claims
 from agentgym_flow.leaderboard.submission import Folder
 from agentgym_flow.leaderboard.track import Track, make_track
@@ -62,11 +63,17 @@ def fresh_track(track: Track, season: str) -> Track:
 
 
 def played(policy: Policy, track: Track) -> Claims:
-    """Return what a policy achieves on a track. Raises `BadSubmission` if it cannot play it to the end."""
+    """Return what a policy achieves on a track.
+
+    Raises `BadSubmission` if it cannot play it to the end, or not in `MOST_CORE_SECONDS`.
+    """
+    policy = Budgeted(policy, MOST_CORE_SECONDS)
     starts = [Start(start.seed, start.task, start.attempt) for start in track.starts()]
     settings = track.env_settings()
     try:
         episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)
+    except BadSubmission:
+        raise
     except AgentGymFlowError as error:  # a prompt that is longer than the context, or an output that is no number
         raise BadSubmission(f"the policy cannot play the track: {error}") from error
     rows = {task.number: row for row, task in enumerate(track.tasks)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from agentgym_flow.core import check_integer
@@ -59,16 +60,18 @@ def verify_log(
     plan = Plan(Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None)
     tally = Tally(expect)
     walls: list[str] = []
-    for checked in _checked(path, plan, processes if sys.platform == "linux" else 0, walls):
-        checked.count(tally)
-        if on_episode is not None:
-            on_episode(checked.number, checked.episode)
-        if on_line is not None:
-            on_line(checked.number)
+    # Closed at once when a callback raises: then no process goes on stepping.
+    with closing(_checked(path, plan, processes if sys.platform == "linux" else 0, walls)) as found:
+        for checked in found:
+            checked.count(tally)
+            if on_episode is not None:
+                on_episode(checked.number, checked.episode)
+            if on_line is not None:
+                on_line(checked.number)
     return tally.verdict(tuple(walls))
 
 
-def _checked(path: str | Path, plan: Plan, jobs: int, walls: list[str]) -> Iterator[Checked]:
+def _checked(path: str | Path, plan: Plan, jobs: int, walls: list[str]) -> Generator[Checked, None, None]:
     """Yield what is found of each line, in order; then put into `walls` what confined those who looked."""
     lines = raw_lines(path, plan.limits)
     if not jobs:
