@@ -7,11 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentgym_flow.episode_log import LoggedEpisode, scan_log
 from agentgym_flow.leaderboard.board import Entry
-from agentgym_flow.leaderboard.judge import limits_of
 from agentgym_flow.leaderboard.statistics import Estimate, clustered_mean
-from agentgym_flow.leaderboard.submission import LOG
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.report import Curve
 
@@ -73,9 +70,3 @@ def achieved_within(entry: Entry, track: Track) -> Curve:
             means[ended] = clustered_mean(np.where(steps <= at[counts.index(ended)], scores, 0.0))
     value, low, high = (100 * np.array([means[ended] for ended in counts])).T.tolist()
     return Curve("all tasks", at.tolist(), value, low, high, x_label="steps", y_label=f"{track.metric} (%)")
-
-
-def with_recording(entry: Entry, track: Track) -> int:
-    """Return how many episodes of an entry's log were replayed with responses that it has recorded."""
-    log = scan_log(entry.path / LOG, limits_of(track))
-    return sum(isinstance(found, LoggedEpisode) and found.tape is not None for _, found in log)

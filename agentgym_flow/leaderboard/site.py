@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
-from agentgym_flow.episode import Episode
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard.board import Board, Entry, boards
 from agentgym_flow.leaderboard.definitions import definitions
 from agentgym_flow.leaderboard.eval_results import eval_result
-from agentgym_flow.leaderboard.judge import limits_of
-from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes, with_recording
+from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes
 from agentgym_flow.leaderboard.places import SITE
-from agentgym_flow.leaderboard.submission import LOG
-from agentgym_flow.replay import verify_log
-from agentgym_flow.report import render_report
+from agentgym_flow.leaderboard.watching import listed, watched
 from agentgym_flow.report.curves import charts
-from agentgym_flow.report.player import WORKFLOW, failures_first
 from agentgym_flow.report.rendering import security_policy, source, templates
 from agentgym_flow.report.text import printable
-
-MOST_EPISODES = 30
-"""The most episodes that can be watched of an entry, failures first."""
-
-MOST_CHARACTERS = 2_000_000
-"""About the largest page with episodes; with longer ones there are fewer."""
 
 DATASET = "agentgym-flow/leaderboards"
 """The data set that exported results name."""
@@ -75,23 +63,27 @@ def pages(root: Path, *, jobs: int | None = None) -> dict[str, str]:
     made = {"index.html": _page("index.html.j2", "Leaderboards", boards=found, awaited=awaited)}
     for board in found:
         track = board.track.name
-        recorded = {entry.id: with_recording(entry, board.track) for entry in board.entries}
+        logs = {entry.id: listed(entry, board.track) for entry in board.entries}
+        recorded = {name: sum(line.recorded for line in lines) for name, lines in logs.items()}
         made[f"{track}/index.html"] = _page("board.html.j2", board.track.title, board=board, recorded=recorded)
         for entry in board.entries:
-            place, watched = f"{track}/{entry.id}", _watched(entry, board, jobs)
+            place = f"{track}/{entry.id}"
+            back = [("All tracks", "../../index.html"), (board.track.title, "../index.html")]
+            back.append((entry.about.title, "index.html"))
+            player = watched(entry, board.track, logs[entry.id], back, FOOTER, jobs=jobs)
             made[f"{place}/index.html"] = _page(
                 "entry.html.j2",
                 entry.about.title,
                 board=board,
                 entry=entry,
                 recorded=recorded[entry.id],
-                watched=watched.page,
-                outcomes=outcomes(entry, board.track, watched.places),
+                watched=player.page,
+                outcomes=outcomes(entry, board.track, player.places),
                 charts=charts([achieved_within(entry, board.track)]),
             )
             made[f"{place}/eval_results.yaml"] = _exported(board, entry)
-            if watched.page:
-                made[f"{place}/episodes.html"] = watched.page
+            if player.page:
+                made[f"{place}/episodes.html"] = player.page
     return made
 
 
@@ -137,36 +129,3 @@ def _exported(board: Board, entry: Entry) -> str:
         date=entry.about.date,
         notes=f"badge: {entry.verdict.badge}; prompt: {entry.about.prompt}",
     )
-
-
-class _Watched(NamedTuple):
-    """The page on which episodes can be watched, and where each is on it: (task, attempt) -> 1, 2, ..."""
-
-    page: str = ""
-    places: Mapping[tuple[int, int], int] = MappingProxyType({})
-
-
-def _watched(entry: Entry, board: Board, jobs: int | None) -> _Watched:
-    """Return the page on which episodes of an entry's log can be watched, half of them failures if there are so many.
-
-    Empty on official data: the site must not depend on what data a machine has.
-    """
-    if board.track.data:
-        return _Watched()
-    failures: list[Episode] = []
-    successes: list[Episode] = []
-
-    def keep(_: int, episode: Episode | None) -> None:
-        kept, most = (successes, MOST_EPISODES) if episode and episode.success else (failures, MOST_EPISODES // 2)
-        if episode is not None and len(kept) < most:
-            kept.append(episode)
-
-    verify_log(entry.path / LOG, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(board.track))
-    shown = failures + successes[: MOST_EPISODES - len(failures)]
-    title = f"{entry.about.title} on {board.track.title}"
-    links = {"All tracks": "../../index.html", board.track.title: "../index.html", entry.about.title: "index.html"}
-    while len(page := render_report(title=title, episodes=shown, links=links, footer=FOOTER)) > MOST_CHARACTERS:
-        if len(shown) == 1:
-            break
-        shown = shown[: len(shown) // 2]
-    return _Watched(page, {(one.task, one.attempt): place for place, one in enumerate(failures_first(shown), 1)})

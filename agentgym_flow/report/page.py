@@ -64,7 +64,7 @@ def render_report(
     groups: Sequence[Group] = (),
     episodes: Sequence[Episode] = (),
     gamma: float = 0.9,
-    links: Mapping[str, str] | None = None,
+    links: Sequence[tuple[str, str]] = (),
     footer: str = f"Made by agentgym_flow {__version__}.",
 ) -> str:
     """Return the page that `write_report` writes. Equal arguments give equal text.
@@ -76,7 +76,7 @@ def render_report(
         groups: see there.
         episodes: see there.
         gamma: see there.
-        links: where to go from this page, name -> address; for a page that is part of a site.
+        links: where to go from this page, (name, address); for a page that is part of a site.
         footer: a sentence at the foot of the page.
     """
     valued = [(group, group_graph(group, gamma=gamma)) for group in groups]
@@ -89,7 +89,7 @@ def render_report(
         .get_template("page.html.j2")
         .render(
             title=title,
-            links=dict(links or {}),
+            links=links,
             footer=footer,
             policy=security_policy(style, script),
             style=Markup(style),

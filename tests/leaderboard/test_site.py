@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from agentgym_flow import __version__
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
+from agentgym_flow.leaderboard import watching
 from agentgym_flow.leaderboard.board import boards
 from agentgym_flow.leaderboard.compared import compared
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges, unpaired_p_value
@@ -26,6 +28,7 @@ from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.site import first_difference, pages, render
 from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import make_track
+from agentgym_flow.leaderboard.watching import Listed, chosen
 
 PAGES = """\
 import hashlib, json, sys
@@ -107,6 +110,45 @@ def test_episodes_are_listed_with_failures_first_and_lead_to_the_player(root: Pa
         assert f'id="episode-{number}"' in made[f"{place}/episodes.html"]
     assert f'id="episode-1-step-{board.track.max_steps}"' in made[f"{place}/episodes.html"], "the longest failure"
     assert 'href="index.html"' in made[f"{place}/episodes.html"]
+
+
+def test_half_of_the_episodes_to_watch_are_of_tasks_with_failures() -> None:
+    lines = [Listed(task, attempt, task >= 9 or attempt == 1, False) for attempt in range(2) for task in range(40)]
+    kept = chosen(lines, 20)
+    assert [attempts[0].task for attempts in kept] == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]
+    assert all(len(attempts) == 2 for attempts in kept), "attempts at a task stay together"
+    few = chosen([line for line in lines if line.task < 10], 15)
+    assert [attempts[0].task for attempts in few] == [0, 1, 2, 3, 9, 4, 5, 6]
+    assert sum(map(len, few)) == 15
+    assert chosen([]) == []
+
+
+def test_solved_tasks_have_potentials_and_graphs_and_attempts_share_them(root: Path) -> None:
+    page = pages(root, jobs=0)[f"{TRACK}/2026-11-23-mine/episodes.html"]
+    [payload] = re.findall(r'id="payload">(.*?)</script>', page, re.DOTALL)
+    episodes = json.loads(payload)["episodes"]
+    assert len(episodes) == 12
+    assert all(frame["phi"] > 0 for episode in episodes for frame in episode["frames"])
+    assert page.count('<details class="graph"') == 6, "one for each task"
+
+
+def test_a_large_page_has_fewer_tasks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MOST_CHARACTERS", 1_000)
+    made = pages(root, jobs=0)
+    place = f"{TRACK}/2026-11-23-mine"
+    assert made[f"{place}/episodes.html"].count("<tr data-episode=") == 2, "the attempts at one task"
+    assert sorted(re.findall(r"episodes.html#episode-\d+", made[f"{place}/index.html"])) == [
+        "episodes.html#episode-1",
+        "episodes.html#episode-2",
+    ]
+
+
+def test_no_title_hides_a_link(root: Path) -> None:
+    add(root, "thief", title="All tracks")
+    assert len(list(publish(root, jobs=0))) == 1
+    page = pages(root, jobs=0)[f"{TRACK}/2026-11-23-thief/episodes.html"]
+    assert '<a href="../../index.html">All tracks</a>' in page
+    assert '<a href="index.html">All tracks</a>' in page
 
 
 def test_the_curve_counts_an_episode_from_the_step_at_which_it_ended(root: Path) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.heavy
 HOSTILE = "<img src=x onerror=alert(1)>"
 LARGE = "large"
 TYPES = "types"
+SCORES = "scores"
 ENTRY = f"{TRACK}/2026-11-23-random"
 PAGES = (
     "index.html",
@@ -28,7 +29,10 @@ PAGES = (
     f"{ENTRY}/episodes.html",
     f"{TYPES}/2026-11-23-random/index.html",
     f"{TYPES}/2026-11-23-random/episodes.html",
+    f"{SCORES}/2026-11-23-scripted/index.html",
+    f"{SCORES}/2026-11-23-scripted/episodes.html",
     f"{LARGE}/2026-11-23-scripted/index.html",
+    f"{LARGE}/2026-11-23-scripted/episodes.html",
     "empty/index.html",
 )
 WINDOWS = {"wide": {"width": 1200, "height": 900}, "phone": {"width": 390, "height": 844}}
@@ -36,7 +40,7 @@ WINDOWS = {"wide": {"width": 1200, "height": 900}, "phone": {"width": 390, "heig
 
 @pytest.fixture(scope="session")
 def site(made_once: Callable[..., Path]) -> Path:
-    """A site with an empty board, one whose tasks have types, and an entry of 1,000 episodes."""
+    """A site with an empty board, one whose tasks have types, one of workflows, and an entry of 1,000 episodes."""
     return made_once("leaderboard-site", _make) / "site"
 
 
@@ -45,16 +49,18 @@ def _make(root: Path) -> None:
     kwargs = {"size": 6, "boxes": 1, "max_steps": 20}
     large = make_track("agentgym_flow/Sokoban-v0", LARGE, "Large", tasks=500, kwargs=kwargs, attempts=2)
     types = make_track("agentgym_flow/ALFWorld-v0", TYPES, "Rooms", tasks=20)
+    scores = make_track("agentgym_flow/Canvas-v0", SCORES, "Workflows", tasks=4, metric="score")
     empty = make_track("agentgym_flow/Sokoban-v0", "empty", "Nobody", tasks=2, kwargs=kwargs)
-    for one in (large, types, empty):
+    for one in (large, types, scores, empty):
         one.write(root / "tracks" / f"{one.name}.json")
     add(root, "random", "2026-11-20", "Tried first", packed(played(RandomPolicy(), track())))
     add(root, "random", title="Random actions", log=packed(played(RandomPolicy(), track())))
     add(root, "mine", title=HOSTILE)
     add(root, "reference-expert", title="The expert")
     add(root, "random", title="Random actions", log=packed(played(RandomPolicy(), types)), to=TYPES)
-    script = make_policy("scripted", large.env_id)
-    add(root, "scripted", title="A script", log=packed(played(script, large)), to=LARGE)
+    for board in (large, scores):
+        script = make_policy("scripted", board.env_id)
+        add(root, "scripted", title="A script", log=packed(played(script, board)), to=board.name)
     assert all(verdict.accepted for verdict in publish(root, jobs=0))
     render(root, jobs=0)
 

@@ -76,7 +76,8 @@ def test_all_sections_are_there_and_well_formed(full):
 
 def test_steps_have_addresses_and_a_page_of_a_site_leads_back(make_episode):
     episodes = [make_episode(["right", "down"]), make_episode([])]
-    html = render_report(title="Part of a site", episodes=episodes, links={"<Back>": "index.html"}, footer="Of a site.")
+    back = [("<Back>", "index.html")]
+    html = render_report(title="Part of a site", episodes=episodes, links=back, footer="Of a site.")
     page = Page(html)
     ids = {attributes["id"] for _, attributes in page.elements if attributes.get("id")}
     assert {f"episode-1{end}" for end in ("", "-step-0", "-step-1", "-step-2")} <= ids

@@ -18,6 +18,7 @@ class StateGraph {
   describe(node) {
     const [head, ...observation] = node.querySelector("title").textContent.split("\n\n");
     const text = make("pre", undefined, "observation");
+    text.tabIndex = 0; // a long one is scrolled by keys
     showText(text, observation.join("\n\n"));
     this.panel.replaceChildren(make("p", head), text);
   }

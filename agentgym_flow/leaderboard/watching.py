@@ -1,0 +1,127 @@
+"""The page on which episodes of an entry can be watched: which ones, stepped again, with the graph of each task."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.episode_log import LoggedEpisode, scan_log, write_log
+from agentgym_flow.leaderboard.board import Entry
+from agentgym_flow.leaderboard.judge import limits_of
+from agentgym_flow.leaderboard.submission import LOG
+from agentgym_flow.leaderboard.track import Track
+from agentgym_flow.replay import verify_log
+from agentgym_flow.report import render_report
+from agentgym_flow.report.player import WORKFLOW, failures_first
+
+MOST_EPISODES = 30
+"""The most episodes that can be watched of an entry."""
+
+MOST_CHARACTERS = 2_000_000
+"""About the largest page with episodes; with longer ones there are fewer."""
+
+
+class Listed(NamedTuple):
+    """A line of an entry's log: the task, the attempt, what came of it, and whether it has recorded responses."""
+
+    task: int
+    attempt: int
+    success: bool
+    recorded: bool
+
+
+class Watched(NamedTuple):
+    """The page; empty if there is none. And where each episode is in its player: (task, attempt) -> 1, 2, ..."""
+
+    page: str = ""
+    places: Mapping[tuple[int, int], int] = {}
+
+
+def listed(entry: Entry, track: Track) -> list[Listed]:
+    """Return what an entry's log holds, line by line; it was checked when the entry was accepted."""
+    return [Listed(one.task, one.attempt, one.success, one.tape is not None) for one in _logged(entry, track)]
+
+
+def chosen(lines: Sequence[Listed], most: int = MOST_EPISODES) -> list[list[Listed]]:
+    """Return the episodes to watch, by task: half of them of tasks with a failure if there are so many.
+
+    All attempts at a task stay together, as far as there is room.
+    """
+    tasks: dict[int, list[Listed]] = {}
+    for line in lines:
+        tasks.setdefault(line.task, []).append(line)
+    failed = [attempts for attempts in tasks.values() if not all(line.success for line in attempts)]
+    solved = [attempts for attempts in tasks.values() if all(line.success for line in attempts)]
+    kept: list[list[Listed]] = []
+
+    def fill(room: int, waiting: list[list[Listed]]) -> None:
+        while waiting and (left := room - sum(map(len, kept))) > 0:
+            kept.append(waiting.pop(0)[:left])
+
+    fill(most // 2, failed)
+    fill(most, solved)
+    fill(most, failed)
+    return kept
+
+
+def watched(
+    entry: Entry,
+    track: Track,
+    lines: Sequence[Listed],
+    links: Sequence[tuple[str, str]],
+    footer: str,
+    *,
+    jobs: int | None,
+) -> Watched:
+    """Return the page with episodes of an entry's log.
+
+    Empty on official data: the site must not depend on what data a machine has.
+
+    Args:
+        entry: the entry.
+        track: its track.
+        lines: what its log holds.
+        links: where the page leads, (name, address).
+        footer: a sentence at its foot.
+        jobs: processes that step the episodes again; None for one per core.
+    """
+    if track.data:
+        return Watched()
+    tasks = _stepped(entry, track, chosen(lines), jobs)
+    title = f"{entry.about.title} on {track.title}"
+    while True:
+        # Without a success no state is known to be worth anything, and there is no graph to learn from.
+        groups = [Group(attempts) for attempts in tasks if any(one.success for one in attempts)]
+        others = [one for attempts in tasks if not any(one.success for one in attempts) for one in attempts]
+        page = render_report(title=title, groups=groups, episodes=others, links=links, footer=footer)
+        if len(page) <= MOST_CHARACTERS or len(tasks) <= 1:
+            break
+        tasks = tasks[: len(tasks) // 2]
+    shown = failures_first([*(one for group in groups for one in group), *others])
+    return Watched(page, {(one.task, one.attempt): place for place, one in enumerate(shown, 1)})
+
+
+def _stepped(entry: Entry, track: Track, tasks: list[list[Listed]], jobs: int | None) -> list[list[Episode]]:
+    """Return episodes of an entry's log by task, stepped again behind the walls of verification."""
+    wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
+    found: dict[tuple[int, int], Episode] = {}
+
+    def keep(_: int, episode: Episode | None) -> None:
+        if episode is not None:
+            found[episode.task, episode.attempt] = episode
+
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch, LOG)
+        write_log(log, (one for one in _logged(entry, track) if (one.task, one.attempt) in wanted))
+        verify_log(log, None, keep, (WORKFLOW,), jobs=jobs, limits=limits_of(track))
+    stepped = [[found.get((line.task, line.attempt)) for line in attempts] for attempts in tasks]
+    return [kept for attempts in stepped if (kept := [one for one in attempts if one is not None])]
+
+
+def _logged(entry: Entry, track: Track) -> Iterator[LoggedEpisode]:
+    for _, one in scan_log(entry.path / LOG, limits_of(track)):
+        if isinstance(one, LoggedEpisode):
+            yield one
