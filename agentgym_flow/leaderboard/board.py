@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from agentgym_flow.leaderboard.comparison import rank_ranges
 from agentgym_flow.leaderboard.places import REFERENCE, TRACKS
 from agentgym_flow.leaderboard.publish import entries, verdict_file
 from agentgym_flow.leaderboard.rules import CLASSES, class_of
-from agentgym_flow.leaderboard.submission import README, REPLAYED, Folder, Submission
+from agentgym_flow.leaderboard.submission import README, REPLAYED, SOURCE, Folder, Submission
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.leaderboard.verdict import Mean, Verdict
 
@@ -37,6 +37,7 @@ class Entry:
         verdict: what was proved.
         score: the metric of the track.
         tries: all submissions of this track under the same name, if there is more than one.
+        source: what trained the policy; empty if it was not brought along.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class Entry:
     verdict: Verdict
     score: Mean
     tries: tuple[Try, ...] = ()
+    source: str = ""
 
     @property
     def id(self) -> str:
@@ -119,8 +121,13 @@ def boards(root: Path) -> list[Board]:
         if not verdict.accepted or verdict.score is None:
             continue
         about = Folder.read(folder).about
-        readme = (folder / README).read_text("utf-8", "replace")
-        found.setdefault(folder.parent.name, []).append(Entry(folder, about, readme, verdict, verdict.score))
+        readme, source = (
+            (folder / name).read_text("utf-8", "replace") if (folder / name).is_file() else ""
+            for name in (README, SOURCE)
+        )
+        found.setdefault(folder.parent.name, []).append(
+            Entry(folder, about, readme, verdict, verdict.score, source=source)
+        )
     made = []
     for file in sorted((root / TRACKS).glob("*.json")):
         track = Track.read(file)
@@ -141,7 +148,7 @@ def boards(root: Path) -> list[Board]:
 def _with_tries(entry: Entry, tries: Sequence[Try]) -> Entry:
     if len(tries) < 2:
         return entry
-    return Entry(entry.path, entry.about, entry.readme, entry.verdict, entry.score, tuple(tries))
+    return replace(entry, tries=tuple(tries))
 
 
 def _tables(ranked: list[Entry]) -> list[Table]:

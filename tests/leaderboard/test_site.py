@@ -176,12 +176,14 @@ def test_provenance_is_complete(root: Path) -> None:
         link="https://example.org",
     )
     (root / "submissions" / TRACK / entry.id / "submission.yaml").write_text(yaml_of(about), "utf-8")
+    (root / "submissions" / TRACK / entry.id / "source.py").write_text("train('<b>')", "utf-8")
     text = pages(root, jobs=0)[f"{TRACK}/{entry.id}/index.html"]
     verdict = entry.verdict
     for told in (
         *(verdict.submission_sha256, verdict.track_sha256, "boxes=1", "agentgym_flow/Sokoban-v0", "split test"),
         *("Sokoban", "Boxoban", "600 core-seconds", "Tiny, 1,000 parameters", "temperature 0.5", "somebody"),
         *('<a href="https://example.org/weights"', '<a href="https://example.org"', "agentgym-flow evaluate --track"),
+        '<pre tabindex="0" role="region" aria-label="Source of the training">train(&#39;&lt;b&gt;&#39;)</pre>',
     ):
         assert told in text, told
     for model in ({"name": "Tiny"}, {}):

@@ -58,9 +58,9 @@ def _make(root: Path) -> None:
     add(root, "mine", title=HOSTILE)
     add(root, "reference-expert", title="The expert")
     add(root, "random", title="Random actions", log=packed(played(RandomPolicy(), types)), to=TYPES)
-    for board in (large, scores):
-        script = make_policy("scripted", board.env_id)
-        add(root, "scripted", title="A script", log=packed(played(script, board)), to=board.name)
+    for one in (large, scores):
+        script = make_policy("scripted", one.env_id)
+        add(root, "scripted", title="A script", log=packed(played(script, one)), to=one.name)
     assert all(verdict.accepted for verdict in publish(root, jobs=0))
     render(root, jobs=0)
 
