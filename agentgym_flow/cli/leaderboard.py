@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
-from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TURN, WEIGHTS
+from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
 from agentgym_flow.strict_json import decode_file
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def track(
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     attempts: Annotated[int, typer.Option(min=1, help="Episodes of a task.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Task i is played with SEED + i.")] = 0,
-    rules: Annotated[str, typer.Option(help="open, same data or zero-shot.")] = "open",
+    rules: Annotated[str, typer.Option(help="open, same data, zero-shot or ten minutes.")] = "open",
     prompt: Annotated[
         list[str] | None,
         typer.Option(help="A prompt that is admitted: compact, choice, text or numeric. Repeatable."),
@@ -247,6 +248,10 @@ def submit(
     source: Annotated[
         Path | None, typer.Option(help="The file that trained the policy. It is shown, never run.", dir_okay=False)
     ] = None,
+    training: Annotated[
+        Path | None,
+        typer.Option(help="For tracks where the whole run is in CI: the YAML file of its settings.", dir_okay=False),
+    ] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
@@ -260,7 +265,7 @@ def submit(
     more |= {"sampling": {"greedy": True}} if greedy else {}
     more |= {"layout": layout} if layout != TURN else {}
     about = About(name, badge, title, author, command, prompt, trained_in or [], extra_data, core_seconds, more)
-    place = make_submission(run, about, root, policy=policy, half=half, source=source)
+    place = make_submission(run, about, root, policy=policy, half=half, source=source, training=training)
     where = environments.data_paths(data)
     verdict = judge(place, (place.parent.name, place.name), root, data=where, jobs=jobs, make_policy=_policy())
     stdout().print(printed(str(place)), soft_wrap=True)
@@ -276,12 +281,21 @@ def _policy() -> MakePolicy | None:
         return None
 
     def make(entry: Folder, track: Track) -> Policy:
+        from agentgym_flow.leaderboard.whole_run import settings_of, train
         from agentgym_flow.training.submitted import submitted_policy
 
-        config = decode_file((entry.path / MODEL_CONFIG).read_bytes(), BadSubmission, MODEL_CONFIG)
-        weights = (entry.path / WEIGHTS).read_bytes()
-        about = entry.about
-        return submitted_policy(track.env_id, about.prompt, config, weights, layout=about.layout, **about.sampling)
+        def of(config: Path, weights: Path) -> Policy:
+            shape = decode_file(config.read_bytes(), BadSubmission, config.name)
+            about = entry.about
+            return submitted_policy(
+                track.env_id, about.prompt, shape, weights.read_bytes(), layout=about.layout, **about.sampling
+            )
+
+        if TRAINING not in entry.names:
+            return of(entry.path / MODEL_CONFIG, entry.path / WEIGHTS)
+        with TemporaryDirectory(prefix="agentgym_flow-") as scratch:
+            trained = train(settings_of((entry.path / TRAINING).read_bytes()), track, Path(scratch))
+            return of(trained / Path(MODEL_CONFIG).name, trained / Path(WEIGHTS).name)
 
     return make
 

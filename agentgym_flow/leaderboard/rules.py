@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.submission import ABOUT, SOURCE, Folder
+from agentgym_flow.leaderboard.submission import ABOUT, SOURCE, TRAINING, Folder
 from agentgym_flow.leaderboard.track import Track
 
-SAME_DATA, ZERO_SHOT = "same data", "zero-shot"
+SAME_DATA, ZERO_SHOT, TEN_MINUTES = "same data", "zero-shot", "ten minutes"
 
 NO_MODEL, SHORT, TEXT, NUMERIC = CLASSES = ("none", "compact", "text", "numeric")
 """The classes of prompts; entries of different classes do not share a table. `none` is for scripts."""
@@ -32,6 +32,9 @@ def check_rules(entry: Folder, track: Track) -> None:
             f"{ABOUT}: track {track.name} is for language models that learnt in no environment: name the model, and "
             "leave training.environments empty"
         )
+    if (track.rules == TEN_MINUTES) != (TRAINING in entry.names):
+        brings = "needs this file" if track.rules == TEN_MINUTES else "takes no such file"
+        raise BadSubmission(f"{TRAINING}: track {track.name}, with the rules {track.rules}, {brings}")
     if track.core_seconds:
         spent = training.get("core_seconds")
         if spent is None or spent > track.core_seconds:

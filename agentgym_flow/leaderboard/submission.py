@@ -29,6 +29,9 @@ TURN = "turn"
 SOURCE = "source.py"
 """What trained the policy: shown, never run."""
 
+TRAINING = "training.yaml"
+"""What CI trains with, on tracks where the whole run is in CI."""
+
 WEIGHTS, MODEL_CONFIG = "policy/model.safetensors", "policy/config.json"
 
 MOST_BYTES: Mapping[str, int] = {
@@ -36,6 +39,7 @@ MOST_BYTES: Mapping[str, int] = {
     LOG: 20 << 20,
     README: 1 << 16,
     SOURCE: 1 << 18,
+    TRAINING: 1 << 14,
     WEIGHTS: 20 << 20,
     MODEL_CONFIG: 1 << 14,
 }
@@ -89,7 +93,7 @@ class Submission:
     @classmethod
     def parse(cls, text: bytes) -> Self:
         """Return the submission of a `submission.yaml`. Raises `BadSubmission`."""
-        value = _plain_yaml(text)
+        value = plain_yaml(text, ABOUT)
         schemas.check("submission-1", value, BadSubmission, ABOUT)
         submission = cls(**value)
         try:
@@ -127,9 +131,11 @@ class Folder:
                 raise BadSubmission(f"{needed} is missing: a submission has {', '.join((ABOUT, LOG, README))}")
         about = Submission.parse((path / ABOUT).read_bytes())
         weights = {WEIGHTS, MODEL_CONFIG} & set(names)
-        if about.badge == REPRODUCED and len(weights) < 2:
-            raise BadSubmission(f"badge: {REPRODUCED} needs {MODEL_CONFIG} and {WEIGHTS}; else ask for {REPLAYED}")
-        if about.badge != REPRODUCED and weights:
+        if about.badge == REPRODUCED and (bool(weights) == (TRAINING in names) or len(weights) == 1):
+            raise BadSubmission(
+                f"badge: {REPRODUCED} needs {MODEL_CONFIG} and {WEIGHTS}, or {TRAINING}; else ask for {REPLAYED}"
+            )
+        if about.badge != REPRODUCED and (weights or TRAINING in names):
             raise BadSubmission(f"policy: only a submission for the badge {REPRODUCED} brings weights; leave them out")
         whole = hashlib.sha256()
         for name in names:
@@ -164,8 +170,11 @@ def _files(path: Path) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _plain_yaml(raw: bytes) -> Any:
-    """Return the value of YAML without tags, anchors and aliases, and with each key once. Raises `BadSubmission`."""
+def plain_yaml(raw: bytes, where: str) -> Any:
+    """Return the value of YAML without tags, anchors and aliases, and with each key once.
+
+    Raises `BadSubmission`, its message beginning with `where`.
+    """
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError as error:
@@ -177,31 +186,31 @@ def _plain_yaml(raw: bytes) -> Any:
             name = type(token).__name__
             depth += name.endswith("StartToken") - name.endswith("EndToken")
             if depth > 2 * _MOST_DEEP:
-                raise BadSubmission(f"{ABOUT} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
+                raise BadSubmission(f"{where} line {token.start_mark.line + 1}: nested more than {_MOST_DEEP} deep")
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken | yaml.DirectiveToken):
-                raise BadSubmission(f"{ABOUT} line {token.start_mark.line + 1}: anchors, aliases and tags are not read")
+                raise BadSubmission(f"{where} line {token.start_mark.line + 1}: anchors, aliases and tags are not read")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        return None if node is None else _value(node, 0)
+        return None if node is None else _value(node, 0, where)
     except UnicodeDecodeError as error:
-        raise BadSubmission(f"{ABOUT}: byte {error.start} is not UTF-8") from None
+        raise BadSubmission(f"{where}: byte {error.start} is not UTF-8") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, BadSubmission):
             raise
-        raise BadSubmission(f"{ABOUT}: no YAML ({' '.join(str(error).split()):.200})") from None
+        raise BadSubmission(f"{where}: no YAML ({' '.join(str(error).split()):.200})") from None
 
 
-def _value(node: Any, depth: int) -> Any:
+def _value(node: Any, depth: int, where: str) -> Any:
     """Return what a node of YAML stands for: numbers, true, false and null as in JSON, everything else is text."""
     line = node.start_mark.line + 1
     if depth > _MOST_DEEP:
-        raise BadSubmission(f"{ABOUT} line {line}: nested more than {_MOST_DEEP} deep")
+        raise BadSubmission(f"{where} line {line}: nested more than {_MOST_DEEP} deep")
     if node.id == "mapping":
-        pairs = [(str(key.value), _value(value, depth + 1)) for key, value in node.value]
+        pairs = [(str(key.value), _value(value, depth + 1, where)) for key, value in node.value]
         if len(dict(pairs)) != len(pairs):
-            raise BadSubmission(f"{ABOUT} line {line}: a name occurs twice")
+            raise BadSubmission(f"{where} line {line}: a name occurs twice")
         return dict(pairs)
     if node.id == "sequence":
-        return [_value(item, depth + 1) for item in node.value]
+        return [_value(item, depth + 1, where) for item in node.value]
     if node.style is None and node.value in _WORDS:
         return _WORDS[node.value]
     if node.style is None and _NUMBER.fullmatch(node.value):

@@ -14,7 +14,17 @@ from agentgym_flow.errors import BadSubmission, MissingExtra
 from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SUBMISSIONS
-from agentgym_flow.leaderboard.submission import ABOUT, LOG, MODEL_CONFIG, README, REPRODUCED, SCHEMA, SOURCE, WEIGHTS
+from agentgym_flow.leaderboard.submission import (
+    ABOUT,
+    LOG,
+    MODEL_CONFIG,
+    README,
+    REPRODUCED,
+    SCHEMA,
+    SOURCE,
+    TRAINING,
+    WEIGHTS,
+)
 from agentgym_flow.strict_json import decode_file
 
 EVALUATION = "evaluation.json"
@@ -58,6 +68,7 @@ def make_submission(
     policy: Path | None = None,
     half: bool = False,
     source: Path | None = None,
+    training: Path | None = None,
     day: str = "",
 ) -> Path:
     """Make the folder of a submission below `root`, and return it.
@@ -69,6 +80,7 @@ def make_submission(
         policy: the folder with `config.json` and `model.safetensors`, for the badge *reproduced*.
         half: store the weights in half precision, which is half as large; they are scored as they are stored.
         source: what trained the policy.
+        training: the settings with which CI trains, instead of a policy.
         day: the date, year-month-day; empty for today.
 
     Raises:
@@ -94,7 +106,7 @@ def make_submission(
         **about.more,
     }
     schemas.check("submission-1", value, BadSubmission, ABOUT)
-    if (about.badge == REPRODUCED) != (policy is not None):
+    if (about.badge == REPRODUCED) != (policy is not None or training is not None):
         raise BadSubmission(f"badge: {REPRODUCED} needs the folder of the policy, and only this badge takes one")
     place = root / SUBMISSIONS / track / f"{value['date']}-{about.name}"
     if place.exists():
@@ -107,6 +119,8 @@ def make_submission(
         (partial / README).write_text(f"# {about.title}\n\n```bash\n{about.command}\n```\n", "utf-8")
         if source is not None:
             shutil.copyfile(source, partial / SOURCE)
+        if training is not None:
+            shutil.copyfile(training, partial / TRAINING)
         if policy is not None:
             (partial / "policy").mkdir()
             for name in (WEIGHTS, MODEL_CONFIG):

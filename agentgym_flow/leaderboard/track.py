@@ -47,7 +47,8 @@ class Track:
         name: in lower case with hyphens; the name of its file.
         season: the name of the season; empty for a track outside of the seasons.
         title: one line.
-        rules: `open`; `same data`: learnt from nothing but this environment; `zero-shot`: learnt from no environment.
+        rules: `open`; `same data`: learnt from nothing but this environment; `zero-shot`: learnt from no environment;
+            `ten minutes`: CI trains with the settings that are submitted, for ten minutes on two cores.
         prompts: the prompts that are admitted; each class of them has a table of its own.
         metric: what is ranked, `success` or `score`.
         bar: what the lower end of the 95 % interval must reach.
