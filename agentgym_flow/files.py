@@ -92,20 +92,25 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give an empty folder to fill; it gets the name `path` when the block ends, and is removed on an error.
 
     Raises `FileExistsError` when something is at `path`, an empty folder aside, and `OSError` naming `path` when it
-    cannot be written.
+    cannot be written. With `replace`, a folder that is there stays until the block ends, and is then removed.
     """
-    check_free(path)
+    if not (replace and path.is_dir() and not path.is_symlink()):
+        check_free(path)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial.mkdir()
             yield partial
+            older = path.with_name(f"{path.name}.{os.getpid()}.older")
+            if replace and path.is_dir():
+                path.rename(older)
             _rename_folder(partial, path)
+            shutil.rmtree(older, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # it is there only if it could not get its name
 

@@ -118,6 +118,29 @@ def test_a_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (path / "all").read_text() == "all"
 
 
+def test_an_older_folder_is_replaced_if_asked_and_stays_on_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "older").touch()
+
+    def fail() -> None:
+        with whole_folder(path, replace=True):
+            raise ValueError("on the way")
+
+    with pytest.raises(ValueError, match="on the way"):
+        fail()
+    assert [file.name for file in path.iterdir()] == ["older"]
+    with whole_folder(path, replace=True) as partial:
+        (partial / "newer").touch()
+        assert [file.name for file in path.iterdir()] == ["older"]
+    assert [file.name for file in path.iterdir()] == ["newer"]
+    assert list(tmp_path.iterdir()) == [path]
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(FileExistsError, match="is there already"), whole_folder(link, replace=True):
+        pytest.fail("the block must not run")
+
+
 def test_a_folder_that_is_resumed_keeps_what_an_error_left(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "folder"
 

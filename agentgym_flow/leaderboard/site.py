@@ -38,7 +38,7 @@ def render(root: Path, *, jobs: int | None = None) -> None:
 
     Raises `BadTrack` or `BadSubmission` for a file of ours that is damaged.
     """
-    with whole_folder(root / SITE) as partial:
+    with whole_folder(root / SITE, replace=True) as partial:
         for name, text in pages(root, jobs=jobs).items():
             file = partial / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -112,8 +112,9 @@ def _place(share: float) -> str:
 
 
 def _settings(kwargs: Mapping[str, Any]) -> str:
-    """Return the settings of an environment in one line; the season has a place of its own."""
-    return ", ".join(f"{name}={json.dumps(value)}" for name, value in kwargs.items() if name != "season")
+    """Return the settings of an environment in one line without those that are empty; the season stands elsewhere."""
+    told = {name: value for name, value in kwargs.items() if value not in (None, {}, [], "") and name != "season"}
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in told.items())
 
 
 def _breakable(name: str) -> Markup:

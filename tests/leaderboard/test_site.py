@@ -217,6 +217,8 @@ def test_the_committed_site_is_compared_with_a_fresh_one(root: Path) -> None:
     (root / "site" / "more.html").write_text("", "utf-8")
     page.unlink()
     assert first_difference(root, jobs=0) == "more.html"
+    render(root, jobs=0)
+    assert first_difference(root, jobs=0) == "", "an older site is replaced"
 
 
 def test_two_entries_are_compared_task_by_task(root: Path) -> None:

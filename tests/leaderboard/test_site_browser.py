@@ -21,6 +21,12 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 LARGE = "large"
 TYPES = "types"
 SCORES = "scores"
+AWAITED = """
+[official]
+title = "A track on official data with a title that is longer than a phone is wide"
+env_id = "agentgym_flow/Sokoban-v0"
+data = "boxoban"
+"""
 ENTRY = f"{TRACK}/2026-11-23-random"
 PAGES = (
     "index.html",
@@ -51,6 +57,7 @@ def _make(root: Path) -> None:
     types = make_track("agentgym_flow/ALFWorld-v0", TYPES, "Rooms", tasks=20)
     scores = make_track("agentgym_flow/Canvas-v0", SCORES, "Workflows", tasks=4, metric="score")
     empty = make_track("agentgym_flow/Sokoban-v0", "empty", "Nobody", tasks=2, kwargs=kwargs)
+    (root / "tracks.toml").write_text(AWAITED, "utf-8")
     for one in (large, types, scores, empty):
         one.write(root / "tracks" / f"{one.name}.json")
     add(root, "random", "2026-11-20", "Tried first", packed(played(RandomPolicy(), track())))
