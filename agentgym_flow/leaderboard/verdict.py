@@ -12,12 +12,20 @@ from agentgym_flow.errors import BadSubmission
 from agentgym_flow.files import whole
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.coverage import Claims
+from agentgym_flow.leaderboard.places import ROOT, SUBMISSIONS
 from agentgym_flow.leaderboard.statistics import clustered_mean
+from agentgym_flow.leaderboard.submission import ATTESTED
 from agentgym_flow.leaderboard.track import Track
 from agentgym_flow.strict_json import decode_file
 
 SCHEMA = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""
+
+AGAIN = "agentgym-flow leaderboard check {folder}"
+"""Checks an entry again. Fresh tasks are those of the verdict with the season's secret, once it is revealed."""
+
+AGAIN_ATTESTED = "agentgym-flow leaderboard rescore {folder} --model WEIGHTS --share 0.02 --seed ANYTHING"
+"""Scores a random share of an attested entry's completions again, with the open weights."""
 
 CHECKS = ("files", "track", "rules", "coverage", "steps", "completions", "weights", "score")
 """The checks in their order; a refusal names the one that failed."""
@@ -67,6 +75,7 @@ class Verdict:
         by_type: the same for each type of task.
         scores: the metric by task and attempt, in the order of the track.
         steps: the number of actions, alike.
+        again: the command with which everybody can check it again; empty if it was refused.
         package: the version that checked.
         schema: `SCHEMA`.
     """
@@ -84,6 +93,7 @@ class Verdict:
     by_type: dict[str, Mean] = field(default_factory=dict)
     scores: list[list[float]] = field(default_factory=list)
     steps: list[list[int]] = field(default_factory=list)
+    again: str = ""
     package: str = __version__
     schema: str = SCHEMA
 
@@ -126,6 +136,7 @@ class Verdict:
 
 def scored(verdict: Verdict, track: Track, said: Claims) -> Verdict:
     """Return a verdict with the scores that stepping has confirmed."""
+    folder = f"{ROOT}/{SUBMISSIONS}/{verdict.submission}"
     types = sorted({task.type for task in track.tasks} - {""})
     rows = {kind: [row for row, task in enumerate(track.tasks) if task.type == kind] for kind in types}
     return replace(
@@ -134,4 +145,5 @@ def scored(verdict: Verdict, track: Track, said: Claims) -> Verdict:
         by_type={kind: Mean(*clustered_mean(said.scores[chosen])) for kind, chosen in rows.items()},
         scores=said.scores.tolist(),
         steps=said.steps.tolist(),
+        again=(AGAIN_ATTESTED if verdict.badge == ATTESTED else AGAIN).format(folder=folder),
     )

@@ -35,6 +35,9 @@ def test_an_honest_entry_is_attested(tmp_path: Path) -> None:
     verdict = judged(tmp_path, spoken())
     assert verdict.accepted, verdict.reason
     assert verdict.badge == "attested"
+    assert verdict.again.startswith(
+        f"agentgym-flow leaderboard rescore leaderboards/submissions/{'/'.join(PLACE)} --model"
+    )
 
 
 def says(step: int, text: str) -> Callable[[dict[str, Any]], object]:
