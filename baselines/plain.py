@@ -1,0 +1,242 @@
+"""The whole algorithm in one file, in plain PyTorch: read it from top to bottom.
+
+    python -m baselines.plain --algo rewardflow --env Sokoban-v0
+
+Episodes are played in groups of attempts at one task. A credit function turns each group into an advantage for every
+turn; it is a pure function in `agentgym_flow.rewards.credit`, the same one that the full trainer calls:
+
+    grpo        A = (R - mean R) / std R over the group, the same for all turns of an episode
+    rloo        A = R - mean R of the other attempts
+    gigpo       A = R - mean R, plus the discounted return of the turn against other turns decided in the same state
+    rewardflow  A = R - mean R, plus the potential of the state reached against other turns decided in the same state
+    cwrpo       A = (R - mean R) / std R of returns, and every episode counts the same in the loss, however long
+
+RewardFlow's potential is gamma ** (fewest observed steps to a success) in the graph of all states that the group has
+seen. Then the policy is moved by the clipped objective of PPO, with r the ratio of a turn's probability to that at
+sampling:
+
+    loss = - mean min(r A, clip(r, 1 - 0.2, 1 + 0.28) A) - 0.02 mean entropy
+
+The policy is a GPT-2 of 0.25 million weights that sees a prompt of words and answers with one word. It first clones a
+few expert episodes, because without any success there is no outcome to compare. What the full trainer adds: Muon,
+language models, several processes, checkpoints, logs that can be verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import torch
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode, Group
+from agentgym_flow.intervals import wilson
+from agentgym_flow.policies import ExpertPolicy, Move, View
+from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
+from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.training.tiny import tiny_model, word_tokenizer
+
+ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and expert episodes to clone
+    "Sokoban-v0": ({"size": 6, "boxes": 1, "min_pushes": 3}, 200),
+    "ALFWorld-v0": ({"max_steps": 16}, 300),
+    "WebShop-v0": ({"max_steps": 16}, 400),
+    "Search-v0": ({"max_steps": 6}, 300),
+    "Canvas-v0": ({"max_steps": 12}, 40),
+}
+GROUPS, ATTEMPTS, MINIBATCHES = 32, 8, 4
+CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.02, 0.1, 1.0
+
+
+class Sampled(NamedTuple):
+    """One turn to learn from: the prompt's tokens, the answer's, its log-probability then, advantage, weight."""
+
+    prompt: tuple[int, ...]
+    token: int
+    logprob: float
+    advantage: float
+    weight: float
+
+
+# ---------------------------------------------------------------- the policy
+class TinyPolicy:
+    """Answers each prompt with one word: drawn, or the most likely one."""
+
+    def __init__(self, profile: Profile, seed: int) -> None:
+        self.name = "tiny"
+        self.profile = profile
+        self.tokenizer = word_tokenizer(profile.vocabulary)  # type: ignore[attr-defined]
+        self.model = tiny_model(self.tokenizer, seed=seed)
+        self.greedy = False
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text, one a word."""
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
+
+    def logprobs(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Return the log-probabilities of the next token after each prompt, [prompts, vocabulary]."""
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])  # padded on the left
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        places = (mask.cumsum(-1) - 1).clamp(min=0)
+        logits = self.model(input_ids=ids, attention_mask=mask, position_ids=places, logits_to_keep=1).logits
+        return torch.log_softmax(logits[:, -1].float(), -1)
+
+    @torch.no_grad()
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return a move for each running episode, with its token and log-probability."""
+        prompts = [self.encode(self.profile.prompt(view)) for view in views]
+        rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many episodes see the same
+        logprobs = self.logprobs(list(rows))[[rows[prompt] for prompt in prompts]]
+        if self.greedy:
+            tokens = logprobs.argmax(-1)
+        else:  # each episode draws from its own stream
+            draws = torch.tensor([[view.rng.uniform()] for view in views])
+            tokens = (logprobs.exp().cumsum(-1) < draws).sum(-1).clamp(max=logprobs.shape[1] - 1)
+        return [
+            self.move(view, prompt, int(token), float(row[token]))
+            for view, prompt, token, row in zip(views, prompts, tokens, logprobs, strict=True)
+        ]
+
+    def move(self, view: View, prompt: tuple[int, ...], token: int, logprob: float) -> Move:
+        """Return the move that a word is."""
+        word = self.tokenizer.decode([token], skip_special_tokens=True)
+        return Move(self.profile.parse(word, view), word, prompt, [token], [logprob])
+
+
+class Demonstrator(ExpertPolicy):
+    """The expert, with the prompt and the answer that the policy would see and give."""
+
+    def __init__(self, policy: TinyPolicy) -> None:
+        self.policy = policy
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return the expert's moves."""
+        return [self.shown(view, move) for view, move in zip(views, super().act(views), strict=True)]
+
+    def shown(self, view: View, move: Move) -> Move:
+        """Return a move with the words that ask for it."""
+        profile, answer = self.policy.profile, self.policy.profile.answer(move.action, view)
+        if answer is None:  # the prompt cannot ask for it
+            return move
+        return Move(
+            profile.parse(answer, view), None, self.policy.encode(profile.prompt(view)), self.policy.encode(answer)
+        )
+
+
+# ---------------------------------------------------------------- from episodes to a loss
+def credited(algo: str, groups: Sequence[Group]) -> list[Sampled]:
+    """Return every turn of the groups with its advantage; an invalid action costs a constant."""
+    advantages = penalise_invalid(groups, CREDIT[algo](groups), INVALID)
+    weights = WEIGHTS[algo](groups) if algo in WEIGHTS else [[1.0] * len(group.episodes) for group in groups]
+    return [
+        Sampled(tuple(turn.prompt_ids), turn.completion_ids[0], turn.logprobs[0], advantage, weight)
+        for group, of_group, weights_of_group in zip(groups, advantages, weights, strict=True)
+        for episode, of_episode, weight in zip(group, of_group, weights_of_group, strict=True)
+        for turn, advantage in zip(episode.turns, of_episode, strict=True)
+        if turn.prompt_ids and turn.completion_ids and turn.logprobs
+    ]
+
+
+def loss_of(policy: TinyPolicy, turns: Sequence[Sampled]) -> torch.Tensor:
+    """Return the loss of a minibatch: minus the clipped objective, minus the entropy bonus; means over turns."""
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(turn.prompt for turn in turns))}
+    logprobs = policy.logprobs(list(rows))[[rows[turn.prompt] for turn in turns]]
+    tokens, old, advantages, weights = (torch.tensor(column) for column in list(zip(*turns, strict=True))[1:])
+    ratio = (logprobs.gather(1, tokens[:, None])[:, 0] - old).exp()
+    objective = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP_LOW, 1 + CLIP_HIGH) * advantages)
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return -(weights * (objective + ENTROPY * entropy)).sum() / weights.sum()
+
+
+def step(policy: TinyPolicy, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+    """Take one step of an optimizer."""
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(policy.model.parameters(), MAX_NORM)
+    optimizer.step()
+
+
+# ---------------------------------------------------------------- the parts of a run
+def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: int, rng: random.Random) -> None:
+    """Imitate the expert on a few training tasks."""
+    starts = [Start(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
+    shown = rollout(Demonstrator(policy), make, starts, num_envs=256)
+    pairs = [(turn.prompt_ids, turn.completion_ids[0]) for one in shown for turn in one.turns if turn.completion_ids]
+    optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
+    for _ in range(updates):
+        prompts, answers = zip(*rng.sample(pairs, min(256, len(pairs))), strict=True)
+        chosen = policy.logprobs(prompts).gather(1, torch.tensor(answers)[:, None])
+        step(policy, optimizer, -chosen.mean())
+
+
+def train(
+    policy: TinyPolicy, env: TextEnv, make: Any, algo: str, batches: int, rng: random.Random
+) -> Iterator[list[Episode]]:
+    """Play, give credit, move the policy; yield the episodes of each batch."""
+    optimizer = torch.optim.AdamW(policy.model.parameters(), 1e-3, weight_decay=0.0)
+    for batch in range(batches):
+        for group in optimizer.param_groups:  # linearly down to a tenth
+            group["lr"] = 1e-3 * (1 - 0.9 * batch / batches)
+        tasks = [Start(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
+        groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
+        turns = credited(algo, groups)
+        rng.shuffle(turns)
+        for first in range(MINIBATCHES):
+            step(policy, optimizer, loss_of(policy, turns[first::MINIBATCHES]))
+        yield [episode for group in groups for episode in group]
+
+
+def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
+    """Return the success on test tasks with its 95 % interval."""
+    policy.greedy = greedy
+    wins = [one.success for one in rollout(policy, make, [Start(task, task, 0) for task in range(tasks)], num_envs=256)]
+    policy.greedy = False
+    low, high = wilson(sum(wins), len(wins))
+    return f"{'greedy' if greedy else 'sampled'} {sum(wins) / len(wins):.1%} [{low:.1%}, {high:.1%}]"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Clone, evaluate, train, evaluate."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--algo", default="rewardflow", choices=["grpo", "rloo", "gigpo", "rewardflow", "cwrpo"])
+    parser.add_argument("--env", default="Sokoban-v0", choices=ENVIRONMENTS)
+    parser.add_argument("--env_kwargs", type=json.loads, help="settings instead of the usual ones, as JSON")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batches", type=int, default=40, help=f"of {GROUPS} tasks with {ATTEMPTS} attempts each")
+    parser.add_argument("--updates", type=int, default=300, help="of cloning")
+    parser.add_argument("--tasks", type=int, default=500, help="test tasks to evaluate on")
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    torch.manual_seed(asked.seed)
+    rng = random.Random(asked.seed)
+    env_id, (usual, shown) = f"agentgym_flow/{asked.env}", ENVIRONMENTS[asked.env]
+    policy = TinyPolicy(profile_for(env_id, "compact"), asked.seed)
+
+    def make(split: str = "train") -> TextEnv:
+        return make_text_env(env_id, **{**(asked.env_kwargs or usual), "split": split})
+
+    def say(when: str) -> None:
+        figures = ", ".join(evaluated(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
+        sys.stdout.write(f"{when}: {figures}\n")
+
+    with closing(make()) as env:
+        clone(policy, env, make, shown, asked.updates, rng)
+        say("cloned")
+        for number, episodes in enumerate(train(policy, env, make, asked.algo, asked.batches, rng), 1):
+            success = sum(one.success for one in episodes) / len(episodes)
+            sys.stdout.write(f"batch {number}: success {success:.1%}\n")
+        say("trained")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
