@@ -50,7 +50,13 @@ def _show_cost(settings: list[str]) -> None:
 
 def train(
     context: typer.Context,
-    algorithm: Annotated[str, typer.Argument(metavar="ALGO", help="grpo, rloo, gigpo, ...: see --list.")],
+    algorithm: Annotated[
+        str,
+        typer.Argument(
+            metavar="ALGO",
+            help="grpo, rloo, gigpo, ...: see --list; or module:function, a credit function of your own.",
+        ),
+    ],
     env: Annotated[
         str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; `agentgym-flow list` has them.")
     ] = None,

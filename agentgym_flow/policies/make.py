@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from agentgym_flow.errors import BadPolicy, BadSetting, MissingExtra, UnknownEnvironment, UnknownOption, UnknownPolicy
+from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.policies.base import AsyncPolicy, ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
 
@@ -109,12 +108,7 @@ def load_policy(path: str) -> Policy | AsyncPolicy:
         UnknownPolicy: the module or the attribute does not exist; the closest name is proposed.
         BadPolicy: what was found is not callable, or does not make a policy.
     """
-    module_name, _, attribute = path.partition(":")
-    module = _import(module_name)
-    found = getattr(module, attribute, None)
-    if found is None:
-        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise UnknownPolicy.among(attribute, public, f"These are the callables of module {module_name!r}.")
+    found = imported(path, UnknownPolicy)
     if not callable(found):
         raise BadPolicy(f"{path} is a {type(found).__name__}; a policy is named by a class or a function")
     required = [p.name for p in inspect.signature(found).parameters.values() if _is_required(p)]
@@ -138,19 +132,3 @@ def _made(policy: object, path: str) -> Policy | AsyncPolicy:
     raise BadPolicy(
         f"{path}() returned a {type(policy).__name__}, which has no `name` and `act(views)` or `respond(view)`"
     )
-
-
-def find_modules_here() -> None:
-    """Let modules of the current directory be imported: a console script, unlike `python -m`, does not find them."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-
-
-def _import(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # the module is there; something that it imports is not
-        raise UnknownPolicy(f"there is no module {error.name!r} on the path or in the current directory") from None

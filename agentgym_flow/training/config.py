@@ -19,7 +19,7 @@ from trl import GRPOConfig
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.openai_access import checked_url
 from agentgym_flow.rewards.comparison import Advantages
-from agentgym_flow.rewards.credit import COMPAT_READS, CREDIT, settings_of
+from agentgym_flow.rewards.credit import COMPAT_READS, credit_function, settings_of
 from agentgym_flow.rewards.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
@@ -108,7 +108,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         reward_settings: the keyword arguments of `StructureScore`; on the command line as JSON.
         invalid_action_penalty: taken from the advantage of every turn whose action was not valid, see
             `agentgym_flow.rewards.penalty`; with verl-agent's prompts, whose answer was malformed.
-        credit: the function that turns a batch of groups into advantages, one of `agentgym_flow.rewards.CREDIT`.
+        credit: the function that turns a batch of groups into advantages: one of `agentgym_flow.rewards.CREDIT`, or
+            `module:function` for one of your own.
         credit_settings: its keyword arguments; on the command line as JSON.
         muon_learning_rate: the step of Muon on hidden matrices, next to AdamW with `learning_rate` on the rest; none
             for AdamW alone.
@@ -279,15 +280,15 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                     f"credit function {self.credit!r} has no setting {name!r}; it has {', '.join(known)}: change "
                     "credit_settings"
                 )
-        return partial(CREDIT[self.credit], **settings)
+        return partial(credit_function(self.credit), **settings)
 
     @property
     def outcome(self) -> str:
-        """What an episode is worth to the credit function: `success` or `return`.
+        """What an episode is worth to the credit function: `success` or `return`; `success` if it has no such setting.
 
         Raises `UnknownOption` when there is no such function.
         """
-        return str((settings_of(self.credit) | self.credit_keywords)["outcome"])
+        return str((settings_of(self.credit) | self.credit_keywords).get("outcome", "success"))
 
     def _check_reward(self) -> None:
         if self.reward not in REWARDS:

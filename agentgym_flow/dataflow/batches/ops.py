@@ -9,7 +9,6 @@ configuration it is a name, or a name with its keyword arguments:
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from agentgym_flow.dataflow.config import OrderName
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
-from agentgym_flow.policies.make import find_modules_here
+from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.rewards import relabel as write_potentials
 from agentgym_flow.rewards.comparison import Outcome, check_word
 from agentgym_flow.rewards.relabel import NoOp
@@ -147,20 +146,15 @@ def named(entry: object, kind: str) -> tuple[str, dict[str, Any]]:
 
 def found(name: str, known: Mapping[str, Callable[..., Any]], kind: str) -> Callable[..., Any]:
     """Return what has this name among the known ones, or what `module:name` names. Raises `UnknownOption`."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         if name not in known:
             raise UnknownOption.among(name, known, f"Your own {kind} is named as module:name.")
         return known[name]
     find_modules_here()
-    try:
-        there = vars(importlib.import_module(module))
-    except ModuleNotFoundError as error:
-        raise UnknownOption(f"The {kind} {name!r} cannot be imported: {error}") from None
-    if not callable(there.get(attribute)):
-        public = [one for one, value in there.items() if callable(value) and not one.startswith("_")]
-        raise UnknownOption.among(attribute, public, f"These are the callables of module {module!r}.")
-    return there[attribute]  # type: ignore[no-any-return]
+    function: Callable[..., Any] = imported(name, UnknownOption)
+    if not callable(function):
+        raise UnknownOption(f"The {kind} {name!r} is a {type(function).__name__}, and should be a function")
+    return function
 
 
 def bound(

@@ -1,0 +1,85 @@
+"""A credit function of one's own trains like those of the package, and its mistakes are named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+from agentgym_flow.cli import app
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.rewards.credit import credit_function, settings_of
+from agentgym_flow.training.config import AgentConfig
+
+MODULE = '''
+def halves(batch, *, scale=1.0):
+    """Half of the success, the same for all turns."""
+    return [[[scale * (one.success - 0.5)] * len(one.turns) for one in group] for group in batch]
+
+def short(batch):
+    return [[[0.0] for _ in group] for group in batch]
+
+def nowhere(batch):
+    return [[[float("nan")] * len(one.turns) for one in group] for group in batch]
+
+number = 3
+'''
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_credit.py").write_text(MODULE, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("their_credit", None)
+
+
+def groups() -> list[Group]:
+    from agentgym_flow.envs import make_text_env
+    from agentgym_flow.policies import RandomPolicy
+    from agentgym_flow.rollout import Start, rollout_groups
+
+    def make():  # type: ignore[no-untyped-def]
+        return make_text_env("agentgym_flow/Sokoban-v0", size=5, boxes=1, max_steps=4)
+
+    return rollout_groups(RandomPolicy(), make, [Start(0, 0, 0)], 2)
+
+
+def test_it_trains(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    short = ["--warm_start_levels", "0", "--num_generations", "2", "--max_steps", "1", "--steps_per_generation", "1"]
+    short += ["--per_device_train_batch_size", "4", "--num_envs", "4", "--eval_episodes", "2", "--validations", "0"]
+    words = ["train", "their_credit:halves", "--env", "Sokoban-v0", "--save_strategy", "no", *short]
+    kwargs = ["--env_kwargs", '{"size": 5, "boxes": 1, "max_steps": 4}', "--credit_settings", '{"scale": 2.0}']
+    result = CliRunner().invoke(app, [*words, *kwargs, "--output_dir", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert "their_credit:halves" in (tmp_path / "run" / "config.yaml").read_text("utf-8")
+
+
+def test_its_settings_are_its_keywords() -> None:
+    assert settings_of("their_credit:halves") == {"scale": 1.0}
+    config = AgentConfig(credit="their_credit:halves", credit_settings={"gamma": 0.9}, output_dir="x")
+    with pytest.raises(BadSetting, match="has no setting 'gamma'; it has scale"):
+        _ = config.credit_function
+
+
+@pytest.mark.parametrize(("name", "message"), [("short", "one for each turn"), ("nowhere", "no finite number")])
+def test_what_it_returns_is_checked(name: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        credit_function(f"their_credit:{name}")(groups())
+
+
+def test_without_the_keyword_it_credits_one_policy() -> None:
+    assert len(credit_function("their_credit:halves")(groups(), policy=None)) == 1
+    with pytest.raises(BadSetting, match="no keyword policy"):
+        credit_function("their_credit:halves")(groups(), policy="planner")
+
+
+@pytest.mark.parametrize("name", ["their_credit:halfs", "their_credit:number", "no_such_module:x", "rewardflo"])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(UnknownOption):
+        credit_function(name)
