@@ -88,9 +88,10 @@ class PlainSpec:
 class TextEnv(PlainSpec, gym.Env[str, str]):
     """Base of all text environments.
 
-    A subclass sets `env_id`, calls `super().__init__`, and implements the members below marked abstract. It keeps
-    everything that decides the future in plain attributes, so that `copy.deepcopy(env.unwrapped)` is a clone and the
-    environment pickles.
+    A subclass sets `env_id`, calls `super().__init__`, and implements `num_tasks`, `_begin` and `_apply`. The defaults
+    of the other members are right for every environment, and tell less than its own would: states never merge, nothing
+    is proposed, there is no expert. It keeps everything that decides the future in plain attributes, so that
+    `copy.deepcopy(env.unwrapped)` is a clone and the environment pickles.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
@@ -164,6 +165,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.goal = ""
         self.steps = 0
         self._playing = False
+        self._bits = 0
+        self._accepted: list[str] = []
+        self._last = Transition("", 0.0, False, True)
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
 
@@ -215,7 +219,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         """Start task number `task` and return the first observation.
 
-        Sets `self.task_key` (by `make_task_key`) and `self.goal`.
+        Sets `self.goal`, and `self.task_key` by `make_task_key`; a task without a key is known by its number.
         """
 
     @abstractmethod
@@ -229,50 +233,59 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         return self._apply("")
 
-    @abstractmethod
     def state_key(self) -> str:
         """Return the identity of the present state within `task_key`, at most 64 characters.
 
         Equal keys imply: the same further actions give the same rewards, terminations, success and admissible
         actions, time limit aside. Terminal states are `end:success:...` or `end:fail:...`.
+
+        By default a hash of the accepted actions since the reset, which merges no two ways to a state.
         """
+        way = stable_hash([self._bits, self._accepted])[:32]
+        if not self._last.terminated:
+            return way
+        return f"end:{'success' if self.success() else 'fail'}:{way}"
 
-    @abstractmethod
     def describe_state(self) -> str:
-        """Return the state that `state_key` stands for, for a person to read."""
+        """Return the state that `state_key` stands for, for a person to read; by default the last observation."""
+        return self._last.observation
 
-    @abstractmethod
     def score(self) -> float:
-        """Return the native metric in [0, 1] if the episode ended now; 0 before an irrevocable act."""
+        """Return the native metric in [0, 1] if the episode ended now; 0 before an irrevocable act.
+
+        By default 1 once the rules have ended the episode with a positive reward.
+        """
+        return float(self._last.terminated and self._last.reward > 0)
 
     def success(self) -> bool:
         """Return whether the task is achieved: score 1, unless the data set names another threshold."""
         return self.score() == 1.0
 
-    @abstractmethod
     def admissible_actions(self) -> list[str]:
-        """Return a fresh list of playable strings in a fixed order; complete for closed languages."""
+        """Return a fresh list of playable strings in a fixed order; complete for closed languages. Empty by default."""
+        return []
 
     def action_templates(self) -> list[str]:
         """Return a fresh list of templates such as `"search[{query}]"`; empty when the language is closed."""
         return []
 
-    @abstractmethod
     def sample_action(self, rng: Stream) -> str:
-        """Return a random valid action, filling templates from what was shown."""
+        """Return a random valid action, filling templates from what was shown; by default one of `candidates`."""
+        proposed = self.candidates()
+        return rng.choice(proposed) if proposed else ""
 
     def candidates(self) -> list[str]:
         """Return at most `MAX_CANDIDATES` concrete actions, built only from what has been shown."""
         return self.admissible_actions()[:MAX_CANDIDATES]
 
-    @abstractmethod
     def expert_action(self) -> str | None:
         """Return a winning next action, or None when the task can no longer be won. May use hidden task data."""
+        return None
 
     @property
     def has_expert(self) -> bool:
         """Whether `expert_action` knows how tasks of this kind are won; where not, it is None in all of them."""
-        return True
+        return type(self).expert_action is not TextEnv.expert_action
 
     def log_meta(self) -> dict[str, Any]:
         """Return what the log's `meta` says of the present task: JSON-able, without paths; its type, if it has one."""
@@ -356,7 +369,12 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.steps = 0
         self._playing = False  # should the start fail, nothing goes on half old and half new
         self.task_type = self.task_type_of(self.task)
+        self.task_key = ""
+        self._bits, self._accepted = bits, []
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
+        self._last = Transition(observation, 0.0, False, True)
+        if not self.task_key:
+            self.task_key = self.make_task_key([self.split, self.task])
         self._playing = True
         return observation
 
@@ -385,6 +403,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         if not isinstance(action, str):
             raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
         transition = self._apply(action) if len(action) <= self.max_action_length else self._refuse(action)
+        self._last = transition
+        if transition.action_valid:
+            self._accepted.append(action)
         self.steps += 1
         truncated = not transition.terminated and self.steps >= self.max_steps
         self._playing = not (transition.terminated or truncated)

@@ -16,7 +16,7 @@ def imported(path: str, unknown: type[UnknownName]) -> Any:
     Raises `unknown` if there is no such module or attribute; the closest name is proposed.
     """
     module_name, _, attribute = path.partition(":")
-    module = _module(module_name, unknown)
+    module = imported_module(module_name, unknown)
     found = getattr(module, attribute, None)
     if found is None:
         public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -31,7 +31,8 @@ def find_modules_here() -> None:
         sys.path.append(here)
 
 
-def _module(name: str, unknown: type[UnknownName]) -> Any:
+def imported_module(name: str, unknown: type[UnknownName]) -> Any:
+    """Import a module and return it. Raises `unknown` if there is none; what its code raises passes through."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

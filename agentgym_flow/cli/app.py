@@ -40,6 +40,12 @@ BAD_INPUT = 2
 class _Commands(TyperGroup):
     """Turns the errors that this package raises on purpose, and those of the file system, into one line."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `--import MODULE` from wherever it stands: it is meant for all commands."""
+        if ctx.parent is None:
+            args = [*_imports(args), *args]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -48,6 +54,18 @@ class _Commands(TyperGroup):
                 raise
             _explain(error)
             raise typer.Exit(BAD_INPUT) from None
+
+
+def _imports(args: list[str]) -> list[str]:
+    """Remove `--import MODULE` and `--import=MODULE` from the arguments, and return them."""
+    taken: list[str] = []
+    place = 0
+    while place < len(args) and args[place] != "--":
+        width = 2 if args[place] == "--import" else int(args[place].startswith("--import="))
+        taken += args[place : place + width]
+        del args[place : place + width]
+        place += not width
+    return taken
 
 
 def _explain(error: Exception) -> None:
@@ -83,8 +101,18 @@ def _options(
     traceback: Annotated[
         bool, typer.Option("--traceback", help="For developers: show where an error was raised.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="MODULE", help="Import a module that registers environments. Repeatable; any place."
+        ),
+    ] = None,
 ) -> None:
-    """Take the options that stand before the command; both are read elsewhere."""
+    """Take the options of all commands; the first two are read elsewhere."""
+    for module in modules or ():
+        from agentgym_flow.envs.plugins import bring
+
+        bring(module)
 
 
 app.command("list")(list_envs.list_envs)

@@ -15,12 +15,15 @@ from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import TextEnv
+from agentgym_flow.envs.plugins import bring, brought_ids, load_plugins
 from agentgym_flow.episode_log import limits_beyond_default
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
 NAMESPACE = "agentgym_flow"
 
-EnvName = Annotated[str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0; `agentgym-flow list` has them.")]
+EnvName = Annotated[
+    str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0 or my_pkg:Maze-v0; `list` has them.")
+]
 EnvArgs = Annotated[
     list[str] | None,
     typer.Option("--env-arg", metavar="KEY=VALUE", help="An argument of the environment, such as boxes=2. Repeatable."),
@@ -42,15 +45,22 @@ def _class_of(env_id: str) -> Callable[..., Any]:
 
 
 def registered_ids() -> list[str]:
-    """Return the ids of this package in order."""
-    return sorted(name for name, spec in gym.registry.items() if spec.namespace == NAMESPACE)
+    """Return the ids of this package in order, then those that other packages have registered here."""
+    load_plugins()
+    own = sorted(name for name, spec in gym.registry.items() if spec.namespace == NAMESPACE)
+    return own + [name for name in brought_ids() if name not in own]
 
 
 def full_id(name: str) -> str:
     """Return the registered id of a text environment for `name`; the namespace and the version may be left out.
 
-    Raises `UnknownEnvironment` with the closest id.
+    `my_pkg:Maze-v0` imports the module `my_pkg` first, as `gymnasium.make` does. Raises `UnknownEnvironment` with the
+    closest id.
     """
+    module, colon, rest = name.partition(":")
+    if colon:
+        bring(module)
+        name = rest
     known = [env_id for env_id in registered_ids() if is_text(env_id)]
     wanted = name.lower().removeprefix(f"{NAMESPACE}/")
     for env_id in [*([name] if name in gym.registry and is_text(name) else []), *known]:

@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow.core import TextEnv
+from agentgym_flow.envs.plugins import load_plugins
 from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 
 
@@ -53,6 +54,8 @@ def make_text_env(env_id: str, **kwargs: Any) -> TextEnv:
 def text_env_class(env_id: str) -> type[TextEnv]:
     """Return the class of a registered text environment. Raises `UnknownEnvironment`."""
     # Only registered ids: `gym.make("module:Name-v0")` would import any module that a log or a form names.
+    if env_id not in gym.registry:
+        load_plugins()
     if env_id not in gym.registry:
         raise UnknownEnvironment.among(
             env_id, sorted(name for name in gym.registry if name.startswith("agentgym_flow/"))

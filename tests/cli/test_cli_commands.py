@@ -375,7 +375,7 @@ def test_a_server_that_answers_nothing_stops_the_evaluation_at_once(run, tmp_pat
 @pytest.mark.parametrize(
     ("policy", "arguments", "problem"),
     [
-        ("random", ["--profile", "text"], "the prompt of an openai: policy"),
+        ("random", ["--profile", "text"], "the prompt of a language model"),
         ("openai:m@http://h/v1", ["--profile", "text", "--policy-arg", "profile=choice"], "given twice"),
         ("openai:m@http://h/v1", ["--profile", "verl_agent:none.py"], "there is no file or folder none.py"),
         ("openai:m@http://h/v1", ["--profile", "verl_agent"], "verl_agent:PATH"),
