@@ -18,7 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
-from agentgym_flow.errors import BadAction, BadSetting, ResetNeeded, UnknownOption, UnknownSplit, UnknownTask, shown
+from agentgym_flow.errors import (
+    BadAction,
+    BadRenderMode,
+    BadSetting,
+    ResetNeeded,
+    UnknownOption,
+    UnknownSplit,
+    UnknownTask,
+    shown,
+)
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.settings import Season, Setting, check_settings
 from agentgym_flow.spaces import UnicodeText
@@ -547,10 +556,10 @@ def check_season(season: str, split: str, fixed: str = "") -> str:
 
 
 def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """Return `render_mode`. Raises `BadSetting` when it is neither None nor one of `metadata["render_modes"]`."""
+    """Return `render_mode`. Raises `BadRenderMode` when it is neither None nor one of `metadata["render_modes"]`."""
     if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
         offered = ", ".join(metadata["render_modes"])
-        raise BadSetting(f"render_mode {shown(render_mode)} is not offered here; choose one of: {offered}")
+        raise BadRenderMode(f"render_mode {shown(render_mode)} is not offered here; choose one of: {offered}")
     return render_mode
 
 

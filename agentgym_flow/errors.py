@@ -110,6 +110,13 @@ class BadSetting(AgentGymFlowError, ValueError):
     """A keyword argument has a value that cannot work; the message names the setting and the allowed range."""
 
 
+class BadRenderMode(BadSetting, TypeError):
+    """A `render_mode` that the environment does not offer.
+
+    It is a `TypeError` as well, by which Stable-Baselines3's `make_vec_env` finds that there are no pictures.
+    """
+
+
 class BadResume(BadSetting):
     """A run that was stopped cannot be gone on with in this way; what it has left stays as it is."""
 
