@@ -144,6 +144,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """What a step may ask the outside world: nothing, its own requests, or such as `prepare_steps` makes for several
     steps at once. Episodes that run by themselves take steps that ask in threads, and wait a moment to share requests.
     """
+    _remembers: ClassVar[bool] = True
+    """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
     """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
 
@@ -174,11 +176,16 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self.goal = ""
         self.steps = 0
         self._playing = False
-        self._bits = 0
-        self._accepted: list[str] = []
-        self._last = Transition("", 0.0, False, True)
+        self._reset_bits = 0
+        self._accepted_actions: list[str] = []
+        self._last_transition = Transition("", 0.0, False, True)
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = (cls.state_key, cls.describe_state, cls.score)
+        cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
 
     # ---------------------------------------------------------------- what an environment provides
     @property
@@ -250,21 +257,21 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
         By default a hash of the accepted actions since the reset, which merges no two ways to a state.
         """
-        way = stable_hash([self._bits, self._accepted])[:32]
-        if not self._last.terminated:
+        way = stable_hash([self._reset_bits, self._accepted_actions])[:32]
+        if not self._last_transition.terminated:
             return way
         return f"end:{'success' if self.success() else 'fail'}:{way}"
 
     def describe_state(self) -> str:
         """Return the state that `state_key` stands for, for a person to read; by default the last observation."""
-        return self._last.observation
+        return self._last_transition.observation
 
     def score(self) -> float:
         """Return the native metric in [0, 1] if the episode ended now; 0 before an irrevocable act.
 
         By default 1 once the rules have ended the episode with a positive reward.
         """
-        return float(self._last.terminated and self._last.reward > 0)
+        return float(self._last_transition.terminated and self._last_transition.reward > 0)
 
     def success(self) -> bool:
         """Return whether the task is achieved: score 1, unless the data set names another threshold."""
@@ -379,9 +386,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._playing = False  # should the start fail, nothing goes on half old and half new
         self.task_type = self.task_type_of(self.task)
         self.task_key = ""
-        self._bits, self._accepted = bits, []
+        self._reset_bits, self._accepted_actions = bits, []
         observation = self._begin(self.task, Stream(self.env_id, "episode", bits), chosen)
-        self._last = Transition(observation, 0.0, False, True)
+        if self._remembers:
+            self._last_transition = Transition(observation, 0.0, False, True)
         if not self.task_key:
             self.task_key = self.make_task_key([self.split, self.task])
         self._playing = True
@@ -412,9 +420,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         if not isinstance(action, str):
             raise BadAction(f"an action of {self.env_id} is a str, got {type(action).__name__}: {action!r:.60}")
         transition = self._apply(action) if len(action) <= self.max_action_length else self._refuse(action)
-        self._last = transition
-        if transition.action_valid:
-            self._accepted.append(action)
+        if self._remembers:
+            self._last_transition = transition
+            if transition.action_valid:
+                self._accepted_actions.append(action)
         self.steps += 1
         truncated = not transition.terminated and self.steps >= self.max_steps
         self._playing = not (transition.terminated or truncated)
