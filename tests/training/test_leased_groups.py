@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
@@ -280,13 +281,17 @@ def test_two_policies_take_turns_and_each_is_trained(make_trainer: Trainers, mak
     config = FlowConfig(staleness=2, turns=["first", "second"], lockstep=lockstep)
     trainers = {name: make_trainer(model=make_warm(), max_steps=6, logging_steps=2) for name in config.turns}
     ahead = []  # how many batches `second` was behind, each time `first` got a batch
+    first_got_two = Event()
 
     class Noting(LeasedGroups):
         def take(self, batch: int, version: int) -> GroupBatch:
             if self._policy == "second":
-                time.sleep(0.5)  # so that `first` would be ahead
-                return super().take(batch, version)
+                taken = super().take(batch, version)
+                first_got_two.wait(0.5 if lockstep else 60)  # before it trains, so that `first` gets ahead where it may
+                return taken
             taken = super().take(batch, version)
+            if batch == 1:
+                first_got_two.set()
             (stream,) = manager.status()["streams"].values()
             ahead.append(batch - stream["policies"]["second"]["newest"]["update"])
             return taken

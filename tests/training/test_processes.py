@@ -25,16 +25,26 @@ SLOW = 2.5
 Work = Callable[[Together], Any]
 
 
-def _become(rank: int, count: int, port: int, work: Work, said: Any) -> None:
+def _become(rank: int, port: int, work: Work, ends: list[Any]) -> None:
+    for other, end in enumerate(ends):
+        if other != rank:
+            end.close()  # else a process that is gone would still seem to hold its end
     for kind in (AcceleratorState, PartialState):
         kind._reset_state()
-    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    places = {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "WORLD_SIZE": len(ends),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
     os.environ |= {name: str(value) for name, value in places.items()}
     PartialState(cpu=True, backend="gloo")
     try:
-        said.send(work(Together(TIMEOUT)))
+        ends[rank].send(work(Together(TIMEOUT)))
     except BaseException as error:
-        said.send(f"{type(error).__name__}: {error}")
+        ends[rank].send(f"{type(error).__name__}: {error}")
+    time.sleep(120)  # until `together` ends it: one that left now would be lost to those who still meet it
     os._exit(0)  # pytest is not this process's to end
 
 
@@ -48,10 +58,11 @@ def together(count: int, work: Work, stopped: int | None = None) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     pipes = [fork.Pipe(duplex=False) for _ in range(count)]
-    started = [fork.Process(target=_become, args=(rank, count, port, work, pipe[1])) for rank, pipe in enumerate(pipes)]
+    ends = [end for _, end in pipes]
+    started = [fork.Process(target=_become, args=(rank, port, work, ends)) for rank in range(count)]
     for process in started:
         process.start()
-    for _, end in pipes:
+    for end in ends:
         end.close()
     found = []
     for rank, (hears, _) in enumerate(pipes):
