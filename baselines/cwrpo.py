@@ -22,6 +22,10 @@ what is compared are attempts at the same task, not single attempts at six unrel
 their real contexts; nothing is cut to 1,024 tokens. On the canvas a row is a whole episode (`--layout turn` where that
 is too long); `--mask_observations false` is the ablation without the mask.
 
+The formula in code is `agentgym_flow/rewards/credit/cwrpo.py` (advantages, and the weight 1/|tau_i| of episodes);
+`baselines/plain.py` is the whole loop without the trainer. To launch it, with any setting of the trainer as
+`--key value`:
+
     python -m baselines.cwrpo --env_id agentgym_flow/Canvas-v0 --output_dir runs/cwrpo
 
 Elsewhere there are no designs: there R is the environment's own return, and a row is a turn.
@@ -30,15 +34,12 @@ Elsewhere there are no designs: there R is the environment's own return, and a r
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.recipe import command, opened
-from agentgym_flow.training.results import Results
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.recipe import command
 
 
 @dataclass
@@ -57,26 +58,8 @@ class CWRPO(AgentConfig):
     beta: float = 0.005  # of the KL divergence to the model as it is when training begins
 
 
-def train(configs: Configs, console: Console) -> Results:
-    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. It is also the reference that the policy is kept near.
-        recipe.clone()
-
-        # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
-
-        # 3. CWRPO. Groups of attempts at one task; returns against the group; every episode counts the same.
-        recipe.learn()
-
-        # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
-        return recipe.finish()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    return command(train, CWRPO, arguments)
+main = partial(command, CWRPO)
+"""Run from the command line; return the exit status (130 after Ctrl-C)."""
 
 
 if __name__ == "__main__":

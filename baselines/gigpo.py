@@ -21,21 +21,21 @@ environments; `--credit_settings '{"norm": "std"}'` is the other one. Anchor sta
 state key, never by similarity of texts. The released scripts also penalise invalid actions and leaving the reference
 model: `--invalid_action_penalty 0.1 --beta 0.01`.
 
+The formula in code is `agentgym_flow/rewards/credit/gigpo.py`; `baselines/plain.py` is the whole loop
+without the trainer. To launch it, with any setting of the trainer as `--key value`:
+
     python -m baselines.gigpo --output_dir runs/gigpo
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.recipe import command, opened
-from agentgym_flow.training.results import Results
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.recipe import command
 
 
 @dataclass
@@ -52,26 +52,8 @@ class GiGPO(AgentConfig):
     )
 
 
-def train(configs: Configs, console: Console) -> Results:
-    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. The episode part compares outcomes, so a policy has to succeed now and then.
-        recipe.clone()
-
-        # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
-
-        # 3. GiGPO. Groups of attempts at one task; outcomes against the group, returns against the state; steps of PPO.
-        recipe.learn()
-
-        # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
-        return recipe.finish()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    return command(train, GiGPO, arguments)
+main = partial(command, GiGPO)
+"""Run from the command line; return the exit status (130 after Ctrl-C)."""
 
 
 if __name__ == "__main__":

@@ -20,21 +20,21 @@ less; the clipping is wider above than below (DAPO, 2025); and the penalty for l
 a tiny policy is to leave its warm start (`--beta 0.04` is the paper's). These are the same in all baselines here, so
 that a comparison is one of estimators.
 
+The formula in code is `agentgym_flow/rewards/credit/grpo.py`; `baselines/plain.py` is the whole loop
+without the trainer. To launch it, with any setting of the trainer as `--key value`:
+
     python -m baselines.grpo --output_dir runs/grpo
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.recipe import command, opened
-from agentgym_flow.training.results import Results
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.recipe import command
 
 
 @dataclass
@@ -49,26 +49,8 @@ class GRPO(AgentConfig):
     )
 
 
-def train(configs: Configs, console: Console) -> Results:
-    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. Where no attempt succeeds there is nothing to compare: a policy has to succeed now and then.
-        recipe.clone()
-
-        # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
-
-        # 3. GRPO. Groups of attempts at one task; the outcome against the group; clipped steps of PPO.
-        recipe.learn()
-
-        # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
-        return recipe.finish()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    return command(train, GRPO, arguments)
+main = partial(command, GRPO)
+"""Run from the command line; return the exit status (130 after Ctrl-C)."""
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from agentgym_flow.intervals import wilson
 from agentgym_flow.policies import ExpertPolicy, Move, View
 from agentgym_flow.prompts import Profile, profile_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
-from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import Start, rollout, rollout_groups
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 

@@ -18,7 +18,10 @@ difference phi(s') - phi(s) would give the same advantage: all turns that are co
 
 As published, means are subtracted and not divided by standard deviations; with division the estimator is that of
 GraphGPO (`agentgym-flow train graphgpo`). The released code differs from the paper in several places; how is told in
-`agentgym_flow.rewards.published`, and `--credit_settings '{"compat": true}'` does as it does.
+`agentgym_flow.rewards.credit.published`, and `--credit_settings '{"compat": true}'` does as it does.
+
+The formula in code is `agentgym_flow/rewards/credit/rewardflow.py`; `baselines/plain.py` is the whole loop
+without the trainer. To launch it, with any setting of the trainer as `--key value`:
 
     python -m baselines.rewardflow --output_dir runs/rewardflow
 """
@@ -26,15 +29,12 @@ GraphGPO (`agentgym-flow train graphgpo`). The released code differs from the pa
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.recipe import command, opened
-from agentgym_flow.training.results import Results
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.recipe import command
 
 
 @dataclass
@@ -51,26 +51,8 @@ class RewardFlow(AgentConfig):
     )
 
 
-def train(configs: Configs, console: Console) -> Results:
-    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. A graph without a success has no potential, so a policy has to succeed now and then.
-        recipe.clone()
-
-        # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
-
-        # 3. RewardFlow. Groups of attempts at one task; one graph per group; potentials against the state; PPO.
-        recipe.learn()
-
-        # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
-        return recipe.finish()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    return command(train, RewardFlow, arguments)
+main = partial(command, RewardFlow)
+"""Run from the command line; return the exit status (130 after Ctrl-C)."""
 
 
 if __name__ == "__main__":

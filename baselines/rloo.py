@@ -17,21 +17,21 @@ minibatches of each batch, and therefore keep PPO's clipped objective, as the ot
 the ratio is 1 and the gradient is the paper's. `--steps_per_generation 1` with a `--per_device_train_batch_size` four
 times as large is the paper's single step.
 
+The formula in code is `agentgym_flow/rewards/credit/rloo.py`; `baselines/plain.py` is the whole loop
+without the trainer. To launch it, with any setting of the trainer as `--key value`:
+
     python -m baselines.rloo --output_dir runs/rloo
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rich.console import Console
-
-from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.recipe import command, opened
-from agentgym_flow.training.results import Results
+from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.recipe import command
 
 
 @dataclass
@@ -46,26 +46,8 @@ class RLOO(AgentConfig):
     )
 
 
-def train(configs: Configs, console: Console) -> Results:
-    """Run the whole recipe; `configs` are the settings of the run, of cloning and of training."""
-    with opened(configs, console) as recipe:
-        # 1. Warm start. REINFORCE sees only outcomes, so a policy has to succeed now and then.
-        recipe.clone()
-
-        # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
-
-        # 3. RLOO. Groups of attempts at one task; each outcome against the mean of the others; policy gradient steps.
-        recipe.learn()
-
-        # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
-        return recipe.finish()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from the command line; return the exit status (130 after Ctrl-C)."""
-    return command(train, RLOO, arguments)
+main = partial(command, RLOO)
+"""Run from the command line; return the exit status (130 after Ctrl-C)."""
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from agentgym_flow.prompts import (
     is_valid_turn,
     profile_for,
 )
-from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import Start, rollout
 
 ENVS: dict[str, dict[str, Any]] = {"ALFWorld": {}, "Sokoban": {"min_pushes": 4}, "WebShop": {}, "Search": {}}

@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, Ledger
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.rewards.comparison import check_word
+from agentgym_flow.rewards.credit.comparison import check_word
 
 OrderName = Literal["arrival", "staleness"]
 """The group that was complete first comes first; or the one of the oldest weights, before it becomes too old."""

@@ -1,8 +1,8 @@
 """Potentials for a finished group: merge its episodes into one graph and write on every turn what its states are worth.
 
-Every observed step counts, the last one too, and every outcome is a node of its own. The published code loses the
-step of the last turn of its loop and lets a success and a failure share a node; `agentgym_flow.rewards.published`
-reproduces that for comparison.
+Every observed step counts, the last one too, and every outcome is a node of its own. The released code loses the step
+of the last turn of its loop and lets a success and a failure share a node; `credit.published` reproduces that for
+comparison.
 """
 
 from __future__ import annotations
@@ -84,6 +84,33 @@ def group_graph(
     return graph
 
 
+class TurnPotentials(NamedTuple):
+    """A turn with what its states are worth in the graph of its group.
+
+    Attributes:
+        turn: the turn.
+        state: the node it was decided in.
+        phi: the potential of that node, in [0, 1].
+        phi_next: the potential of the node it led to, in [0, 1].
+    """
+
+    turn: Turn
+    state: str
+    phi: float
+    phi_next: float
+
+
+def turn_potentials(group: Group, graph: StateGraph, bridge_noops: NoOp = False) -> list[list[TurnPotentials]]:
+    """Return the potentials of every turn, `[episode][turn]`, in the graph that `group_graph` has made of the group."""
+    return [
+        [
+            TurnPotentials(turn, src, graph.potential(src), graph.potential(dst))
+            for turn, src, dst, _ in passages(episode, bridge_noops)
+        ]
+        for episode in group
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class RelabelMetrics:
     """What relabelling found, as counts that add up: `sum(metrics, start=RelabelMetrics())` is a whole batch.
@@ -154,14 +181,14 @@ def relabel(
     graph = group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
     decisions: Counter[str] = Counter()
     positive = visits = 0
-    for episode in group:
-        for turn, src, dst, _ in passages(episode, bridge_noops):
-            turn.phi, turn.phi_next = graph.potential(src), graph.potential(dst)
-            turn.anchor = f"{group.task_key}/{src}"
+    for of_episode in turn_potentials(group, graph, bridge_noops):
+        for turn, state, phi, phi_next in of_episode:
+            turn.phi, turn.phi_next = phi, phi_next
+            turn.anchor = f"{group.task_key}/{state}"
             visits += 1
             if turn.is_by(policy):
-                decisions[src] += 1
-                positive += turn.phi > 0.0
+                decisions[state] += 1
+                positive += phi > 0.0
     return RelabelMetrics(
         groups=1,
         groups_without_success=int(graph.num_successes == 0),

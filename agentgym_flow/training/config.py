@@ -18,9 +18,9 @@ from trl import GRPOConfig
 
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.openai_access import checked_url
-from agentgym_flow.rewards.comparison import Advantages
 from agentgym_flow.rewards.credit import COMPAT_READS, credit_function, settings_of
-from agentgym_flow.rewards.penalty import check_penalty
+from agentgym_flow.rewards.credit.comparison import Advantages
+from agentgym_flow.rewards.credit.penalty import check_penalty
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.training.batch_shape import processes, share_out
 from agentgym_flow.training.off_policy import Bounds
@@ -107,7 +107,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             (`agentgym_flow.rewards.structure`). Credit is then given for returns; evaluation and logs stay native.
         reward_settings: the keyword arguments of `StructureScore`; on the command line as JSON.
         invalid_action_penalty: taken from the advantage of every turn whose action was not valid, see
-            `agentgym_flow.rewards.penalty`; with verl-agent's prompts, whose answer was malformed.
+            `agentgym_flow.rewards.credit.penalty`; with verl-agent's prompts, whose answer was malformed.
         credit: the function that turns a batch of groups into advantages: one of `agentgym_flow.rewards.CREDIT`, or
             `module:function` for one of your own.
         credit_settings: its keyword arguments; on the command line as JSON.

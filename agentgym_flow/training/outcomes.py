@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.penalty import ACCEPTED, IsValid
+from agentgym_flow.rewards.credit.penalty import ACCEPTED, IsValid
 from agentgym_flow.rollout import ERROR
 
 

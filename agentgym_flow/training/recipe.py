@@ -1,11 +1,4 @@
-"""A training run from settings to a verified result, as steps that a baseline or `agentgym-flow train` calls in order.
-
-    with opened(configs, console) as recipe:
-        recipe.clone()
-        recipe.examine("before")
-        recipe.learn()
-        recipe.examine("after")
-        results = recipe.finish()
+"""A training run from settings to a verified result: the steps, and `train`, which calls them in order.
 
 What differs between algorithms is in the settings: which credit function gives the advantages, and its constants.
 
@@ -16,7 +9,7 @@ writes the folder; the others wait for it at each step, however long it takes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -276,11 +269,18 @@ def _open_folder(configs: Configs) -> RunFolder:
 
 
 def train(configs: Configs, console: Console) -> Results:
-    """Run all steps with the credit function that the settings name; `agentgym-flow train` is this function."""
+    """Run all steps with the credit function that the settings name, as baselines and `agentgym-flow train` do."""
     with opened(configs, console) as recipe:
+        # 1. Warm start. Credit compares outcomes, so a policy has to succeed now and then.
         recipe.clone()
+
+        # 2. The test tasks, before: sampled and greedy.
         recipe.examine("before")
+
+        # 3. Groups of attempts at one task; an advantage for every turn; clipped steps of PPO.
         recipe.learn()
+
+        # 4. The same test tasks, after; then every logged episode is stepped again.
         recipe.examine("after")
         return recipe.finish()
 
@@ -288,14 +288,11 @@ def train(configs: Configs, console: Console) -> Results:
 INTERRUPTED = "Interrupted. What was done so far is in the run folder; the same command with --resume=true goes on."
 
 
-def command(
-    run: Callable[[Configs, Console], Results], settings: type[AgentConfig], arguments: Sequence[str] | None
-) -> int:
+def command(settings: type[AgentConfig], arguments: Sequence[str] | None = None) -> int:
     """Be the command line of a baseline; return its exit status: 0, 1 after an error, 130 or 143 after a signal.
 
     Args:
-        run: the baseline's sequence of steps.
-        settings: its configuration, with the constants of its paper as defaults.
+        settings: the baseline's configuration, with the constants of its paper as defaults.
         arguments: the command line; None for that of the process.
     """
     console = Console()
@@ -305,7 +302,7 @@ def command(
         chosen = configs[2].credit
         if chosen != settings.credit:
             raise BadSetting(f"this baseline is {settings.credit}, not {chosen}: use agentgym-flow train {chosen}")
-        results = run(configs, console)
+        results = train(configs, console)
     except KeyboardInterrupt as interrupt:
         console.print(INTERRUPTED)
         return leave(exit_status(interrupt))

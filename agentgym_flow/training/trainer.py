@@ -26,9 +26,9 @@ from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation import Generator
 from agentgym_flow.policies import View
 from agentgym_flow.prompts import Profile, is_valid_turn
-from agentgym_flow.rewards.comparison import Weights
 from agentgym_flow.rewards.credit import WEIGHTS
-from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.comparison import Weights
+from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import ERROR, EnvPool
 from agentgym_flow.seeding import Stream, stable_hash
 from agentgym_flow.training._trl import RowTrainer

@@ -18,8 +18,8 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group, Recorder
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.rewards import group_graph, relabel
-from agentgym_flow.rewards.comparison import Norm
 from agentgym_flow.rewards.credit import COMPAT_READS, CREDIT, gigpo, graphgpo, grpo, rewardflow, rloo
+from agentgym_flow.rewards.credit.comparison import Norm
 
 EVERY = sorted(CREDIT)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS, grpo, settings_of
-from agentgym_flow.rewards.cwrpo import cwrpo, trajectory_weights
+from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
 
 
 def ended(make_episode, *returns: float, task_type: str = "", task_key: str = "maze:1", lengths: tuple[int, ...] = ()):

@@ -21,7 +21,7 @@ from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import settings_of
-from agentgym_flow.rewards.cwrpo import cwrpo, trajectory_weights
+from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
 from agentgym_flow.rewards.structure import with_structure_rewards
 from agentgym_flow.training.algorithms import CWRPOConfig
 from agentgym_flow.training.collate import collate

@@ -16,7 +16,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
-from agentgym_flow.rewards.penalty import penalise_invalid
+from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import Start, rollout_groups
 from agentgym_flow.training.collate import collate_merged
 from agentgym_flow.training.loss import merged_loss

@@ -11,7 +11,7 @@ from agentgym_flow.dataflow.batches.task_selectors import task_selector
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.comparison import Outcome
+from agentgym_flow.rewards.credit.comparison import Outcome
 from agentgym_flow.rewards.structure import with_structure_rewards
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.task_replay import TaskReplay, TaskSelector

@@ -10,7 +10,7 @@ from agentgym_flow.core import check_integer, check_positive
 from agentgym_flow.dataflow.batches.ops import Ready
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.comparison import check_word
+from agentgym_flow.rewards.credit.comparison import check_word
 from agentgym_flow.seeding import Stream
 
 Choice = Literal["newest", "uniform"]

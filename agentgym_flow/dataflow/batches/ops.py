@@ -20,7 +20,7 @@ from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.rewards import relabel as write_potentials
-from agentgym_flow.rewards.comparison import Outcome, check_word
+from agentgym_flow.rewards.credit.comparison import Outcome, check_word
 from agentgym_flow.rewards.relabel import NoOp
 from agentgym_flow.rewards.state_graph import EdgeMode
 from agentgym_flow.training.outcomes import ended_alike

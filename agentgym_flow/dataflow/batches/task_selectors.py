@@ -13,7 +13,7 @@ from typing import Any
 from agentgym_flow.dataflow.batches.ops import bound, found, named
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.comparison import Outcome, check_word
+from agentgym_flow.rewards.credit.comparison import Outcome, check_word
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.outcomes import ended_alike, is_lost
 from agentgym_flow.training.task_replay import TaskReplay, TaskSelector

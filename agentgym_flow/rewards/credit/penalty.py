@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from agentgym_flow.episode import Group, Turn
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.comparison import Advantages
+from agentgym_flow.rewards.credit.comparison import Advantages
 
 IsValid = Callable[[Turn], bool]
 """Whether a turn goes without the penalty."""

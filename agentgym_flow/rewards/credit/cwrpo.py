@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import Literal
 
 from agentgym_flow.episode import Episode, Group, Turn
-from agentgym_flow.rewards.comparison import (
+from agentgym_flow.rewards.credit.comparison import (
     Advantages,
     Outcome,
     Scope,

@@ -97,6 +97,48 @@ def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str
     ]
 
 
+def add_comparison_in_state(
+    batch: Sequence[Group],
+    of_episodes: list[list[float]],
+    values: list[list[list[float]]],
+    states: list[list[list[str]]],
+    norm: Norm,
+    weight: float,
+    policy: str | None,
+) -> Advantages:
+    """Return the advantage of its episode for every turn, plus `weight` times that of its value within its state.
+
+    A turn is compared with the turns of its group that were decided in the same state. Only turns by `policy` are
+    compared and get any.
+
+    Args:
+        batch: the groups.
+        of_episodes: the advantages of episodes, `[group][episode]`.
+        values: what each turn is worth, `[group][episode][turn]`.
+        states: the state each turn was decided in, of the same shape.
+        norm: the units of the comparison; see `baseline`.
+        weight: of the comparison within a state against that of episodes.
+        policy: the policy whose turns get credit; None for all.
+
+    Raises:
+        BadSetting: `weight` is not finite.
+    """
+    if not math.isfinite(weight):
+        raise BadSetting(f"weight must be a finite number, got {weight!r}")
+    advantages = per_turn(batch, of_episodes, policy)
+    for group, rows, of_group, keys in zip(batch, advantages, values, states, strict=True):
+        members: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for e, (episode, of_episode) in enumerate(zip(group, keys, strict=True)):
+            for t, (turn, key) in enumerate(zip(episode.turns, of_episode, strict=True)):
+                if turn.is_by(policy):
+                    members[key].append((e, t))
+        for places in members.values():
+            mean, divisor = baseline([of_group[e][t] for e, t in places], norm)
+            for e, t in places:
+                rows[e][t] += weight * (of_group[e][t] - mean) / divisor
+    return advantages
+
+
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
     """Return R_t = r_t + gamma * R_{t+1}."""
     returns, following = [0.0] * len(rewards), 0.0

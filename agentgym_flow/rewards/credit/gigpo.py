@@ -1,0 +1,52 @@
+"""GiGPO (Feng et al., 2025): attempts are compared within their group, and turns with others decided in the same state.
+
+A(i, t) = [R_i - mean(R)] + weight * [R(i, t) - mean(R(j, u) over turns (j, u) decided in the same state)]
+
+R(i, t) = sum over k >= t of gamma ** (k - t) * r(i, k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_flow.episode import Group
+from agentgym_flow.rewards.credit.comparison import (
+    Advantages,
+    Norm,
+    Outcome,
+    Scope,
+    Statistics,
+    add_comparison_in_state,
+    check_gamma,
+    check_word,
+    discounted,
+    episode_advantages,
+    rewards_of,
+)
+
+
+def gigpo(
+    batch: Sequence[Group],
+    *,
+    outcome: Outcome = "success",
+    scope: Scope = "group",
+    norm: Norm = "mean",
+    statistics: Statistics | None = None,
+    gamma: float = 0.95,
+    weight: float = 1.0,
+    compat: bool = False,
+    policy: str | None = None,
+) -> Advantages:
+    """Return the episode's advantage plus `weight` times that of the turn's return, among turns in the same state.
+
+    `gamma`, in [0, 1], discounts rewards within an episode.
+    """
+    check_word(norm, Norm)
+    check_gamma(gamma)
+    of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
+    returns = [[discounted(rewards_of(episode, outcome, compat), gamma) for episode in group] for group in batch]
+    states = [
+        [[turn.observation if compat else turn.state_key for turn in episode.turns] for episode in group]
+        for group in batch
+    ]
+    return add_comparison_in_state(batch, of_episodes, returns, states, norm, weight, policy)

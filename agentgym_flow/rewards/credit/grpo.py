@@ -1,0 +1,35 @@
+"""GRPO (Shao et al., 2024): the outcome of an attempt against its group, in standard deviations.
+
+A(i, t) = (R_i - mean(R)) / (std(R) + 1e-6)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_flow.episode import Group
+from agentgym_flow.rewards.credit.comparison import (
+    Advantages,
+    Norm,
+    Outcome,
+    Scope,
+    Statistics,
+    check_word,
+    episode_advantages,
+    per_turn,
+)
+
+
+def grpo(
+    batch: Sequence[Group],
+    *,
+    outcome: Outcome = "success",
+    scope: Scope = "group",
+    norm: Norm = "std",
+    statistics: Statistics | None = None,
+    compat: bool = False,
+    policy: str | None = None,
+) -> Advantages:
+    """Return A = (outcome - mean) / std over the scope, the same for all turns of an episode."""
+    check_word(norm, Norm)
+    return per_turn(batch, episode_advantages(batch, outcome, scope, norm, statistics, compat, policy), policy)

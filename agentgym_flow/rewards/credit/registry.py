@@ -1,0 +1,112 @@
+"""Credit functions by name, and those that users bring as `module:function`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Protocol
+
+from agentgym_flow.core import COMPAT_KEY
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.importing import find_modules_here, imported
+from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights
+from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
+from agentgym_flow.rewards.credit.gigpo import gigpo
+from agentgym_flow.rewards.credit.grpo import grpo
+from agentgym_flow.rewards.credit.rewardflow import graphgpo, rewardflow
+from agentgym_flow.rewards.credit.rloo import rloo
+
+
+class CreditFunction(Protocol):
+    """What a trainer calls; further keywords differ by function."""
+
+    def __call__(
+        self,
+        batch: Sequence[Group],
+        *,
+        outcome: Outcome = ...,
+        scope: Scope = ...,
+        statistics: Statistics | None = ...,
+        compat: bool = ...,
+        policy: str | None = ...,
+    ) -> Advantages:
+        """Return the advantages of all turns of a batch."""
+
+
+class WeightFunction(Protocol):
+    """What a trainer calls beside it, for algorithms that weigh episodes."""
+
+    def __call__(self, batch: Sequence[Group], *, observations: bool = ..., policy: str | None = ...) -> Weights:
+        """Return the weights of all episodes of a batch."""
+
+
+CREDIT: Mapping[str, CreditFunction] = {
+    "grpo": grpo,
+    "rloo": rloo,
+    "gigpo": gigpo,
+    "rewardflow": rewardflow,
+    "graphgpo": graphgpo,
+    "cwrpo": cwrpo,
+}
+"""Algorithm name -> its credit function."""
+
+COMPAT_READS: Mapping[str, tuple[str, ...]] = {"rewardflow": (COMPAT_KEY,), "graphgpo": (COMPAT_KEY,)}
+"""Algorithm name -> the keys of `info` that it reads with `compat`; those that are not here read none."""
+
+WEIGHTS: Mapping[str, WeightFunction] = {"cwrpo": trajectory_weights}
+"""Algorithm name -> what its episodes weigh in the loss; those that are not here weigh them alike."""
+
+
+def credit_function(name: str) -> CreditFunction:
+    """Return the credit function of a name, or the one that `module:function` names.
+
+    One of your own takes a batch and, by keyword, settings with defaults. What it returns is checked: one finite number
+    for every turn. Without a keyword `policy` it is for runs with a single policy.
+
+    Raises `UnknownOption` when there is none.
+    """
+    if ":" in name:
+        find_modules_here()
+        function = imported(name, UnknownOption)
+        if not callable(function):
+            raise UnknownOption(f"{name} is a {type(function).__name__}; a credit function is a function of a batch")
+        return _checked(function, name)
+    if name not in CREDIT:
+        raise UnknownOption.among(name, [*CREDIT, "module:function"], "These are the credit functions.")
+    return CREDIT[name]
+
+
+def _checked(function: Callable[..., Advantages], name: str) -> CreditFunction:
+    """Return a user's function that says what is wrong with what it returns."""
+    takes_policy = "policy" in inspect.signature(function).parameters
+
+    @wraps(function)
+    def credit(batch: Sequence[Group], *, policy: str | None = None, **settings: Any) -> Advantages:
+        if policy is not None and not takes_policy:
+            raise BadSetting(
+                f"credit function {name} has no keyword policy, so it cannot credit one of several policies"
+            )
+        found = function(batch, **settings, **({"policy": policy} if takes_policy else {}))
+        advantages = [[[float(one) for one in turns] for turns in episodes] for episodes in found]
+        shape = [[len(turns) for turns in episodes] for episodes in advantages]
+        if shape != [[len(episode.turns) for episode in group] for group in batch]:
+            raise BadSetting(f"credit function {name} must return advantages[group][episode][turn], one for each turn")
+        if not all(math.isfinite(one) for episodes in advantages for turns in episodes for one in turns):
+            raise BadSetting(f"credit function {name} has returned an advantage that is no finite number")
+        return advantages
+
+    return credit
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Return the settings of a credit function with their defaults: the constants of its paper.
+
+    These are its keyword arguments without `policy`, which says whose credit is asked for.
+
+    Raises `UnknownOption` when there is no such function.
+    """
+    parameters = inspect.signature(credit_function(name)).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty and p.name != "policy"}

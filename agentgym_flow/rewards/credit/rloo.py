@@ -1,0 +1,31 @@
+"""RLOO (Kool et al., 2019; Ahmadian et al., 2024): the outcome of an attempt against the mean of the others.
+
+A(i, t) = R_i - 1 / (n - 1) * sum of R_j over j != i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_flow.episode import Group
+from agentgym_flow.rewards.credit.comparison import (
+    Advantages,
+    Outcome,
+    Scope,
+    Statistics,
+    episode_advantages,
+    per_turn,
+)
+
+
+def rloo(
+    batch: Sequence[Group],
+    *,
+    outcome: Outcome = "success",
+    scope: Scope = "group",
+    statistics: Statistics | None = None,
+    compat: bool = False,
+    policy: str | None = None,
+) -> Advantages:
+    """Return A = outcome - mean of the others in the scope, the same for all turns of an episode."""
+    return per_turn(batch, episode_advantages(batch, outcome, scope, "others", statistics, compat, policy), policy)
