@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 
 SMALL = {
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 12,
     "warm_start_updates": 10,
     "warm_start_batch": 32,

@@ -23,6 +23,7 @@ from agentgym_flow.training.trainer import FAILED_BATCH
 
 SMALL = {
     "env_kwargs": '{"size": 6, "max_steps": 8}',
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 8,
     "warm_start_updates": 8,
     "warm_start_validations": 1,

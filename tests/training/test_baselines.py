@@ -27,6 +27,7 @@ from agentgym_flow.training.run_config import RunConfig
 
 SMALL = {
     "env_kwargs": '{"size": 6, "min_pushes": 1}',
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 40,
     "warm_start_updates": 25,
     "warm_start_validations": 1,

@@ -47,6 +47,7 @@ def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> No
 @pytest.mark.heavy
 def test_cloning_and_training_by_the_ordinary_command(root: Path, tmp_path: Path, run_processes: Any) -> None:
     settings = {
+        "threads": 1,
         "warm_start_levels": 60,
         "warm_start_updates": 40,
         "warm_start_batch": 16,

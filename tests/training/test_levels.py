@@ -27,6 +27,7 @@ from agentgym_flow.training.run_config import RunConfig
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 SMALL = {
     "env_kwargs": '{"size": 7, "min_pushes": 3, "max_steps": 12}',
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 4,
     "warm_start_updates": 5,
     "warm_start_validations": 1,

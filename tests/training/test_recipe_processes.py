@@ -28,6 +28,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 WORKER = Path(__file__).with_name("recipe_worker.py")
 SMALL = {
     "env_kwargs": '{"size": 6, "boxes": 1, "min_pushes": 1}',
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 100,
     "warm_start_updates": 80,
     "warm_start_validations": 1,

@@ -26,6 +26,7 @@ from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.run import last_run
 
 SMALL = {
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 20,
     "warm_start_updates": 15,
     "warm_start_validations": 1,

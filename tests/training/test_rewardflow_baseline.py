@@ -24,6 +24,7 @@ from agentgym_flow.training.trainer import AgentTrainer
 from baselines import rewardflow
 
 SMALL = {
+    "threads": 1,  # two test processes share two cores
     "warm_start_levels": 40,
     "warm_start_updates": 25,
     "warm_start_validations": 1,
