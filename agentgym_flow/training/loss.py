@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+MOST_PADDING = 0.1
+"""The largest share of padding in a forward pass, where prompts may be split by length."""
+
+FEWEST_ROWS = 64
+"""Fewer rows are not worth a forward pass of their own: its fixed cost is that of about as many short prompts."""
+
 WHOLE_LOGITS = 1 << 25
 """Up to so many logits (128 MB in float32) are computed at once: simpler, and quicker on a CPU."""
 
@@ -52,6 +58,7 @@ def merged_loss(
     epsilon_high: float,
     reference_logprobs: torch.Tensor | None = None,
     corrected: bool = True,
+    by_length: bool = False,
 ) -> MergedLoss:
     """Return the loss sums of a batch made by `collate_merged`.
 
@@ -63,8 +70,9 @@ def merged_loss(
         epsilon_high: and from above at 1 plus this where it is positive.
         reference_logprobs: those of `tokens` by the model to stay close to, (R, A); None for no such term.
         corrected: multiply the KL estimate by the probability ratio (TRL's `use_bias_correction_kl`).
+        by_length: split the rows into passes of similar length; see `next_logprobs`.
     """
-    logprobs = next_logprobs(model, batch, temperature)
+    logprobs = next_logprobs(model, batch, temperature, by_length=by_length)
     chosen = logprobs.gather(1, batch["tokens"])
     weights = batch["weights"]
     ratio = (chosen - batch["old_logprobs"]).exp().masked_fill(weights == 0, 1.0)  # padding
@@ -85,14 +93,44 @@ def merged_loss(
     )
 
 
-def next_logprobs(model: torch.nn.Module, batch: Batch, temperature: float) -> torch.Tensor:
-    """Return the log-probabilities of all next tokens after the prompts of `batch`, tempered; (R, vocabulary)."""
+def next_logprobs(model: torch.nn.Module, batch: Batch, temperature: float, *, by_length: bool = False) -> torch.Tensor:
+    """Return the log-probabilities of all next tokens after the prompts of `batch`, tempered; (R, vocabulary).
+
+    With `by_length`, prompts of similar length share a forward pass, so that little padding is computed. Results differ
+    in their last bits only. Processes would then make unequal numbers of passes, which DDP and ZeRO-3 do not allow.
+    """
+    ids, mask = batch["prompt_ids"], batch["prompt_mask"]
+    if not by_length:
+        return _next_logprobs(model, ids, mask, temperature)
+    lengths = mask.sum(1)
+    parts = passes_by_length(lengths)
+    found = [_next_logprobs(model, ids[p, -width:], mask[p, -width:], temperature) for p, width in parts]
+    return torch.cat(found)[torch.cat([part for part, _ in parts]).argsort()]
+
+
+def passes_by_length(lengths: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
+    """Return the rows of each forward pass, as indices, and its width; longest prompts first.
+
+    A pass has at most `MOST_PADDING` of padding, or `FEWEST_ROWS` rows.
+
+    Args:
+        lengths: of the prompts, in tokens; (R,).
+    """
+    descending, order = lengths.sort(descending=True, stable=True)
+    passes: list[tuple[torch.Tensor, int]] = []
+    first, tokens, sorted_lengths = 0, 0, descending.tolist()
+    for row, length in enumerate(sorted_lengths):
+        width = max(1, sorted_lengths[first])
+        if row - first >= FEWEST_ROWS and tokens + length < (1 - MOST_PADDING) * width * (row + 1 - first):
+            passes.append((order[first:row], width))
+            first, tokens = row, 0
+        tokens += length
+    return [*passes, (order[first:], max(1, sorted_lengths[first]))]
+
+
+def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, temperature: float) -> torch.Tensor:
     logits = model(
-        input_ids=batch["prompt_ids"],
-        attention_mask=batch["prompt_mask"],
-        position_ids=positions(batch["prompt_mask"]),
-        logits_to_keep=1,
-        use_cache=False,
+        input_ids=ids, attention_mask=mask, position_ids=positions(mask), logits_to_keep=1, use_cache=False
     ).logits[:, -1]
     return torch.log_softmax(logits.float() / temperature, dim=-1)
 

@@ -48,7 +48,13 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import lasting_settings
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.group_source import GroupSource, OwnRollout
-from agentgym_flow.training.loss import batch_logprobs, completion_logprobs, merged_loss, next_logprobs
+from agentgym_flow.training.loss import (
+    batch_logprobs,
+    completion_logprobs,
+    merged_loss,
+    next_logprobs,
+    passes_by_length,
+)
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
@@ -383,12 +389,20 @@ class AgentTrainer(RowTrainer):
         return loss
 
     def _record_padding(self, batch: Batch) -> None:
-        """Record the share of the positions of a micro-batch, of all processes, that hold no token of an episode."""
+        """Record the share of the positions computed for a micro-batch, of all processes, that are padding."""
         masks = [mask for name in ("prompt_mask", "completion_mask") if (mask := batch.get(name)) is not None]
         filled = batch["weights" if "weights" in batch else "tool_mask"].any(dim=1, keepdim=True)  # no padding row
-        counts = [float(sum((mask * filled).sum() for mask in masks)), float(sum(mask.numel() for mask in masks))]
+        computed = sum(mask.numel() for mask in masks)
+        if "tokens" in batch and self._alone:
+            computed = sum(len(part) * width for part, width in passes_by_length(batch["prompt_mask"].sum(1)))
+        counts = [float(sum((mask * filled).sum() for mask in masks)), float(computed)]
         tokens, positions = self._over_processes(torch.tensor(counts))
         self.record({"padding": 1 - tokens / positions})
+
+    @property
+    def _alone(self) -> bool:
+        """Whether passes may be split by length: several processes make equal numbers of them."""
+        return bool(self.accelerator.num_processes == 1)
 
     def _over_processes(self, values: torch.Tensor) -> list[float]:
         """Return the sums of `values` over all processes."""
@@ -406,7 +420,8 @@ class AgentTrainer(RowTrainer):
         args, wanted = self.args, None
         if self.reference is not None:
             with torch.no_grad(), self.accelerator.autocast(), self.reference.frozen() as reference:
-                wanted = next_logprobs(reference, batch, args.temperature).gather(1, batch["tokens"])
+                found = next_logprobs(reference, batch, args.temperature, by_length=self._alone)
+                wanted = found.gather(1, batch["tokens"])
         with self.accelerator.autocast():
             sums = merged_loss(
                 model,
@@ -416,6 +431,7 @@ class AgentTrainer(RowTrainer):
                 epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,
                 reference_logprobs=wanted,
                 corrected=args.use_bias_correction_kl,
+                by_length=self._alone,
             )
         logged = [sums.entropy.detach(), sums.kl.detach(), sums.turns, sums.clipped_low, sums.clipped_high, sums.total]
         entropy, kl, turns, low, high, total = self._over_processes(torch.stack(logged))

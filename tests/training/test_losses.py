@@ -13,6 +13,7 @@ import torch
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.collate import collate, collate_merged
+from agentgym_flow.training.loss import FEWEST_ROWS, MOST_PADDING, merged_loss, passes_by_length
 from agentgym_flow.training.rows import Row, merge
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
@@ -363,3 +364,32 @@ def test_collation_pads_prompts_left_and_completions_right() -> None:
         "advantages": [[1.0, 2.0], [4.0, 0.0]],
         "old_per_token_logps": [[-1.0, -2.0], [-3.0, 0.0]],
     }
+
+
+def test_passes_by_length_change_nothing_but_the_padding(trainer: AgentTrainer) -> None:
+    """Prompts of 4 to 60 tokens: the same loss and gradients as in one pass, and at most a tenth of it is padding."""
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(4, 60, (300,), generator=generator).tolist()
+    made = [
+        Row(torch.randint(3, 100, (length,), generator=generator).tolist(), [3 + n % 3], [-1.0], [(-1.0) ** n])
+        for n, length in enumerate(lengths)
+    ]
+    batch = collate_merged(merge(made), pad=0, multiple=1)
+
+    def found(by_length: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        trainer.model.zero_grad()
+        sums = merged_loss(
+            trainer.model, batch, temperature=TEMPERATURE, epsilon_low=LOW, epsilon_high=HIGH, by_length=by_length
+        )
+        (sums.policy - ENTROPY * sums.entropy).backward()
+        return torch.stack(sums[:4]).detach(), [p.grad for p in trainer.model.parameters() if p.grad is not None]
+
+    (one, gradients), (split, same) = found(False), found(True)
+    torch.testing.assert_close(split, one, rtol=1e-5, atol=1e-4)
+    for of_one, of_split in zip(gradients, same, strict=True):
+        torch.testing.assert_close(of_split, of_one, rtol=1e-3, atol=1e-4)
+    passes = passes_by_length(batch["prompt_mask"].sum(1))
+    assert sorted(torch.cat([rows for rows, _ in passes]).tolist()) == list(range(300))
+    for rows, width in passes:
+        share = 1 - float(batch["prompt_mask"][rows].sum()) / (len(rows) * width)
+        assert share <= MOST_PADDING + 1e-9 or len(rows) <= FEWEST_ROWS

@@ -51,7 +51,18 @@ def groups() -> list[Group]:
 def test_it_trains(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    short = ["--threads", "1", "--warm_start_levels", "0", "--num_generations", "2", "--max_steps", "1", "--steps_per_generation", "1"]
+    short = [
+        "--threads",
+        "1",
+        "--warm_start_levels",
+        "0",
+        "--num_generations",
+        "2",
+        "--max_steps",
+        "1",
+        "--steps_per_generation",
+        "1",
+    ]
     short += ["--per_device_train_batch_size", "4", "--num_envs", "4", "--eval_episodes", "2", "--validations", "0"]
     words = ["train", "their_credit:halves", "--env", "Sokoban-v0", "--save_strategy", "no", *short]
     kwargs = ["--env_kwargs", '{"size": 5, "boxes": 1, "max_steps": 4}', "--credit_settings", '{"scale": 2.0}']
