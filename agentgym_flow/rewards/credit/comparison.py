@@ -17,6 +17,10 @@ Advantages: TypeAlias = list[list[list[float]]]
 """`advantages[group][episode][turn]`."""
 Weights: TypeAlias = list[list[float]]
 """`weights[group][episode]`."""
+Values: TypeAlias = list[list[list[float]]]
+"""`values[group][episode][turn]`."""
+Keys: TypeAlias = list[list[list[str]]]
+"""`keys[group][episode][turn]`."""
 Outcome = Literal["success", "return"]
 Scope = Literal["group", "task_type", "batch"]
 Statistics = Literal["episode", "turn"]
@@ -100,25 +104,27 @@ def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str
 def add_comparison_in_state(
     batch: Sequence[Group],
     of_episodes: list[list[float]],
-    values: list[list[list[float]]],
-    states: list[list[list[str]]],
+    values: Values,
+    levels: Sequence[Keys],
     norm: Norm,
     weight: float,
     policy: str | None,
+    fewest: int = 2,
 ) -> Advantages:
     """Return the advantage of its episode for every turn, plus `weight` times that of its value within its state.
 
-    A turn is compared with the turns of its group that were decided in the same state. Only turns by `policy` are
-    compared and get any.
+    A turn is compared with the turns of its group that have the same key. With several levels of keys it is the first
+    level at which at least `fewest` turns share it, or the last. Only turns by `policy` are compared and get any.
 
     Args:
         batch: the groups.
         of_episodes: the advantages of episodes, `[group][episode]`.
         values: what each turn is worth, `[group][episode][turn]`.
-        states: the state each turn was decided in, of the same shape.
+        levels: keys of the states that turns were decided in, of the same shape; the finest level comes first.
         norm: the units of the comparison; see `baseline`.
         weight: of the comparison within a state against that of episodes.
         policy: the policy whose turns get credit; None for all.
+        fewest: turns that are enough to compare with each other.
 
     Raises:
         BadSetting: `weight` is not finite.
@@ -126,16 +132,19 @@ def add_comparison_in_state(
     if not math.isfinite(weight):
         raise BadSetting(f"weight must be a finite number, got {weight!r}")
     advantages = per_turn(batch, of_episodes, policy)
-    for group, rows, of_group, keys in zip(batch, advantages, values, states, strict=True):
-        members: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for e, (episode, of_episode) in enumerate(zip(group, keys, strict=True)):
-            for t, (turn, key) in enumerate(zip(episode.turns, of_episode, strict=True)):
-                if turn.is_by(policy):
-                    members[key].append((e, t))
-        for places in members.values():
-            mean, divisor = baseline([of_group[e][t] for e, t in places], norm)
-            for e, t in places:
-                rows[e][t] += weight * (of_group[e][t] - mean) / divisor
+    for place, (group, rows, of_group) in enumerate(zip(batch, advantages, values, strict=True)):
+        own = [(e, t) for e, episode in enumerate(group) for t, turn in enumerate(episode.turns) if turn.is_by(policy)]
+        alike: list[dict[str, list[float]]] = []
+        for keys in levels:
+            alike.append(defaultdict(list))
+            for e, t in own:
+                alike[-1][keys[place][e][t]].append(of_group[e][t])
+        baselines = [{key: baseline(found, norm) for key, found in level.items()} for level in alike]
+        for e, t in own:
+            of_turn = [keys[place][e][t] for keys in levels]
+            chosen = next((n for n, key in enumerate(of_turn) if len(alike[n][key]) >= fewest), len(levels) - 1)
+            mean, divisor = baselines[chosen][of_turn[chosen]]
+            rows[e][t] += weight * (of_group[e][t] - mean) / divisor
     return advantages
 
 

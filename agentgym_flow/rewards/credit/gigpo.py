@@ -49,4 +49,4 @@ def gigpo(
         [[turn.observation if compat else turn.state_key for turn in episode.turns] for episode in group]
         for group in batch
     ]
-    return add_comparison_in_state(batch, of_episodes, returns, states, norm, weight, policy)
+    return add_comparison_in_state(batch, of_episodes, returns, [states], norm, weight, policy)

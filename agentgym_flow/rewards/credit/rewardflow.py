@@ -61,7 +61,7 @@ def rewardflow(
         ]
         reached = [[[turn.phi_next for turn in episode] for episode in group] for group in turns]
         states = [[[turn.state for turn in episode] for episode in group] for group in turns]
-    return add_comparison_in_state(batch, of_episodes, reached, states, norm, weight, policy)
+    return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
 
 
 def graphgpo(
