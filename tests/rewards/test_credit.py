@@ -366,6 +366,78 @@ def test_rewardflow_is_the_difference_of_potentials_among_turns_in_one_state(mak
             assert found[e][t] - of_episodes[e][t] == pytest.approx(expected, abs=1e-9)
 
 
+# ---------------------------------------------------------------- what the agent knows, beside the state
+def shown(group: Group, *shows: str) -> Group:
+    """Return a copy in which the turns of each attempt were shown these letters."""
+    copied = copy.deepcopy(group)
+    for episode, letters in zip(copied, shows, strict=True):
+        for turn, letter in zip(episode.turns, letters, strict=True):
+            turn.observation = letter
+    return copied
+
+
+@pytest.fixture
+def reading(make_episode) -> Group:
+    """On one page, two attempts read before they buy and succeed; two buy at once, of which one is lucky."""
+    ends = ["success", "success", "success", "fail"]
+    paths = ["ppW", "ppW", "pW", "pL"]
+    attempts = [make_episode(path, end, attempt=n) for n, (path, end) in enumerate(zip(paths, ends, strict=True))]
+    return shown(Group(attempts), "uk", "uk", "u", "u")
+
+
+def test_reading_is_worth_more_where_knowing_is_told_apart(reading: Group) -> None:
+    """By hand: reading leads to .9, buying to 1 or 0, compared over the page; or apart, before and after reading."""
+    episodes = grpo([reading], norm="mean")[0]
+    mean = (2 * 0.9 + 3 * 1.0) / 6
+    page = [[0.9 - mean, 1 - mean], [0.9 - mean, 1 - mean], [1 - mean], [-mean]]
+    unread = (2 * 0.9 + 1.0) / 4
+    apart = [[0.9 - unread, 0.0], [0.9 - unread, 0.0], [1 - unread], [-unread]]
+    for steps, keywords in ((page, {}), (apart, {"anchors": "information"})):
+        expected = [[a + b for a, b in zip(x, y, strict=True)] for x, y in zip(episodes, steps, strict=True)]
+        close(rewardflow([reading], **keywords)[0], expected, 1e-12)
+
+
+def test_a_turn_that_no_other_shared_its_knowledge_with_is_compared_within_its_state(reading: Group) -> None:
+    found = rewardflow([reading], anchors="information", fewest=3)[0]
+    whole = rewardflow([reading])[0]
+    assert found[0][1] == pytest.approx(whole[0][1])  # two know it: compared with all turns on the page
+    assert found[0][0] == pytest.approx(rewardflow([reading], anchors="information")[0][0][0])  # four do not
+
+
+def test_averages_count_what_came_of_the_visits(make_episode) -> None:
+    """Both ways lead through x, from which one attempt succeeds at once and one fails: x is worth one half."""
+    group = Group(
+        [
+            make_episode("sxW", "success"),
+            make_episode("sxL", "fail", attempt=1),
+            make_episode("syyW", "success", attempt=2),
+        ]
+    )
+    half, late = 0.9 / 2, (0.9**2 + 0.9) / 2  # y is visited twice
+    mean = (half + half + late) / 3
+    found = rewardflow([group], potential="average")[0]
+    episodes = grpo([group], norm="mean")[0]
+    assert [found[n][0] - episodes[n][0] for n in range(3)] == pytest.approx([half - mean, half - mean, late - mean])
+
+
+@given(data=st.data())
+def test_knowledge_that_the_state_already_says_changes_nothing(make_episode, data):
+    group = data.draw(groups(make_episode))
+    group = shown(group, *([turn.state_key for turn in episode.turns] for episode in group))
+    fewest = data.draw(st.integers(1, 4))
+    for potential in ("nearest", "average"):
+        one = rewardflow([group], potential=potential)[0]
+        close(rewardflow([group], potential=potential, anchors="information", fewest=fewest)[0], one, 1e-12)
+
+
+@pytest.mark.parametrize("keywords", [{"anchors": "information"}, {"potential": "average"}])
+def test_the_released_code_knows_no_information(worked_example: Group, keywords: dict[str, str]) -> None:
+    with pytest.raises(BadSetting, match="leave them out"):
+        rewardflow([worked_example], compat=True, **keywords)
+    with pytest.raises(UnknownOption):
+        rewardflow([worked_example], anchors="page")
+
+
 # ---------------------------------------------------------------- states as the released code names them
 def renamed(group: Group, **names: str) -> Group:
     """Return a copy in which the released code has other names for some states."""

@@ -5,19 +5,31 @@
     phi(s) = gamma ** (fewest observed steps from s to a success),    0 where no success was seen from s
 
 The graph in which steps are counted has all states that the attempts of a group have seen.
+
+Where a state key leaves out what the agent has learnt, `anchors="information"` tells apart what attempts in one state
+knew, and `potential="average"` replaces the nearest success, which only hindsight finds, by what came of the attempts:
+
+    phi(x) = mean over all visits of x of gamma ** (turns that were left to the end), failures counting 0
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Literal
 
-from agentgym_flow.episode import Group
+from agentgym_flow.episode import Group, Turn
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.rewards.credit.comparison import (
     Advantages,
+    Keys,
     Norm,
     Outcome,
     Scope,
     Statistics,
+    Values,
     add_comparison_in_state,
     check_word,
     episode_advantages,
@@ -26,6 +38,12 @@ from agentgym_flow.rewards.credit.comparison import (
 from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards
 from agentgym_flow.rewards.relabel import NoOp, group_graph, passages, turn_potentials
 from agentgym_flow.rewards.state_graph import EdgeMode
+
+Anchors = Literal["state", "information"]
+"""What turns must share to be compared: the state, or also what the policy was shown."""
+
+Potential = Literal["nearest", "average"]
+"""What a state is worth: by the nearest success seen from it, or by what came of the visits on average."""
 
 
 def rewardflow(
@@ -39,6 +57,9 @@ def rewardflow(
     weight: float = 1.0,
     edges: EdgeMode = "directed",
     bridge_noops: NoOp = False,
+    anchors: Anchors = "state",
+    potential: Potential = "nearest",
+    fewest: int = 2,
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
@@ -47,21 +68,33 @@ def rewardflow(
     The potential of a state is `gamma ** (observed steps to the nearest success)` in the graph of the group; `edges`
     and `bridge_noops` are those of `relabel`. Turns compared share the state they leave, so the difference of
     potentials and the potential reached give the same advantage.
+
+    With `anchors="information"` states, in the graph as well, are pairs of state and what the policy was shown: its
+    prompt, or the observation where a turn has no tokens. A turn is compared with those in the same pair, or in the
+    same state where fewer than `fewest` turns share the pair. Where prompts are functions of the state, both settings
+    are the same. `potential="average"` is the mean over the visits of a state of `gamma ** (turns left)`, 0 for a
+    failure. Raises `BadSetting` for either together with `compat`, which has none of them.
     """
     check_word(norm, Norm)
+    check_word(anchors, Anchors)
+    check_word(potential, Potential)
+    if compat and (anchors, potential) != ("state", "nearest"):
+        raise BadSetting("the released code knows neither anchors nor potential: leave them out, or compat")
     of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
     if compat:
         reached, states = _published(batch, outcome, gamma, edges, bridge_noops)
-    else:
-        turns = [
-            turn_potentials(
-                group, group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops), bridge_noops
-            )
-            for group in batch
-        ]
+        return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
+    known = [with_information(group) for group in batch] if anchors == "information" else batch
+    graphs = [group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops) for group in known]
+    turns = [turn_potentials(group, graph, bridge_noops) for group, graph in zip(known, graphs, strict=True)]
+    if potential == "nearest":
         reached = [[[turn.phi_next for turn in episode] for episode in group] for group in turns]
-        states = [[[turn.state for turn in episode] for episode in group] for group in turns]
-    return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
+    else:
+        reached = [_averages(group, gamma, bridge_noops) for group in known]
+    levels = [[[[turn.state for turn in episode] for episode in group] for group in turns]]
+    if anchors == "information":
+        levels.append([[[s.src for s in passages(one, bridge_noops)] for one in group] for group in batch])
+    return add_comparison_in_state(batch, of_episodes, reached, levels, norm, weight, policy, fewest)
 
 
 def graphgpo(
@@ -74,6 +107,9 @@ def graphgpo(
     weight: float = 1.0,
     edges: EdgeMode = "directed",
     bridge_noops: NoOp = False,
+    anchors: Anchors = "state",
+    potential: Potential = "nearest",
+    fewest: int = 2,
     compat: bool = False,
     policy: str | None = None,
 ) -> Advantages:
@@ -92,14 +128,57 @@ def graphgpo(
         weight=weight,
         edges=edges,
         bridge_noops=bridge_noops,
+        anchors=anchors,
+        potential=potential,
+        fewest=fewest,
         compat=compat,
         policy=policy,
     )
 
 
+def with_information(group: Group) -> Group:
+    """Return a copy of a group whose state keys tell apart what the policy was shown in the same state.
+
+    An episode that runs out of time ends in a state in which nothing more was shown. It counts as what was known there
+    in the other visits, if that was the same in all of them; else the state keeps its key.
+    """
+    known: dict[str, dict[Hashable, str]] = defaultdict(dict)
+
+    def key(turn: Turn) -> str:
+        shown = turn.observation if turn.prompt_ids is None else tuple(turn.prompt_ids)
+        of_state = known[turn.state_key]
+        return of_state.setdefault(shown, f"{turn.state_key}#{len(of_state)}")
+
+    keys = [[key(turn) for turn in episode.turns] for episode in group]
+    only = {state: next(iter(names.values())) for state, names in known.items() if len(names) == 1}
+    episodes = []
+    for episode, here in zip(group, keys, strict=True):
+        ends = [
+            t.next_state_key if t.terminated else only.get(t.next_state_key, t.next_state_key)
+            for t in episode.turns[-1:]
+        ]
+        turns = [
+            replace(turn, state_key=src, next_state_key=dst)
+            for turn, src, dst in zip(episode.turns, here, [*here[1:], *ends], strict=True)
+        ]
+        episodes.append(replace(episode, turns=turns))
+    return Group(episodes)
+
+
+def _averages(group: Group, gamma: float, bridge_noops: NoOp) -> list[list[float]]:
+    """Return the average value of the node that each turn led to, `[episode][turn]`."""
+    visits: dict[str, list[float]] = defaultdict(list)
+    led_to = [[step.dst for step in passages(episode, bridge_noops)] for episode in group]
+    for episode, nodes in zip(group, led_to, strict=True):
+        for left, node in enumerate(reversed(nodes)):
+            visits[node].append(gamma**left if episode.success else 0.0)
+    means = {node: math.fsum(values) / len(values) for node, values in visits.items()}
+    return [[means[node] for node in nodes] for nodes in led_to]
+
+
 def _published(
     batch: Sequence[Group], outcome: Outcome, gamma: float, edges: EdgeMode, bridge_noops: NoOp
-) -> tuple[list[list[list[float]]], list[list[list[str]]]]:
+) -> tuple[Values, Keys]:
     """Return the step rewards of the released code and the states it compares turns in, `[group][episode][turn]`."""
     loop_turns = max((len(episode.turns) for group in batch for episode in group), default=0)
     values, states = [], []
