@@ -18,6 +18,7 @@ KEY = "agentgym_flow"
 
 def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings: Any) -> list[list[float]]:
     """Give every turn of a group its advantage: in `nodes[...].advantages`, for each token that was sampled.
+
     Args:
         traces: all rollouts of one task.
         credit: one of `agentgym_flow.rewards.CREDIT`, or `module:function`.
@@ -35,7 +36,10 @@ def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings:
         answers = [node for node in trace.nodes if node.sampled]
         if played is None or len(played["steps"]) > len(answers):
             raise BadSetting(f"trace {trace.id} is no complete episode of FlowEnv: leave out those that are not ok")
-        steps = [Step(*step, span=(place, place + 1)) for place, step in enumerate(played["steps"])]
+        steps = [
+            Step(state, following, reward, (place, place + 1))
+            for place, (state, following, reward) in enumerate(played["steps"])
+        ]
         attempts.append(Attempt(steps, played["success"] == 1.0, len(answers)))
     advantages = token_advantages(attempts, credit, **settings)
     for trace, row in zip(traces, advantages, strict=True):

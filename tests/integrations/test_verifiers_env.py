@@ -38,10 +38,8 @@ def module_of_ones_own(tmp_path_factory: pytest.TempPathFactory) -> Any:
     sys.path.remove(str(folder))
 
 
-def env_of(
-    env_id: str, agent: dict[str, Any] | None = None, task: dict[str, Any] | None = None, **settings: Any
-) -> Any:
-    taskset = {"id": "my_flow_env", "env_id": env_id, "settings": settings, "task": task or {}}
+def env_of(env_id: str, agent: dict[str, Any] | None = None, rewards: dict[str, Any] | None = None, **own: Any) -> Any:
+    taskset = {"id": "my_flow_env", "env_id": env_id, "settings": own, "task": {"rewards": rewards or {}}}
     return load_environment(resolve_env_config({"taskset": taskset, "agent": agent or {}}))
 
 
