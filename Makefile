@@ -119,7 +119,7 @@ $(PEERS_VENV)/.peers: $(VENV)/.venv constraints-peers.txt pyproject.toml
 	@$(PEERS_PIP) -e ".[train,test]"
 	@$(PEERS_PIP) -e ".[verifiers]" || echo "verifiers could not be installed: its tests will be skipped." >&2
 	@$(PEERS_PIP) -e ".[skyrl]" || echo "skyrl-gym could not be installed: its tests will be skipped." >&2
-	@$(PEERS_PIP) cachetools codetiming hydra-core ray tensordict torchdata && $(PEERS_PIP) --no-deps verl || \
+	@$(PEERS_PIP) cachetools codetiming fastapi hydra-core ray tensordict torchdata && $(PEERS_PIP) --no-deps verl || \
 		echo "verl could not be installed: its tests will be skipped." >&2
 	@touch $@
 
