@@ -46,8 +46,8 @@ def server(
         connections: the most at a time, or fewer where the process may not open as many files. One more closes the
             connection that sent nothing for longest; if all have requests under way, it is answered with status 503.
         body: a request has so many seconds for its body; `BODY` if None.
-        websockets: take WebSockets as well, which needs the package of that name. Deadlines for their messages are the
-            application's affair; a client that answers no ping is left.
+        websockets: accept WebSockets as well, which needs the package `websockets`. Clients that answer no ping are
+            disconnected; the application sets all other deadlines.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:

@@ -64,7 +64,7 @@ def run(app: Any, listening: socket.socket, *, patience: int, connections: int, 
         listening: where requests come in; it stays open.
         patience: requests under way have so many seconds to end.
         connections: the most at a time; see `agentgym_flow.connections`.
-        websockets: take WebSockets as well.
+        websockets: accept WebSockets as well.
 
     Raises `KeyboardInterrupt` after Ctrl-C.
     """

@@ -25,7 +25,7 @@ REWARDS = ("success", "return")
 """What an episode is rewarded with."""
 
 OVER = "The episode is over. Do not call step again."
-"""What the tool answers after the end, which TRL leaves the model to draw."""
+"""What the tool answers after the end. TRL goes on until the model stops calling it."""
 
 _MARKUP = re.compile(r"<(?=[|/A-Za-z])")
 
@@ -47,7 +47,7 @@ class FlowEnvironment:
         if reward not in REWARDS:
             raise UnknownOption.among(reward, REWARDS)
         self._recorder = Recorder(make_text_env(env_id, **settings))
-        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # those that name the plain commands
+        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # they name plain commands, without tags
         self._reward = reward
 
     @property
@@ -58,9 +58,9 @@ class FlowEnvironment:
         return self._recorder.episode
 
     def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
-        """Start the episode that a row of the data set names; return what stands behind the last user message.
+        """Start the episode that a row of the data set names; return the text that TRL appends to the user's message.
 
-        Other columns of the row are left alone. Raises `UnknownTask` if there is no such task.
+        Other columns of the row are ignored. Raises `UnknownTask` if there is no such task.
         """
         episode = self._recorder.reset(seed=0 if seed is None else int(seed), task=None if task is None else int(task))
         how = "Act by calling step, once per turn, with exactly one action."

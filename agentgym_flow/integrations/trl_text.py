@@ -8,8 +8,8 @@
         rollout_func=TextRollout("agentgym_flow/Search-v0", answer_tokens=64),
     )
 
-TRL hands over nothing but the prompts of the data set, so the task stands in the message:
-`{"prompt": [{"role": "user", "content": "", "task": 7, "seed": 0}]}`. The environment says what its content is. An
+TRL passes only the prompts of the data set, so the task is written into the message:
+`{"prompt": [{"role": "user", "content": "", "task": 7, "seed": 0}]}`. The environment replaces its content. Each
 episode is one row: the tokens that were sampled, and those of the environment between them, which TRL masks.
 """
 
@@ -17,14 +17,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
-from agentgym_flow.errors import BadSetting
+from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
+
+if find_spec("trl") is None:
+    raise MissingExtra.of("trl", "train")
+
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.rows import CONVERSATION, rows
 
@@ -53,10 +58,14 @@ class TextRollout:
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """Return what TRL asks for, and the columns `success` and `native_return` for reward functions.
 
-        Raises `BadSetting` for a prompt that names no task and no seed, or a conversation beyond the model's context.
+        Raises `BadSetting` for a prompt that names no task and no seed, or a conversation beyond the model's context,
+        and `TrainingFailed` if an environment breaks before its first turn is over.
         """
         starts = [self._start(prompt, trainer.accelerator) for prompt in prompts]
         episodes = rollout(self._current_policy(trainer), self._pool, starts)
+        for episode in episodes:
+            if not episode.turns:
+                raise TrainingFailed(f"task {episode.task} broke in its first step: {episode.meta.get(ERROR)}")
         groups = [Group([episode]) for episode in episodes]
         made = rows(groups, [[[0.0] * len(episode.turns)] for episode in episodes], layout=CONVERSATION)
         return {

@@ -17,7 +17,12 @@ from agentgym_flow.episode import Recorder
 from agentgym_flow.errors import BadSetting, MissingExtra, ResetNeeded, UnknownEnvironment
 from agentgym_flow.integrations.chat import ChatEnv, results
 
-ADAPTERS = {"skyrl": ("skyrl_gym", "skyrl"), "verifiers": ("verifiers", "verifiers"), "openenv": ("openenv", "openenv")}
+ADAPTERS = {
+    "skyrl": ("skyrl_gym", "skyrl"),
+    "verifiers": ("verifiers", "verifiers"),
+    "openenv": ("openenv", "openenv"),
+    "trl_text": ("trl", "train"),
+}
 
 
 @pytest.mark.parametrize("env_id", TEXT_IDS)

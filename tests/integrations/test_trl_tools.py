@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownEnvironment, UnknownOption
+from agentgym_flow.errors import BadSetting, ResetNeeded, TrainingFailed, UnknownEnvironment, UnknownOption
 from agentgym_flow.integrations.chat import ChatEnv
 from agentgym_flow.integrations.trl import OVER, FlowEnvironment, environment_factory
 from agentgym_flow.integrations.trl_text import TextRollout, native_return, success
@@ -46,7 +47,7 @@ def arguments(folder: Path, **more: Any) -> GRPOConfig:
         num_generations=GROUP,
         per_device_train_batch_size=GROUP,
         max_completion_length=400,
-        max_steps=2,
+        max_steps=3,
         learning_rate=1e-4,
         logging_steps=1,
         report_to="none",
@@ -94,7 +95,7 @@ def test_a_stock_trainer_learns_from_tool_calls(env_id: str, tmp_path: Path) -> 
     )
     trainer.train()
     history = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert len(history) == len(seen) == 2
+    assert len(history) == len(seen) == 3
     for group in seen:  # one task, one start, in every group
         assert len(group) == GROUP
         assert len({episode.start_digest for episode in group}) == 1
@@ -137,7 +138,7 @@ def test_a_stock_trainer_learns_from_plain_text(env_id: str, tmp_path: Path) -> 
     )
     trainer.train()
     history = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert len(history) == len(played) == 2
+    assert len(history) == len(played) == 3
     for batch in played:
         assert batch["prompt_ids"] == [prompt] * GROUP  # one task, one start
         for ids, mask, logprobs in zip(batch["completion_ids"], batch["env_mask"], batch["logprobs"], strict=True):
@@ -182,6 +183,24 @@ def test_arguments_of_a_model_that_are_no_text_are_refused_actions() -> None:
     nothing: Any = ["up"]
     assert "not accepted" in env.step(nothing)
     assert env.get_reward() < 0
+
+
+def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Player:
+        name = "player"
+
+        def act(self, views: list[Any]) -> list[str]:
+            return ["up"] * len(views)
+
+    def broken(env: Any, action: str) -> Any:
+        raise RuntimeError("the board fell down")
+
+    monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv._apply", broken)
+    played = TextRollout("agentgym_flow/Sokoban-v0")
+    monkeypatch.setattr(played, "_current_policy", lambda trainer: Player())
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, process_index=0))
+    with pytest.raises(TrainingFailed, match="the board fell down"):
+        played([[{"role": "user", "content": "", "task": 3}]], trainer)
 
 
 def test_settings_and_prompts_that_cannot_work_say_why() -> None:
