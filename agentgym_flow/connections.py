@@ -31,7 +31,13 @@ ACCEPTED = 128
 """The most connections that are accepted before they are counted."""
 
 
-def server(app: Any, *, patience: int, connections: int, body: float | None = None) -> uvicorn.Server:
+MESSAGE = 1 << 20
+"""Bytes of the longest message on a WebSocket."""
+
+
+def server(
+    app: Any, *, patience: int, connections: int, body: float | None = None, websockets: bool = False
+) -> uvicorn.Server:
     """Return a server of the ASGI application `app`.
 
     Args:
@@ -40,6 +46,8 @@ def server(app: Any, *, patience: int, connections: int, body: float | None = No
         connections: the most at a time, or fewer where the process may not open as many files. One more closes the
             connection that sent nothing for longest; if all have requests under way, it is answered with status 503.
         body: a request has so many seconds for its body; `BODY` if None.
+        websockets: accept WebSockets as well, which needs the package `websockets`. Clients that answer no ping are
+            disconnected; the application sets all other deadlines.
     """
 
     async def quiet(scope: Any, receive: Any, send: Any) -> None:
@@ -58,7 +66,8 @@ def server(app: Any, *, patience: int, connections: int, body: float | None = No
         backlog=min(ACCEPTED, max(1, files // 8)),
         timeout_graceful_shutdown=patience,
         lifespan="on",
-        ws="none",
+        ws="websockets-sansio" if websockets else "none",
+        ws_max_size=MESSAGE,
     )
     return _Server(config)
 

@@ -56,7 +56,7 @@ def listen(port: int, host: str = HOST) -> socket.socket:
     return listening
 
 
-def run(app: Any, listening: socket.socket, *, patience: int, connections: int) -> None:
+def run(app: Any, listening: socket.socket, *, patience: int, connections: int, websockets: bool = False) -> None:
     """Serve the ASGI application `app` until the process is asked to end, and end as that signal would have it.
 
     Args:
@@ -64,12 +64,13 @@ def run(app: Any, listening: socket.socket, *, patience: int, connections: int) 
         listening: where requests come in; it stays open.
         patience: requests under way have so many seconds to end.
         connections: the most at a time; see `agentgym_flow.connections`.
+        websockets: accept WebSockets as well.
 
     Raises `KeyboardInterrupt` after Ctrl-C.
     """
     from agentgym_flow.connections import server
 
-    server(app, patience=patience, connections=connections).run(sockets=[listening])
+    server(app, patience=patience, connections=connections, websockets=websockets).run(sockets=[listening])
 
 
 def is_this_machine(names: list[str]) -> bool:

@@ -83,8 +83,12 @@ def test_every_file_keeps_to_its_room(name: str) -> None:
         assert others <= LIGHT
     if room(name) not in TORCH_ROOMS and name != "cli/doctor.py":  # which tries torch when it is asked to
         assert not others & HEAVY
-    if room(name) not in {*TORCH_ROOMS, "cli"}:
+    if room(name) == "integrations":
+        assert not ours & {"cli", "dataflow", "leaderboard", "shop", "retriever"}
+    if room(name) not in {*TORCH_ROOMS, "cli", "integrations"}:
         assert not ours & TORCH_ROOMS
+    if room(name) != "integrations":
+        assert "agentgym_flow.integrations" not in FILES[name]
     assert not others & {"baselines", "leaderboards", "benchmarks", "tests"}
 
 

@@ -45,6 +45,8 @@ def test_source_archive_can_be_built_and_tested_from(archives) -> None:
         "CITATION.cff",
         "Makefile",
         "constraints.txt",
+        "constraints-openenv.txt",
+        "constraints-peers.txt",
         "constraints-vllm.txt",
         "pyproject.toml",
     }

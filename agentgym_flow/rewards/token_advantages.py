@@ -8,13 +8,17 @@ decided in, which one it led to, and where its tokens are:
     advantages = token_advantages(attempts)
 
 All attempts are at one task, from one start. The numbers are those of `agentgym_flow.rewards.credit`.
+`batch_advantages` does the same for a whole padded batch, whose response mask says where the turns are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting
@@ -72,6 +76,61 @@ def token_advantages(attempts: Sequence[Attempt], credit: str = "rewardflow", **
     group = Group([_episode(attempt, number, start) for number, attempt in enumerate(attempts)])
     (of_group,) = credit_function(credit)([group], **settings)
     return [_spread(attempt, of_turns) for attempt, of_turns in zip(attempts, of_group, strict=True)]
+
+
+def batch_advantages(
+    turns: Sequence[Sequence[tuple[str, str, float]]],
+    success: Sequence[bool],
+    response_mask: npt.ArrayLike,
+    index: Sequence[Hashable] | npt.NDArray[Any],
+    credit: str = "rewardflow",
+    **settings: Any,
+) -> npt.NDArray[np.float32]:
+    """Return the advantages of a padded batch, (bs, response_length); 0 where the mask is 0.
+
+    Args:
+        turns: for each row its turns in order: the state it was decided in, the state it led to, the reward.
+        success: for each row, whether the task was achieved.
+        response_mask: (bs, response_length), 1 for the tokens of the policy. Every stretch of ones is a turn; turns
+            that a cut response has lost count for the others.
+        index: for each row its group, such as verl's `uid`. All rows of a group are attempts at one task.
+        credit: one of `agentgym_flow.rewards.CREDIT`, or `module:function`.
+        settings: its keyword arguments, such as `gamma=0.9`.
+
+    Raises:
+        UnknownOption: there is no such credit function.
+        BadSetting: the arguments differ in length, a row has more stretches of ones than turns, or the first states of
+            a group differ.
+    """
+    mask = np.asarray(response_mask) != 0
+    if mask.ndim != 2 or not len(turns) == len(success) == len(index) == len(mask):
+        raise BadSetting(
+            f"a batch has one row for each of its {len(turns)} lists of turns, got {len(success)} outcomes, "
+            f"{len(index)} groups and a mask of shape {mask.shape}"
+        )
+    length = mask.shape[1]
+    groups: dict[Hashable, list[int]] = {}
+    attempts = []
+    for number, (row, steps) in enumerate(zip(mask, turns, strict=True)):
+        spans = _stretches(row)
+        if len(spans) > len(steps):
+            raise BadSetting(f"row {number} has {len(spans)} stretches of the policy's tokens and {len(steps)} turns")
+        spans += [(length, length)] * (len(steps) - len(spans))
+        made = [
+            Step(state, following, reward, span) for (state, following, reward), span in zip(steps, spans, strict=True)
+        ]
+        attempts.append(Attempt(made, bool(success[number]), length))
+        groups.setdefault(index[number], []).append(number)
+    advantages = np.zeros(mask.shape, np.float32)
+    for numbers in groups.values():
+        advantages[numbers] = token_advantages([attempts[number] for number in numbers], credit, **settings)
+    return advantages
+
+
+def _stretches(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return where the stretches of ones in a row begin, and the places behind their ends."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], row, [False]]).astype(np.int8)))
+    return [(int(first), int(behind)) for first, behind in edges.reshape(-1, 2)]
 
 
 def _episode(attempt: Attempt, number: int, start: str) -> Episode:

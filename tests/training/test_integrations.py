@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadRenderMode, BadSetting
 from agentgym_flow.rewards import RewardFlow
-from agentgym_flow.rewards.token_advantages import Attempt, Step, token_advantages
+from agentgym_flow.rewards.token_advantages import Attempt, Step, batch_advantages, token_advantages
 
 
 @pytest.mark.parametrize("wrapper", [None, RewardFlow])
@@ -25,6 +28,26 @@ def test_stable_baselines3_learns_on_the_grid(wrapper: type[gym.Wrapper] | None)
     model = PPO("MlpPolicy", envs, n_steps=32, batch_size=32, n_epochs=1, device="cpu", seed=0).learn(64)
     mean, _ = evaluate_policy(model, envs, n_eval_episodes=2)
     assert np.isfinite(mean)
+    envs.close()
+
+
+def counted(env: gym.Env) -> gym.Env:
+    """Show the words of a text in 64 numbers."""
+
+    def count(text: str) -> np.ndarray:
+        return np.bincount([zlib.crc32(word.encode()) % 64 for word in text.split()], minlength=64).astype(np.float32)
+
+    return gym.wrappers.TransformObservation(env, count, gym.spaces.Box(0, np.inf, (64,), np.float32))
+
+
+def test_stable_baselines3_learns_on_alfworld_whose_text_is_made_numbers() -> None:
+    pytest.importorskip("stable_baselines3", reason="a peer of this test only; the extra dev brings it")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    envs = make_vec_env("agentgym_flow/ALFWorldIndex-v0", n_envs=2, seed=0, wrapper_class=counted)
+    assert envs.reset().any()
+    PPO("MlpPolicy", envs, n_steps=16, batch_size=32, n_epochs=1, device="cpu", seed=0).learn(32)
     envs.close()
 
 
@@ -80,3 +103,47 @@ def test_every_token_of_a_turn_gets_the_same_and_others_nothing(
 def test_what_cannot_be_credited_says_why(attempts: list[Attempt], message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         token_advantages(attempts)
+
+
+HALL_TURNS = [[(step.state, step.next_state, step.reward) for step in attempt.steps] for attempt in HALL]
+HALL_MASK = [[1, 1, 1, 0, 0, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0, 1, 1, 0]]
+
+
+def test_a_padded_batch_of_several_groups_is_filled_group_by_group() -> None:
+    mask = np.array(HALL_MASK * 2)[[0, 2, 1, 3]]  # rows of the two groups alternate
+    turns = [HALL_TURNS[0], HALL_TURNS[0], HALL_TURNS[1], HALL_TURNS[1]]
+    filled = batch_advantages(turns, [True, True, False, False], mask, ["b", "a", "b", "a"], gamma=0.9, norm="mean")
+    expected = np.array(token_advantages(HALL, gamma=0.9, norm="mean"))
+    assert filled.shape == mask.shape
+    assert filled.dtype == np.float32
+    np.testing.assert_allclose(filled[[0, 2], :8], expected, rtol=1e-6)
+    np.testing.assert_array_equal(filled[[0, 2]], filled[[1, 3]])
+    assert not filled[mask == 0].any()
+
+
+def test_turns_that_a_cut_response_has_lost_still_count_for_the_others() -> None:
+    mask = np.array(HALL_MASK)
+    mask[0, 3:] = 0
+    whole = batch_advantages(HALL_TURNS, [True, False], HALL_MASK, [7, 7], gamma=0.9)
+    cut = batch_advantages(HALL_TURNS, [True, False], mask, [7, 7], gamma=0.9)
+    np.testing.assert_array_equal(cut, whole * mask)
+    assert cut[0, 0] > 0
+
+
+@pytest.mark.parametrize(
+    ("turns", "mask", "index", "message"),
+    [
+        (HALL_TURNS, HALL_MASK, [7], "1 groups"),
+        (HALL_TURNS, HALL_MASK[0], [7, 7], "shape \\(9,\\)"),
+        (
+            [HALL_TURNS[0], HALL_TURNS[1][:1]],
+            HALL_MASK,
+            [7, 7],
+            "row 1 has 2 stretches of the policy's tokens and 1 turns",
+        ),
+        ([HALL_TURNS[0], HALL_TURNS[1][::-1]], HALL_MASK, [7, 7], "2 starts"),
+    ],
+)
+def test_batches_that_do_not_fit_together_say_why(turns: list[Any], mask: Any, index: list[int], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        batch_advantages(turns, [True, False], mask, index)

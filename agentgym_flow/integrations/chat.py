@@ -1,0 +1,106 @@
+"""A text environment as a chat: it writes the user's messages, and a policy in another program answers them.
+
+Trainers of language models hold an episode as one conversation. A prompt profile says what its first message is (rules,
+goal, observation, how to answer), what each later message is, and which action an answer asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode, Recorder, Turn
+from agentgym_flow.errors import BadSetting, ResetNeeded
+from agentgym_flow.policies.base import View
+from agentgym_flow.prompts import ConversationProfile, Message, profile_for
+from agentgym_flow.seeding import Stream
+
+
+class ChatEnv:
+    """One environment, played by answers.
+
+    Args:
+        env_id: the id of a text environment.
+        profile: the name of a prompt profile with a `follow_up` message, see `agentgym_flow.prompts.profile_for`.
+        settings: keyword arguments of the environment.
+
+    Raises:
+        UnknownEnvironment: there is no text environment of this id.
+        UnknownProfile: the environment has no such profile.
+        UnknownOption: the environment does not take one of the settings.
+        BadSetting: the profile has no `follow_up` message.
+    """
+
+    def __init__(self, env_id: str, profile: str = "text", **settings: Any) -> None:
+        self.env = make_text_env(env_id, **settings)
+        chosen = profile_for(env_id, profile)
+        if not isinstance(chosen, ConversationProfile):
+            raise BadSetting(f"profile {profile!r} of {env_id} has no follow_up message: use profile text or choice")
+        self.profile = chosen
+        self._recorder = Recorder(self.env)
+        self._view: View | None = None
+
+    def reset(self, *, seed: int = 0, task: int | None = None, attempt: int = 0) -> list[Message]:
+        """Start an episode and return its first messages, the last of which is the user's.
+
+        Args:
+            seed: draws the noise, and the task where none is named. Equal seeds and tasks begin equally.
+            task: the index of the task in the split.
+            attempt: tells several attempts at one task and seed apart.
+
+        Raises `UnknownTask` if there is no such task.
+        """
+        episode = self._recorder.reset(seed=seed, task=task, attempt=attempt)
+        rng = Stream("policy", seed, attempt, episode.task)
+        self._view = View(self.env, self._recorder.observation, self._recorder.info, episode, rng)
+        return self.profile.messages(self._view)
+
+    def step(self, answer: str) -> Turn:
+        """Play the action that `answer` asks for and return the turn. Raises `ResetNeeded` when no episode runs."""
+        view = self._playing()
+        action = self.profile.parse(answer, view)
+        turn = self._recorder.step(action, completion=None if answer == action else answer)
+        view.observation, view.info = self._recorder.observation, self._recorder.info
+        return turn
+
+    def message(self) -> str:
+        """Return the user's message after the last turn. Raises `ResetNeeded` before the first turn."""
+        view = self._playing()
+        if not view.episode.turns:
+            raise ResetNeeded("the first messages of an episode are returned by reset()")
+        return self.profile.follow_up(view)
+
+    def answer(self, action: str) -> str | None:
+        """Return the answer that asks for `action` now, for scripted players and demonstrations; None if none does."""
+        return self.profile.answer(action, self._playing())
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended, by the rules or by the step budget; True before the first reset."""
+        return not self.env.playing
+
+    @property
+    def episode(self) -> Episode:
+        """The episode so far. Raises `ResetNeeded` before the first reset."""
+        return self._playing().episode
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _playing(self) -> View:
+        if self._view is None:
+            raise ResetNeeded("call reset() before the first step()")
+        return self._view
+
+
+def results(episode: Episode) -> dict[str, float]:
+    """Return what trainers report of an episode: `success`, `score`, `return`, `turns`, the share `valid_actions`."""
+    valid = sum(turn.action_valid for turn in episode.turns)
+    return {
+        "success": float(episode.success),
+        "score": episode.score,
+        "return": episode.total_reward,
+        "turns": float(len(episode.turns)),
+        "valid_actions": valid / max(1, len(episode.turns)),
+    }

@@ -1,0 +1,107 @@
+"""OpenEnv: any text environment as an `Environment`, with its action, its observation and a client.
+
+`agentgym_flow.integrations.openenv_server` serves it. A session of the server is an environment of its own:
+
+    with FlowClient("http://127.0.0.1:8000", headers=bearer(token)).sync() as env:
+        result = env.reset(seed=0)
+        result = env.step(FlowAction(action="up"))
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import MissingExtra
+from agentgym_flow.retrieval.protocol import check_token
+
+if find_spec("openenv") is None:
+    raise MissingExtra.of("openenv", "openenv")
+
+from openenv.core import EnvClient
+from openenv.core.client_types import StepResult
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, Observation, State
+
+
+class FlowAction(Action):  # type: ignore[misc]  # the package's types are not read
+    """What a policy does: the environment's own command, such as `up` or `search[red shoes]`."""
+
+    action: str
+
+
+class FlowObservation(Observation):  # type: ignore[misc]
+    """What a policy sees, with the keys of `info` that all environments share; `done` and `reward` are OpenEnv's."""
+
+    text: str
+    goal: str
+    task: int
+    task_key: str
+    state_key: str
+    success: bool
+    score: float
+    action_valid: bool
+    truncated: bool
+    admissible_actions: list[str]
+    action_templates: list[str]
+
+
+class FlowEnvironment(Environment):  # type: ignore[misc]
+    """One text environment in a session of the server; arguments as `make_text_env`."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, env_id: str, **settings: Any) -> None:
+        super().__init__()
+        self._env = make_text_env(env_id, **settings)
+        self._state = State()
+
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, index: int | None = None
+    ) -> FlowObservation:
+        """Start task `index`, or the one that `seed` draws. Raises `UnknownTask` if there is no such task."""
+        text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
+        self._state = State(episode_id=episode_id, env_id=self._env.env_id, split=self._env.split)
+        return self._observation(text, info, None, done=False, truncated=False)
+
+    def step(self, action: FlowAction, timeout_s: float | None = None) -> FlowObservation:
+        """Play an action. Raises `ResetNeeded` before the first reset and after the end."""
+        text, reward, terminated, truncated, info = self._env.step(action.action)
+        self._state.step_count = self._env.steps
+        return self._observation(text, info, reward, done=terminated or truncated, truncated=truncated)
+
+    def _observation(
+        self, text: str, info: dict[str, Any], reward: float | None, *, done: bool, truncated: bool
+    ) -> FlowObservation:
+        told = {key: info[key] for key in FlowObservation.model_fields if key in info}
+        return FlowObservation(text=text, done=done, reward=reward, truncated=truncated, **told)
+
+    @property
+    def state(self) -> State:
+        """The episode's id, the environment's id, its split and the number of steps."""
+        return self._state
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+class FlowClient(EnvClient[FlowAction, FlowObservation, State]):  # type: ignore[misc]
+    """A client of the server: `FlowClient(url, headers=bearer(token))`; `.sync()` gives the one without `await`."""
+
+    def _step_payload(self, action: FlowAction) -> dict[str, Any]:
+        return {"action": action.action}
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult:
+        done, reward = payload["done"], payload["reward"]
+        observation = FlowObservation(**payload["observation"], done=done, reward=reward)
+        return StepResult(observation=observation, reward=reward, done=done)
+
+    def _parse_state(self, payload: dict[str, Any]) -> State:
+        return State(**payload)
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the headers that show a token to the server."""
+    return {"Authorization": f"Bearer {check_token(token)}"}

@@ -1,0 +1,124 @@
+"""Serving an environment to clients of OpenEnv, by default to this machine only.
+
+Every client has to send a token. A WebSocket is a session with an environment of its own; sessions are limited in
+number, and those that are idle are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any
+
+from agentgym_flow import loopback
+from agentgym_flow.core import check_positive
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.integrations.openenv import FlowAction, FlowEnvironment, FlowObservation
+from agentgym_flow.retrieval.protocol import check_token
+
+with loopback.needing_extra():
+    from openenv.core.env_server.http_server import create_fastapi_app
+    from openenv.core.env_server.types import ConcurrencyConfig
+
+PATHS = frozenset({"/ws", "/health", "/schema"})
+"""What is served. OpenEnv's other routes make environments that no session counts, and are left out."""
+
+PATIENCE = 3
+"""Requests under way have so many seconds to end when the server stops."""
+
+Scope = MutableMapping[str, Any]
+
+
+def serve(
+    env_id: str,
+    *,
+    token: str,
+    port: int = 8000,
+    host: str = loopback.HOST,
+    sessions: int = 64,
+    idle: float = 600.0,
+    on_ready: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> None:
+    """Serve an environment until the process is interrupted or terminated.
+
+    Args:
+        env_id: the id of a text environment.
+        token: what clients have to send as `Authorization: Bearer TOKEN`.
+        port: the port; 0: a free one.
+        host: the address to listen on. There is no encryption: between machines use a tunnel or a proxy with TLS.
+        sessions: the most sessions at a time; one more is refused with OpenEnv's `CAPACITY_REACHED`.
+        idle: a session in which no message arrives for so many seconds is closed.
+        on_ready: called with the address as soon as requests can be made.
+        settings: keyword arguments of the environment.
+
+    Raises:
+        BadSetting: the token is empty or none that a client can send, the port is taken, or a number is not positive.
+        UnknownEnvironment: there is no text environment of this id.
+        KeyboardInterrupt: Ctrl-C ended it.
+    """
+    check_token(token)
+    check_positive("sessions", sessions)
+    if not idle > 0:
+        raise BadSetting(f"idle is a number of seconds above 0, not {idle}")
+    FlowEnvironment(env_id, **settings).close()  # a wrong id or setting is told here, and not to the first client
+    app = create_fastapi_app(
+        partial(FlowEnvironment, env_id, **settings),
+        FlowAction,
+        FlowObservation,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=sessions),
+        mode="production",
+    )
+    with loopback.listen(port, host) as listening:
+        if on_ready is not None:
+            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+        guarded = _Guard(app, token, idle, local=host in loopback.HOSTS)
+        loopback.run(guarded, listening, patience=PATIENCE, connections=2 * sessions + 64, websockets=True)
+
+
+class _Guard:
+    """Stands before the application: refuses whoever has no token, and closes sessions that are idle."""
+
+    def __init__(self, app: Any, token: str, idle: float, *, local: bool) -> None:
+        self._app, self._token, self._idle, self._local = app, token, idle, local
+
+    async def __call__(
+        self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif status := self._refusal(scope):
+            await receive()
+            await self._refuse(scope, send, status)
+        elif scope["type"] == "websocket":
+            await self._app(scope, partial(self._next, receive, send), send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> int:
+        """Return the status with which a request is refused; 0 where it is not."""
+        headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        hosts = [value for name, value in headers if name == b"host"]
+        if self._local and not loopback.is_this_machine(hosts):
+            return 421
+        kind, _, given = next((value for name, value in headers if name == b"authorization"), "").partition(" ")
+        if kind.lower() != "bearer" or not loopback.same(given.strip(), self._token):
+            return 401
+        return 0 if scope["path"] in PATHS else 404
+
+    @staticmethod
+    async def _refuse(scope: Scope, send: Callable[[Any], Awaitable[None]], status: int) -> None:
+        kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+        headers = [(b"content-length", b"0"), *([(b"www-authenticate", b"Bearer")] if status == 401 else [])]
+        await send({"type": f"{kind}.start", "status": status, "headers": headers})
+        await send({"type": f"{kind}.body", "body": b""})
+
+    async def _next(self, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> Any:
+        """Return the next message of a session; that it is over, if none came in time."""
+        try:
+            async with asyncio.timeout(self._idle):
+                return await receive()
+        except TimeoutError:
+            await send({"type": "websocket.close", "code": 1001, "reason": "idle"})
+            return {"type": "websocket.disconnect", "code": 1001}

@@ -1,0 +1,111 @@
+"""SkyRL-Gym: any text environment as a `BaseTextEnv`, for the generator of SkyRL and for `skyrl_gym.make`.
+
+Importing this module registers the environment class under the name `agentgym_flow`. Which environment it is stands in
+the configuration (`environment.skyrl_gym.agentgym_flow`), which task in the row of the data set:
+
+    env = skyrl_gym.make("agentgym_flow", env_config={"env_id": "agentgym_flow/Sokoban-v0"}, extras={"task": 7})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
+from agentgym_flow.integrations.chat import ChatEnv, results
+
+if find_spec("skyrl_gym") is None:
+    raise MissingExtra.of("skyrl-gym", "skyrl")
+
+import skyrl_gym
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+NAME = "agentgym_flow"
+"""The name in SkyRL's registry, and so `env_class` of a row."""
+
+REWARDS = ("success", "return")
+"""What a turn is rewarded with."""
+
+
+class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types
+    """One episode of a text environment.
+
+    Args:
+        env_config: `env_id`; optionally `profile` (the prompt profile, `"text"`), `reward` (`"success"`, the default:
+            1 for the last turn of an episode that achieved its task; `"return"`: every turn's native reward), and
+            `settings`, the keyword arguments of the environment.
+        extras: the row of the data set. `task` is the index of the task, and `seed` draws the noise, and the task where
+            none is named; the rows of a group are equal, so their episodes begin equally. `max_turns`, which SkyRL's
+            generator adds, is the step budget unless `settings` name one.
+
+    Raises:
+        BadSetting: there is no `env_id`, or a setting of the environment cannot work.
+        UnknownOption: `env_config` has another key, or `reward` is neither word.
+        UnknownEnvironment: there is no text environment of this id.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        config, row = dict(env_config), dict(extras or {})
+        for key in config:
+            if key not in ("env_id", "profile", "reward", "settings"):
+                raise UnknownOption.among(key, ("env_id", "profile", "reward", "settings"), "In env_config.")
+        if "env_id" not in config:
+            raise BadSetting("env_config needs an env_id, such as agentgym_flow/Sokoban-v0")
+        self._reward = config.get("reward", "success")
+        if self._reward not in REWARDS:
+            raise UnknownOption.among(self._reward, REWARDS)
+        settings = dict(config.get("settings", {}))
+        if "max_turns" in row:
+            settings.setdefault("max_steps", row["max_turns"])
+        self._chat = ChatEnv(config["env_id"], config.get("profile", "text"), **settings)
+        self._seed, self._task = int(row.get("seed", 0)), row.get("task")
+        self.max_turns = self._chat.env.max_steps
+
+    def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Start the episode; return its first messages, after the system messages of `prompt`, and what task it is."""
+        system = [message for message in prompt if message["role"] == "system"]
+        task = None if self._task is None else int(self._task)
+        messages = self._chat.reset(seed=self._seed, task=task)
+        episode = self._chat.episode
+        self.turns = 0
+        return [*system, *(dict(message) for message in messages)], {
+            "task_key": episode.task_key,
+            "state_key": episode.state_key,
+        }
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Play the action in a completion; return the next message, the reward and whether the episode is over.
+
+        The metadata have what `agentgym_flow.rewards.token_advantages` needs: the state before and after the turn and
+        its native reward.
+        """
+        turn = self._chat.step(action)
+        self.turns += 1
+        done = self._chat.done
+        success = float(done and turn.success)
+        return BaseTextEnvStepOutput(
+            observations=[] if done else [{"role": "user", "content": self._chat.message()}],
+            reward=success if self._reward == "success" else turn.reward,
+            done=done,
+            metadata={
+                "state_key": turn.state_key,
+                "next_state_key": turn.next_state_key,
+                "native_reward": turn.reward,
+                "action_valid": turn.action_valid,
+                "success": turn.success,
+            },
+        )
+
+    def get_metrics(self) -> dict[str, float]:
+        """Return the results of the episode; SkyRL averages them over a batch."""
+        return results(self._chat.episode)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._chat.close()
+
+
+if NAME not in skyrl_gym.registry:
+    skyrl_gym.register(id=NAME, entry_point=f"{__name__}:{SkyRLEnv.__name__}")

@@ -1,0 +1,99 @@
+"""TRL: any text environment as the `environment_factory` of a stock `GRPOTrainer`, with one tool, `step`.
+
+    trainer = GRPOTrainer(
+        model, args=args, train_dataset=rows, environment_factory=environment_factory("agentgym_flow/Sokoban-v0")
+    )
+
+A row of the data set names its task: `{"prompt": [{"role": "user", "content": ""}], "task": 7}`, or a `seed` that draws
+one. TRL resets all environments of a group with the same row, so their episodes begin equally. For models that answer
+in text instead of calling tools, see `agentgym_flow.integrations.trl_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.errors import ResetNeeded, UnknownOption
+from agentgym_flow.prompts import profiles_of
+
+REWARDS = ("success", "return")
+"""What an episode is rewarded with."""
+
+OVER = "The episode is over. Do not call step again."
+"""What the tool answers after the end. TRL goes on until the model stops calling it."""
+
+_MARKUP = re.compile(r"<(?=[|/A-Za-z])")
+
+
+class FlowEnvironment:
+    """One environment of TRL's pool. Its public methods are TRL's: `reset`, `get_reward`, and the tool `step`.
+
+    Args:
+        env_id: the id of a text environment.
+        reward: `"success"` (1 or 0) or `"return"` (the sum of native rewards).
+        settings: keyword arguments of the environment.
+
+    Raises:
+        UnknownEnvironment: there is no text environment of this id.
+        UnknownOption: `reward` is neither word, or the environment does not take one of the settings.
+    """
+
+    def __init__(self, env_id: str, reward: str, settings: Mapping[str, Any]) -> None:
+        if reward not in REWARDS:
+            raise UnknownOption.among(reward, REWARDS)
+        self._recorder = Recorder(make_text_env(env_id, **settings))
+        self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # they name plain commands, without tags
+        self._reward = reward
+
+    @property
+    def episode(self) -> Episode:
+        """The episode so far, for reward functions of your own. Raises `ResetNeeded` before the first reset."""
+        if self._recorder.episode is None:
+            raise ResetNeeded("call reset() before reading the episode")
+        return self._recorder.episode
+
+    def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
+        """Start the episode that a row of the data set names; return the text that TRL appends to the user's message.
+
+        Other columns of the row are ignored. Raises `UnknownTask` if there is no such task.
+        """
+        episode = self._recorder.reset(seed=0 if seed is None else int(seed), task=None if task is None else int(task))
+        how = "Act by calling step, once per turn, with exactly one action."
+        return "\n\n".join([self._rules, f"Your task: {episode.goal}", self._shown(), how])
+
+    def step(self, action: str) -> str:
+        """Take one action in the environment and see what comes of it.
+
+        Args:
+            action: The action, as a plain command of the environment without any tags.
+
+        Returns:
+            The new observation and the actions that can be taken next.
+        """
+        if not self._recorder.env.playing:
+            return OVER
+        turn = self._recorder.step(action if isinstance(action, str) else "")
+        refused = [] if turn.action_valid else ["Your last action was not accepted."]
+        over = not self._recorder.env.playing
+        return "\n\n".join([*refused, self._shown(), *([OVER] if over else [])])
+
+    def get_reward(self) -> float:
+        """Return the reward of the episode as it stands; one that was not played to its end has not succeeded."""
+        return float(self.episode.success) if self._reward == "success" else self.episode.total_reward
+
+    def _shown(self) -> str:
+        """Return the observation and what can be done; nothing in it is read as markup of a chat template."""
+        info = self._recorder.info
+        offered = {"Actions you can take now": "admissible_actions", "Actions to fill in": "action_templates"}
+        lines = [f"{words}: {', '.join(info[key])}" for words, key in offered.items() if info[key]]
+        return _MARKUP.sub("\u2039", "\n".join([self._recorder.observation, *lines]))
+
+
+def environment_factory(env_id: str, *, reward: str = "success", **settings: Any) -> Callable[[], FlowEnvironment]:
+    """Return what makes environments for `GRPOTrainer(environment_factory=...)`; arguments as `FlowEnvironment`."""
+    return partial(FlowEnvironment, env_id, reward, settings)

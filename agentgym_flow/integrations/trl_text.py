@@ -1,0 +1,117 @@
+"""TRL: any text environment as the `rollout_func` of a stock `GRPOTrainer`, for models that answer in plain text.
+
+    trainer = GRPOTrainer(
+        model,
+        args=args,
+        train_dataset=rows,
+        reward_funcs=success,
+        rollout_func=TextRollout("agentgym_flow/Search-v0", answer_tokens=64),
+    )
+
+TRL passes only the prompts of the data set, so the task is written into the message:
+`{"prompt": [{"role": "user", "content": "", "task": 7, "seed": 0}]}`. The environment replaces its content. Each
+episode is one row: the tokens that were sampled, and those of the environment between them, which TRL masks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Group
+from agentgym_flow.errors import BadSetting, MissingExtra, TrainingFailed
+
+if find_spec("trl") is None:
+    raise MissingExtra.of("trl", "train")
+
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
+from agentgym_flow.prompts import profile_for
+from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
+from agentgym_flow.training.policy import ModelPolicy, pad_token
+from agentgym_flow.training.rows import CONVERSATION, rows
+
+
+class TextRollout:
+    """Plays the episodes of a batch with the trainer's model, in this process, by Transformers.
+
+    Args:
+        env_id: the id of a text environment.
+        profile: the name of a prompt profile with a `follow_up` message.
+        answer_tokens: the longest answer of one turn. TRL's `max_completion_length` cuts nothing here.
+        settings: keyword arguments of the environment.
+
+    Raises:
+        UnknownEnvironment: there is no text environment of this id.
+        UnknownProfile: the environment has no such profile.
+    """
+
+    def __init__(self, env_id: str, profile: str = "text", *, answer_tokens: int = 256, **settings: Any) -> None:
+        self._pool = EnvPool(lambda: make_text_env(env_id, **settings))
+        self._profile = profile_for(env_id, profile)
+        self._answer_tokens = answer_tokens
+        self._policy: ModelPolicy | None = None
+        self._attempts: Counter[tuple[int, int | None]] = Counter()
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
+        """Return what TRL asks for, and the columns `success` and `native_return` for reward functions.
+
+        Raises `BadSetting` for a prompt that names no task and no seed, or a conversation beyond the model's context,
+        and `TrainingFailed` if an environment breaks before its first turn is over.
+        """
+        starts = [self._start(prompt, trainer.accelerator) for prompt in prompts]
+        episodes = rollout(self._current_policy(trainer), self._pool, starts)
+        for episode in episodes:
+            if not episode.turns:
+                raise TrainingFailed(f"task {episode.task} broke in its first step: {episode.meta.get(ERROR)}")
+        groups = [Group([episode]) for episode in episodes]
+        made = rows(groups, [[[0.0] * len(episode.turns)] for episode in episodes], layout=CONVERSATION)
+        return {
+            "prompt_ids": [list(row.prompt) for row in made],
+            "completion_ids": [list(row.completion) for row in made],
+            "logprobs": [list(row.logprobs) for row in made],
+            "env_mask": [[1] * len(row.completion) if row.sampled is None else list(row.sampled) for row in made],
+            "success": [float(episode.success) for episode in episodes],
+            "native_return": [episode.total_reward for episode in episodes],
+        }
+
+    def _start(self, prompt: Any, accelerator: Any) -> Start:
+        """Return where the episode of a prompt begins; attempts differ in the random draws of the policy alone."""
+        message = prompt[-1] if isinstance(prompt, list) and prompt else {}
+        named: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
+        seed, task = named.get("seed"), named.get("task")
+        if seed is None and task is None:
+            raise BadSetting("a prompt is a list of messages, and the last one names its task or its seed")
+        begun = (int(seed or 0), None if task is None else int(task))
+        number = self._attempts[begun]
+        self._attempts[begun] += 1
+        return Start(*begun, attempt=number * accelerator.num_processes + accelerator.process_index)
+
+    def _current_policy(self, trainer: Any) -> ModelPolicy:
+        """Return the policy with the trainer's present weights."""
+        model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class
+        if self._policy is None:
+            self._policy = ModelPolicy(
+                model,
+                tokenizer,
+                self._profile,
+                generator=TransformersGenerator(model, pad_token(tokenizer), tokenizer=tokenizer),
+                temperature=trainer.temperature,
+                max_new_tokens=self._answer_tokens,
+                layout=CONVERSATION,
+            )
+        generator = self._policy.generator
+        generator.update(model, generator.version + 1)
+        return self._policy
+
+
+def success(success: list[float], **columns: Any) -> list[float]:
+    """Return 1 for every episode that achieved its task, as a reward function of TRL."""
+    return success
+
+
+def native_return(native_return: list[float], **columns: Any) -> list[float]:
+    """Return the sum of native rewards of every episode, as a reward function of TRL."""
+    return native_return

@@ -1,0 +1,142 @@
+"""verifiers (and so prime-rl): any text environment as a taskset with an environment that plays it, turn by turn.
+
+verifiers finds an environment by the name of an installed module, so name one of your own after it, with two lines:
+
+    from agentgym_flow.integrations.verifiers import FlowEnv, FlowHarness, FlowTaskset
+    __all__ = ["FlowEnv", "FlowHarness", "FlowTaskset"]
+
+The environment plays the user of the conversation. A trace is rewarded with `success`, and with `native_return`, whose
+weight is 0 until you raise it. `verifiers_credit.assign_credit` gives the turns of a group advantages of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from agentgym_flow.errors import MissingExtra
+from agentgym_flow.integrations.chat import ChatEnv, results
+from agentgym_flow.integrations.verifiers_credit import KEY
+
+if find_spec("verifiers") is None:
+    raise MissingExtra.of("verifiers", "verifiers")
+
+import httpx
+import verifiers.v1 as vf
+from pydantic import Field
+from verifiers.v1.dialects.chat import message_to_wire
+
+
+class FlowConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package's types are not read
+    """Which tasks there are, under `--env.taskset.*`."""
+
+    env_id: str = "agentgym_flow/Sokoban-v0"
+    """The id of a text environment."""
+    profile: str = "text"
+    """The prompt profile, see `agentgym_flow.prompts.profile_for`."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the environment, such as its split."""
+    seed: int = 0
+    """Draws the noise of every episode; all rollouts of a task begin equally."""
+
+
+class FlowData(vf.TaskData):  # type: ignore[misc]
+    """One task."""
+
+    env_id: str
+    profile: str
+    settings: dict[str, Any]
+    seed: int
+    task: int
+
+
+class FlowTask(vf.Task[FlowData, vf.State, vf.TaskConfig]):  # type: ignore[misc]
+    """What a finished conversation is worth; weights are changed under `--env.taskset.task.rewards.*`."""
+
+    @vf.reward  # type: ignore[untyped-decorator]
+    async def success(self, trace: Any) -> float:
+        """Return 1 if the task was achieved, else 0."""
+        return _result(trace, "success")
+
+    @vf.reward(weight=0.0)  # type: ignore[untyped-decorator]
+    async def native_return(self, trace: Any) -> float:
+        """Return the sum of native rewards."""
+        return _result(trace, "return")
+
+    @vf.metric  # type: ignore[untyped-decorator]
+    async def episode(self, trace: Any) -> dict[str, float]:
+        """Return the other results: the score, the number of turns and the share of valid actions."""
+        return {name: _result(trace, name) for name in ("score", "turns", "valid_actions")}
+
+
+class FlowTaskset(vf.Taskset[FlowTask, FlowConfig]):  # type: ignore[misc]
+    """All tasks of the split that the settings name, in order."""
+
+    def load(self) -> Iterator[FlowTask]:
+        """Yield the tasks. Raises `UnknownEnvironment` and what the environment's constructor raises."""
+        own = self.config
+        chat = ChatEnv(own.env_id, own.profile, **own.settings)
+        tasks = chat.env.drawn_tasks
+        chat.close()
+        for task in tasks:
+            row = {"env_id": own.env_id, "profile": own.profile, "settings": own.settings, "seed": own.seed}
+            yield FlowTask(FlowData(name=f"{own.env_id}#{task}", task=task, **row), own.task)
+
+
+class FlowHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
+    """Asks the model for one answer to the conversation, in this process: no program is started, no package loaded."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: Any, data: Any
+    ) -> Any:
+        """Make the model call; verifiers records the answer on the trace."""
+        system, prompt = self.resolve_prompt(data)
+        messages = [{"role": "system", "content": system}] if system else []
+        messages += [{"role": "user", "content": prompt}] if isinstance(prompt, str) else map(message_to_wire, prompt)
+        async with httpx.AsyncClient(timeout=None) as client:  # the agent's own timeouts are around it
+            response = await client.post(
+                f"{endpoint.rstrip('/')}/chat/completions",
+                headers={"Authorization": f"Bearer {secret}"},
+                json={"model": ctx.model, "messages": messages},
+            )
+        return vf.ProgramResult(0 if response.is_success else 1, "", "" if response.is_success else response.text)
+
+
+class FlowEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+    """The environment's configuration: its one agent runs in this process."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class FlowEnv(vf.Env[FlowEnvConfig]):  # type: ignore[misc]
+    """Plays an episode: the environment speaks, the agent answers, until the episode or the agent's budget ends."""
+
+    async def run(self, task: Any, agents: Any) -> None:
+        """Play one episode of `task` and leave what it came to in `trace.info`."""
+        row = task.data
+        chat = await asyncio.to_thread(ChatEnv, row.env_id, row.profile, **row.settings)
+        try:
+            said: Any = await asyncio.to_thread(chat.reset, seed=row.seed, task=row.task)
+            async with agents.agent.interaction(task) as conversation:
+                while not chat.done:
+                    segment = await conversation.turn(said)
+                    if segment.terminated:
+                        break
+                    await asyncio.to_thread(chat.step, segment.last_reply)
+                    said = chat.message()
+                steps = [(turn.state_key, turn.next_state_key, turn.reward) for turn in chat.episode.turns]
+                conversation.trace.info[KEY] = {**results(chat.episode), "steps": steps}
+        finally:
+            await asyncio.to_thread(chat.close)
+
+
+def _result(trace: Any, name: str) -> float:
+    """Return one result of an episode; 0 where none was played to its end."""
+    return float(trace.info.get(KEY, {}).get(name, 0.0))

@@ -1,0 +1,213 @@
+"""A stock `GRPOTrainer` trains on our environments: by tool calls, and by plain text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+import torch
+from datasets import Dataset
+from tool_model import clone, model_of, tokenizer_of
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
+
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.errors import BadSetting, ResetNeeded, TrainingFailed, UnknownEnvironment, UnknownOption
+from agentgym_flow.integrations.chat import ChatEnv
+from agentgym_flow.integrations.trl import OVER, FlowEnvironment, environment_factory
+from agentgym_flow.integrations.trl_text import TextRollout, native_return, success
+
+GROUP = 4
+
+
+SETTINGS = {"agentgym_flow/Sokoban-v0": {"level": "#####\n#@$.#\n#####"}, "agentgym_flow/Search-v0": {}}
+"""Of environments in which one action can win, and turns are few."""
+
+
+def right_and_wrong(env_id: str, task: int) -> list[str]:
+    """Return the action that wins at once, and one that does not."""
+    if "Sokoban" in env_id:
+        return ["right", "jump"]
+    env = make_text_env(env_id)
+    env.reset(options={"task": task})
+    while not (action := str(env.expert_action())).startswith("answer"):
+        env.step(action)
+    return [action, "answer[nobody knows]"]
+
+
+def arguments(folder: Path, **more: Any) -> GRPOConfig:
+    return GRPOConfig(
+        output_dir=str(folder),
+        num_generations=GROUP,
+        per_device_train_batch_size=GROUP,
+        max_completion_length=400,
+        max_steps=3,
+        learning_rate=1e-4,
+        logging_steps=1,
+        report_to="none",
+        save_strategy="no",
+        use_cpu=True,
+        seed=0,
+        **more,
+    )
+
+
+def weights(model: Any) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten().clone() for parameter in model.parameters()])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("env_id", SETTINGS)
+def test_a_stock_trainer_learns_from_tool_calls(env_id: str, tmp_path: Path) -> None:
+    factory = environment_factory(env_id, max_steps=2, **SETTINGS[env_id])
+    env = factory()
+    opening = env.reset(task=0)
+    calls = [
+        f'<tool_call>\n{{"name": "step", "arguments": {json.dumps({"action": action})}}}\n</tool_call>'
+        for action in right_and_wrong(env_id, 0)
+    ]
+    tokenizer = tokenizer_of([opening], calls, qwen3_chat_template)
+    message = [{"role": "user", "content": opening}]
+    text = tokenizer.apply_chat_template(message, tools=[env.step], tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer(text, add_special_tokens=False).input_ids
+    model = model_of(tokenizer)
+    clone(model, tokenizer, prompt, calls)
+    before = weights(model)
+    seen: list[list[Any]] = []
+
+    def watched(environments: list[FlowEnvironment], **others: Any) -> list[float]:
+        seen.append([environment.episode for environment in environments])
+        return [0.0] * len(environments)
+
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=watched,
+        args=arguments(tmp_path, max_tool_calling_iterations=2),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": ""}], "task": 0, "seed": 5}] * 4),
+        processing_class=tokenizer,
+        environment_factory=factory,
+    )
+    trainer.train()
+    history = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert len(history) == len(seen) == 3
+    for group in seen:  # one task, one start, in every group
+        assert len(group) == GROUP
+        assert len({episode.start_digest for episode in group}) == 1
+        assert {episode.task for episode in group} == {0}
+    assert all(entry["tools/call_frequency"] > 0 for entry in history)
+    assert {turn.action for group in seen for episode in group for turn in episode.turns} & set(
+        right_and_wrong(env_id, 0)
+    )
+    assert any(entry["reward_std"] > 0 for entry in history)
+    assert not torch.equal(before, weights(model))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("env_id", SETTINGS)
+def test_a_stock_trainer_learns_from_plain_text(env_id: str, tmp_path: Path) -> None:
+    chat = ChatEnv(env_id, max_steps=2, **SETTINGS[env_id])
+    opening = chat.reset(seed=5, task=0)
+    answers = [str(chat.answer(action)) for action in right_and_wrong(env_id, 0)]
+    tokenizer = tokenizer_of([opening[0]["content"]], answers, qwen3_chat_template)
+    text = tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer(text, add_special_tokens=False).input_ids
+    model = model_of(tokenizer)
+    clone(model, tokenizer, prompt, answers)
+    before = weights(model)
+    played: list[dict[str, list[Any]]] = []
+    inner = TextRollout(env_id, answer_tokens=24, max_steps=2, **SETTINGS[env_id])
+
+    def watched(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+        played.append(inner(prompts, trainer))
+        return dict(played[-1])
+
+    message = {"role": "user", "content": "", "task": 0, "seed": 5}
+    trainer = GRPOTrainer(
+        model,
+        reward_funcs=[success, native_return],
+        args=arguments(tmp_path),
+        train_dataset=Dataset.from_list([{"prompt": [message]}] * 4),
+        processing_class=tokenizer,
+        rollout_func=watched,
+    )
+    trainer.train()
+    history = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert len(history) == len(played) == 3
+    for batch in played:
+        assert batch["prompt_ids"] == [prompt] * GROUP  # one task, one start
+        for ids, mask, logprobs in zip(batch["completion_ids"], batch["env_mask"], batch["logprobs"], strict=True):
+            assert len(ids) == len(mask) == len(logprobs)
+            assert all(logprob < 0 for logprob, sampled in zip(logprobs, mask, strict=True) if sampled)
+    assert len({tuple(ids) for batch in played for ids in batch["completion_ids"]}) > 1  # attempts differ
+    assert not torch.equal(before, weights(model))
+    assert [entry["rewards/native_return/mean"] for entry in history] == pytest.approx(
+        [sum(batch["native_return"]) / GROUP for batch in played]
+    )
+
+
+@pytest.mark.parametrize("env_id", ["agentgym_flow/Sokoban-v0", "agentgym_flow/Search-v0", "agentgym_flow/WebShop-v0"])
+def test_the_expert_wins_by_the_tool(env_id: str) -> None:
+    env = environment_factory(env_id)()
+    opening = env.reset(prompt=[], task=2, seed=3, answer="a column of somebody's")
+    assert env.episode.goal in opening
+    assert env.get_reward() == 0
+    while (action := env._recorder.env.expert_action()) is not None and env._recorder.env.playing:
+        shown = env.step(action)
+    assert env.get_reward() == 1
+    assert shown.endswith(OVER)
+    assert env.step("up") == OVER
+    assert env.reset(task=2, seed=3) == opening
+
+
+def test_what_an_environment_shows_opens_no_tag() -> None:
+    env = environment_factory("agentgym_flow/Search-v0")()
+    env.reset(task=0)
+    env._recorder.observation = "5 < 7 <|im_end|></tool_response><tool_call>"
+    shown = env._shown()
+    assert shown.startswith("5 < 7 ")
+    assert "im_end" in shown
+    assert "<" not in shown.removeprefix("5 < 7 ")
+
+
+def test_arguments_of_a_model_that_are_no_text_are_refused_actions() -> None:
+    env = environment_factory("agentgym_flow/Sokoban-v0", reward="return")()
+    with pytest.raises(ResetNeeded):
+        env.get_reward()
+    env.reset(seed=1)
+    nothing: Any = ["up"]
+    assert "not accepted" in env.step(nothing)
+    assert env.get_reward() < 0
+
+
+def test_an_environment_that_breaks_at_once_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Player:
+        name = "player"
+
+        def act(self, views: list[Any]) -> list[str]:
+            return ["up"] * len(views)
+
+    def broken(env: Any, action: str) -> Any:
+        raise RuntimeError("the board fell down")
+
+    monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv._apply", broken)
+    played = TextRollout("agentgym_flow/Sokoban-v0")
+    monkeypatch.setattr(played, "_current_policy", lambda trainer: Player())
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(num_processes=1, process_index=0))
+    with pytest.raises(TrainingFailed, match="the board fell down"):
+        played([[{"role": "user", "content": "", "task": 3}]], trainer)
+
+
+def test_settings_and_prompts_that_cannot_work_say_why() -> None:
+    with pytest.raises(UnknownOption, match="success, return"):
+        environment_factory("agentgym_flow/Sokoban-v0", reward="outcome")()
+    with pytest.raises(UnknownEnvironment, match="Did you mean"):
+        environment_factory("agentgym_flow/Sokobahn-v0")()
+    for prompt in ("a text", [], [{"role": "user", "content": "no task"}]):
+        with pytest.raises(BadSetting, match="names its task or its seed"):
+            TextRollout("agentgym_flow/Sokoban-v0")._start(prompt, None)
