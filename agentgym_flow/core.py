@@ -144,6 +144,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """What a step may ask the outside world: nothing, its own requests, or such as `prepare_steps` makes for several
     steps at once. Episodes that run by themselves take steps that ask in threads, and wait a moment to share requests.
     """
+    train_config: ClassVar[str] = "any_tiny"
+    """The settings that `agentgym-flow train` starts from: a YAML file's name without the ending, beside the module of
+    the environment or in the package.
+    """
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
     human_settings: ClassVar[Mapping[str, Any]] = {}

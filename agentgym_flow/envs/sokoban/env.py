@@ -149,6 +149,7 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
+    train_config = "sokoban_tiny"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
