@@ -1,6 +1,6 @@
 """The compact prompt of any text environment: the words of what was shown, and an index for each candidate.
 
-It lets the tiny word policy play environments that bring no `compact` profile of their own. A prompt has, in this order:
+With it the tiny policy plays environments that have no `compact` profile of their own. A prompt has, in this order:
 
 1. `goal:` and the words of the goal,
 2. `now:` and the words of the observation,

@@ -98,7 +98,7 @@ def test_without_an_expert_it_starts_from_the_form_of_an_answer(
 ) -> None:
     made = []
     learn = vocabulary.learnt_vocabulary
-    monkeypatch.setattr(vocabulary, "learnt_vocabulary", lambda make: made.append(1) or learn(make))
+    monkeypatch.setattr(vocabulary, "learnt_vocabulary", lambda make: (made.append(1), learn(make))[1])
     result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
     assert result.exit_code == 0, result.output
     assert "Maze-v0 has no expert: training starts without a warm start." in " ".join(result.output.split())
