@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.envs.plugins import module_of
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.files import check_new, whole
@@ -90,8 +90,8 @@ def _findings(env_id: str, kwargs: Mapping[str, Any], seconds: float, train: boo
         yield Finding("contract", "made", "The environment can be made", "mend", "", said, mend, True)
         return
     end = time.monotonic() + seconds
-    module = module_of(env_id)
-    modules = [] if module is None else [module]
+    module = module_of(env_id) or text_env_class(env_id).__module__
+    modules = [] if module.startswith("agentgym_flow.envs.") else [module]
     for part, share in ((CONTRACT, _CONTRACT), (FIGURES, _FIGURES)):
         yield from run_part(part, Request(env_id, kwargs, modules, share * seconds))
     learning = Finding("learning", "tiny_policy_learns", "The tiny policy learns more than it was shown", "skipped")

@@ -48,12 +48,12 @@ KEYS = "agentgym_flow.testing.keys"
 
 MEND: Mapping[str, str] = {
     "actions": (
-        "Look at _apply: for text that is no action here, return Transition(text, reward, False, False) with the reward "
-        "of a step that changes nothing, and leave the state as it is."
+        "Look at _apply: for text that is no action here, return Transition(text, reward, False, False) with the "
+        "reward of a step that changes nothing, and leave the state as it is."
     ),
     "determinism": (
-        "Draw content from Stream(name, split, task) in _begin, and noise from the stream that _begin is given. Keep no "
-        "state outside self, and never use random, hash() or the order of a set."
+        "Draw content from Stream(name, split, task) in _begin, and noise from the stream that _begin is given. Keep "
+        "no state outside self, and never use random, hash() or the order of a set."
     ),
     "information": "Look at the member that the finding names: docs/adding_an_environment.md says what each promises.",
     "keys": (
@@ -62,7 +62,8 @@ MEND: Mapping[str, str] = {
     "logs": "Pass every constructor argument that matters to super().__init__(settings=...), as plain JSON data.",
     "machine": "The finding ends with a program of a few calls that shows the fault.",
     "objects": (
-        "Return a new list or dictionary on every call, and keep the state in attributes that pickle and deepcopy can copy."
+        "Return a new list or dictionary on every call, and keep the state in attributes that pickle and deepcopy can "
+        "copy."
     ),
     "registration": "Register the environment as gym.register('namespace/Name-v0', entry_point='module:Class').",
     "tasks": "Look at _begin and task_key: equal tasks have equal keys, and no two splits share a task.",

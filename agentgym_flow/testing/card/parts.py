@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from agentgym_flow.envs.plugins import bring, load_plugins
-from agentgym_flow.testing.card.findings import Finding
+from agentgym_flow.testing.card.findings import Finding, Status
 
+_SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."
+_RAISED = "reset(), step() and the members that policies use must not raise."
+_ENDED = "What ends the process, such as a crash or exit(), ends whatever program plays."
 _GRACE = 5.0  # seconds after the time limit until a part is ended
 
 
@@ -67,13 +70,16 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
             child.stdin.close()
         child.stdin = None
         planned: list[Finding] = []
-        late = True
+        late, failed = True, False
         try:
             for line in _lines(child.stdout, request.seconds + _GRACE):
                 told = json.loads(line)
                 if "planned" in told:
                     planned = [Finding(**one) for one in told["planned"]]
-                elif "found" in told:
+                elif "failed" in told:
+                    complaint[:] = [told["failed"].encode()]
+                    failed = True
+                else:
                     found.append(Finding(**told["found"]))
                     if on_finding is not None:
                         on_finding(found[-1])
@@ -87,25 +93,26 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
     left = [finding for finding in planned if finding.name not in names]
     if not planned and not found:
         left = [
-            Finding("contract", module.rpartition(".")[2], "The environment can be made.", "unfinished", essential=True)
+            Finding("contract", module.rpartition(".")[2], "The environment can be made", "unfinished", essential=True)
         ]
-    return found + _unfinished(left, late, request.seconds, b"".join(complaint).decode("utf-8", "replace"))
+    return found + _unfinished(left, late, failed, request.seconds, b"".join(complaint).decode("utf-8", "replace"))
 
 
-def _unfinished(left: Sequence[Finding], late: bool, seconds: float, complaint: str) -> list[Finding]:
+def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: float, complaint: str) -> list[Finding]:
     """Return findings of the checks that were not finished; the first of them is the one that was running."""
+    if late:
+        first = ("unfinished", f"{seconds:.0f} seconds were over during this check.", _SLOW)
+        others = f"{seconds:.0f} seconds were over before this check."
+    elif failed:
+        first = ("mend", f"The environment raised: {complaint}", _RAISED)
+        others = "An error in an earlier check ended the process."
+    else:
+        first = ("mend", f"The process ended in this check. {_last(complaint)}", _ENDED)
+        others = "The process ended before this check."
     results = []
     for number, finding in enumerate(left):
-        if late:
-            said = f"{seconds:.0f} seconds were over " + ("during this check." if number == 0 else "before this check.")
-            mend = "Give more --minutes, or make reset() and step() faster; see Speed." if number == 0 else ""
-            results.append(replace(finding, status="unfinished", said=said, mend=mend))
-            continue
-        said = (
-            "The process ended before this check." if number else f"The process ended in this check. {_last(complaint)}"
-        )
-        mend = "" if number else "Errors that are no exceptions, such as a crash or exit(), end whatever program plays."
-        results.append(replace(finding, status="mend" if number == 0 else "unfinished", said=said, mend=mend))
+        status, said, mend = first if number == 0 else ("unfinished", others, "")
+        results.append(replace(finding, status=cast("Status", status), said=said, mend=mend))
     return results
 
 
@@ -150,5 +157,8 @@ def serve(plan: Callable[[Request], Sequence[Finding]], work: Callable[[Request]
         bring(module)
     load_plugins()
     print(json.dumps({"planned": [asdict(finding) for finding in plan(request)]}), file=report, flush=True)
-    for finding in work(request):
-        print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
+    try:
+        for finding in work(request):
+            print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
+    except Exception as error:
+        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=report, flush=True)
