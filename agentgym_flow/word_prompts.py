@@ -51,6 +51,7 @@ FIXED = (*INDICES, *MARKS, *DIGITS)
 """The words that every vocabulary has. Of these, texts hold digits only."""
 
 _PARTS = re.compile(r"[^\W\d_]+(?:['_-][^\W\d_]+)*|\d|[^\w\s]|_")
+_LINE = re.compile(r"[-+=_|]{3,}")
 _AROUND = ".,;:!?()\"'"
 
 
@@ -58,11 +59,15 @@ _AROUND = ".,;:!?()\"'"
 def words_of(text: str) -> tuple[str, ...]:
     """Return the words of a text.
 
-    Words of several letters are in lower case; single letters keep their case, because they may be symbols of a board.
-    Numbers are split into digits. Punctuation around words is dropped; symbols that stand alone are words.
+    Words are in lower case. Those in capitals are split into letters, and single letters keep their case, because both
+    may be drawings of a board. Numbers are split into digits. Punctuation around words is dropped; symbols that stand alone are words, and a line of
+    a table such as `+---+---+` is one word.
     """
     found: list[str] = []
     for chunk in text.encode("utf-8", "replace").decode("utf-8").split():
+        if _LINE.fullmatch(chunk):
+            found.append("--")
+            continue
         bare = chunk.strip(_AROUND) if any(character.isalnum() for character in chunk) else chunk
         end = -1  # of the last digit
         for part in _PARTS.finditer(bare):
@@ -70,8 +75,10 @@ def words_of(text: str) -> tuple[str, ...]:
             if word.isdecimal():
                 found.append(f"+{int(word)}" if part.start() == end else str(int(word)))
                 end = part.end()
+            elif word.isupper():
+                found += word
             else:
-                found.append(word if len(word) == 1 else word.lower())
+                found.append(word.lower() if len(word) > 1 else word)
     return tuple(found)
 
 

@@ -31,6 +31,8 @@ def view(
         ("#.@ .", "# . @ ."),
         ("#A.b#", "# A . b #"),
         ("search[red shoes] (x)", "search [ red shoes ] x"),
+        ("WGKY WG Go", "W G K Y W G go"),
+        ("+--+--+ | P |", "-- | P |"),
         ("-3.5 c3", "- 3 . 5 c 3"),
         ("\ud800 \x00", "? \x00"),
         ("", ""),

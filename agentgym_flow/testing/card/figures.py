@@ -128,7 +128,7 @@ def _task_keys(env: TextEnv, deadline: float) -> Finding:
     said = f"{looked} test tasks have {looked - again} keys."
     if again:
         return _finding(
-            "task_keys", "advice", said, "Some tasks are the same: draw tasks until they differ.", again=again
+            "task_keys", "advice", said, "Some tasks are the same: draw tasks until they differ.", {"again": again}
         )
     return _finding("task_keys", "ok", said, figures={"again": 0})
 
