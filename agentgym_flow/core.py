@@ -307,6 +307,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """Whether `expert_action` knows how tasks of this kind are won; where not, it is None in all of them."""
         return type(self).expert_action is not TextEnv.expert_action
 
+    @classmethod
+    def end_figures(cls, observation: str) -> dict[str, float]:
+        """Return figures of an episode that ended with this observation, by name; training reports their means.
+
+        None by default. Success and score are reported anyway.
+        """
+        return {}
+
     def log_meta(self) -> dict[str, Any]:
         """Return what the log's `meta` says of the present task: JSON-able, without paths; its type, if it has one."""
         return {"task_type": self.task_type} if self.task_type else {}

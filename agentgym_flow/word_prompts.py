@@ -60,8 +60,8 @@ def words_of(text: str) -> tuple[str, ...]:
     """Return the words of a text.
 
     Words are in lower case. Those in capitals are split into letters, and single letters keep their case, because both
-    may be drawings of a board. Numbers are split into digits. Punctuation around words is dropped; symbols that stand alone are words, and a line of
-    a table such as `+---+---+` is one word.
+    may be drawings of a board. Numbers are split into digits. Punctuation around words is dropped; symbols that stand
+    alone are words, and a line of a table such as `+---+---+` is one word.
     """
     found: list[str] = []
     for chunk in text.encode("utf-8", "replace").decode("utf-8").split():

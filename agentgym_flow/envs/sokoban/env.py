@@ -278,6 +278,11 @@ class SokobanEnv(TextEnv):
         """Return the state as RewardFlow names it: the board, as text where its code takes the picture."""
         return self._observation
 
+    @classmethod
+    def end_figures(cls, observation: str) -> dict[str, float]:
+        """Return how many boxes stand on a target."""
+        return {"boxes_on_target": float(observation.count(_ON_TARGET))}
+
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}
 

@@ -84,7 +84,7 @@ class ReportCard:
         """Return the result in one sentence."""
         failing = sum(finding.fails for finding in self.findings)
         advice = sum(finding.status == "advice" for finding in self.findings)
-        beside = f" {advice} findings are advice." if advice else ""
+        beside = f" {advice} finding{'s are' if advice > 1 else ' is'} advice." if advice else ""
         if not failing:
             return f"All essential checks hold.{beside}"
         return f"{failing} essential check{'s do' if failing > 1 else ' does'} not hold.{beside}"
