@@ -28,10 +28,11 @@ from agentgym_flow.training.run import quiet
 
 TITLE = "The tiny policy learns more than it was shown"
 
-EVALUATED = 200
-"""The most test tasks that are played before and after."""
+EVALUATED, FEWEST = 200, 40
+"""The most and the fewest test tasks that are played before and after, sampled and greedy."""
 
-_EVALUATION = 0.15  # of the time is kept for the evaluation after training
+_TRIED = 20  # episodes that tell how long an evaluation takes
+_EVALUATION = 0.12  # the share of the time that an evaluation may take
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
     "profile": "compact",
@@ -54,13 +55,18 @@ _SETTINGS: dict[str, Any] = {
 
 
 class _Until(TrainerCallback):  # type: ignore[misc]
-    """Ends training after the update in which the time is up."""
+    """Ends training when the time that is left would not do for another update."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
+        self.before = time.monotonic()
+        self.longest = 0.0
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **others: Any) -> None:
-        control.should_training_stop |= time.monotonic() > self.deadline
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self.before)
+        self.before = now
+        control.should_training_stop |= now + self.longest > self.deadline
 
 
 def plan(request: Request) -> list[Finding]:
@@ -104,9 +110,14 @@ def _configs(request: Request, folder: Path) -> Configs:
 def _learnt(recipe: Recipe, deadline: float) -> Finding:
     recipe.clone()
     begun = time.monotonic()
+    recipe.examiner.validate_alone(_TRIED)
+    an_episode = (time.monotonic() - begun) / _TRIED
+    affordable = int(_EVALUATION * (deadline - begun) / (2 * an_episode))
+    recipe.run.eval_episodes = max(FEWEST, min(EVALUATED, affordable))
+    begun = time.monotonic()
     recipe.examine("before")
     evaluation = time.monotonic() - begun
-    recipe.trainer.add_callback(_Until(deadline - 2 * evaluation - _EVALUATION * (deadline - begun)))
+    recipe.trainer.add_callback(_Until(deadline - 1.5 * evaluation))
     recipe.learn()
     recipe.examine("after")
     before, after = recipe.examinations["before"].sampled, recipe.examinations["after"].sampled
