@@ -1,4 +1,4 @@
-"""The environment of the docs as a package of somebody else: built as a wheel, installed beside ours, and used whole."""
+"""The environment of the docs as somebody else's package: built as a wheel, installed beside ours, and used whole."""
 
 from __future__ import annotations
 

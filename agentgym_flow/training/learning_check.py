@@ -23,14 +23,17 @@ from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import Request, serve
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
+from agentgym_flow.training.estimate import probe
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.run import quiet
+from agentgym_flow.training.vocabulary import profile_of
 
 TITLE = "The tiny policy learns more than it was shown"
 
 EVALUATED, FEWEST = 200, 40
 """The most and the fewest test tasks that are played before and after, sampled and greedy."""
 
+_BATCH = 100_000  # words in the prompts of one batch, so that updates do not take minutes where episodes are long
 _TRIED = 20  # episodes that tell how long an evaluation takes
 _EVALUATION = 0.12  # the share of the time that an evaluation may take
 _SETTINGS: dict[str, Any] = {
@@ -43,7 +46,6 @@ _SETTINGS: dict[str, Any] = {
     "warm_start_validations": 1,
     "warm_start_validation_episodes": 20,
     "num_generations": 8,
-    "per_device_train_batch_size": 128,
     "steps_per_generation": 1,
     "max_steps": 2000,
     "lr_scheduler_type": "constant_with_warmup",
@@ -104,7 +106,11 @@ def _configs(request: Request, folder: Path) -> Configs:
         "warm_start_levels": shown,
         "eval_episodes": EVALUATED,
     }
-    return parse_configs(["--env_id", request.env_id, *(f"--{name}={value}" for name, value in settings.items())])
+    line = ["--env_id", request.env_id, *(f"--{name}={value}" for name, value in settings.items())]
+    run, _, agent = parse_configs([*line, "--per_device_train_batch_size=8"])
+    words = probe(run, profile_of(run), agent.layout, 1).read  # of an episode
+    groups = max(2, min(16, round(_BATCH / (8 * words))))
+    return parse_configs([*line, f"--per_device_train_batch_size={8 * groups}"])
 
 
 def _learnt(recipe: Recipe, deadline: float) -> Finding:

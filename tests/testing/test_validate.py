@@ -76,6 +76,15 @@ def test_an_environment_that_ends_the_process_is_named() -> None:
     assert all(finding.status in ("ok", "skipped", "advice") for finding in seen)
 
 
+@pytest.mark.heavy
+def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
+    pytest.importorskip("trl")
+    [finding] = run_part(validate.LEARNING, Request("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 240.0))
+    assert finding.status in ("ok", "advice"), finding
+    assert finding.figures["updates"] >= 1
+    assert "test tasks" in finding.said
+
+
 def run(*words: str, code: int) -> str:
     result = CliRunner().invoke(app, ["validate", *words])
     assert result.exit_code == code, result.output
