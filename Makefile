@@ -14,7 +14,7 @@ PEERS_VENV ?= .venv-peers
 OPENENV_VENV ?= .venv-openenv
 TORCH_PIP_ARGS ?= torch==2.13.0
 OUT ?= runs/quickstart
-# Boxoban levels for the quickstart's last evaluation: a folder of level files. Left out when there is none.
+# Boxoban levels to evaluate the quickstart on as well: a folder of level files. Left out when there is none.
 BOXOBAN ?= $(if $(AGENTGYM_FLOW_TEST_DATA),$(wildcard $(AGENTGYM_FLOW_TEST_DATA)/boxoban))
 
 # The first interpreter that is new enough; a launcher that only prints an error does not count.
@@ -31,7 +31,7 @@ help: ## show this list
 
 quickstart: $(VENV)/.train ## set up, warm-start a tiny policy, train it with RewardFlow on Sokoban, evaluate and verify
 	$(BIN)/python -m baselines.rewardflow --output_dir $(OUT) \
-		$(if $(BOXOBAN),--boxoban $(BOXOBAN)) $(ARGS)
+		$(if $(BOXOBAN),--also_on '{"boxoban": {"data": "$(BOXOBAN)"}}') $(ARGS)
 
 # Two processes, of which each begins with one half in its order, so that few fixtures are made twice. The threads of
 # numerical libraries would only get into each other's way.

@@ -144,6 +144,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """What a step may ask the outside world: nothing, its own requests, or such as `prepare_steps` makes for several
     steps at once. Episodes that run by themselves take steps that ask in threads, and wait a moment to share requests.
     """
+    train_config: ClassVar[str] = "any_tiny"
+    """The settings that `agentgym-flow train` starts from: a YAML file's name without the ending, beside the module of
+    the environment or in the package.
+    """
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
@@ -302,6 +306,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def has_expert(self) -> bool:
         """Whether `expert_action` knows how tasks of this kind are won; where not, it is None in all of them."""
         return type(self).expert_action is not TextEnv.expert_action
+
+    @classmethod
+    def end_figures(cls, observation: str) -> dict[str, float]:
+        """Return figures of an episode that ended with this observation, by name; training reports their means.
+
+        None by default. Success and score are reported anyway.
+        """
+        return {}
 
     def log_meta(self) -> dict[str, Any]:
         """Return what the log's `meta` says of the present task: JSON-able, without paths; its type, if it has one."""

@@ -2,10 +2,11 @@
 
 A *profile* is the pair of both: it writes the prompt of a turn and reads the completion. Environments know nothing of
 it: they take their own commands, and an answer that cannot be read is simply an action they do not accept. The generic
-profiles below work in every environment: `text`, whose answers are actions, and `choice`, whose answers are numbers in
-a list. An environment may ship better ones in a module `prompt` next to its `env`, in a dictionary `PROFILES`, and
-`profile_for` finds them. Prompts that others have published are read from a file that the user brings: a module
-`published_prompt` next to `env` has a dictionary `PUBLISHED` of what makes profiles of such files.
+profiles work in every environment: `text`, whose answers are actions; `choice`, whose answers are numbers in a list;
+and `compact`, the words that the tiny policy reads (`agentgym_flow.word_prompts`). An environment may ship better ones
+in a module `prompt` next to its `env`, in a dictionary `PROFILES`, and `profile_for` finds them. Prompts that others
+have published are read from a file that the user brings: a module `published_prompt` next to `env` has a dictionary
+`PUBLISHED` of what makes profiles of such files.
 """
 
 from __future__ import annotations
@@ -335,12 +336,14 @@ Published = Mapping[str, Callable[[PromptFile], Profile]]
 
 
 def profiles_of(env_id: str) -> dict[str, Profile]:
-    """Return the profiles of an environment by name: its own ones over the generic `text` and `choice`.
+    """Return the profiles of an environment by name: its own ones over the generic `text`, `choice` and `compact`.
 
     They are looked for in the module `prompt` of the package that holds the environment's class, under `PROFILES`.
     Raises `UnknownEnvironment` when the id is not registered.
     """
-    profiles: dict[str, Profile] = {"text": TextProfile(), "choice": ChoiceProfile()}
+    from agentgym_flow.word_prompts import WordProfile  # which is made of classes of this module
+
+    profiles: dict[str, Profile] = {"text": TextProfile(), "choice": ChoiceProfile(), "compact": WordProfile()}
     return profiles | _beside(env_id, "prompt", "PROFILES")
 
 

@@ -19,7 +19,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.policies import RandomPolicy, View
-from agentgym_flow.prompts import Profile, TextProfile, profile_for
+from agentgym_flow.prompts import Profile, TextProfile
 from agentgym_flow.rewards.credit import grpo
 from agentgym_flow.rollout import Start, rollout, rollout_groups
 from agentgym_flow.training.collate import collate
@@ -31,6 +31,7 @@ from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
+from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -76,7 +77,7 @@ def quickstart(folder: str, *arguments: str) -> Configs:
 def recorded_turns(configs: Configs, levels: int) -> Recording:
     """Warm-start the tiny policy as the settings say, and let it play one group on each of `levels` levels."""
     run, warm, agent = configs
-    profile = profile_for(run.env_id, run.profile)
+    profile = profile_of(run)
     model, tokenizer = load_model(run.model, profile, seed=agent.seed)
     stop = stop_on(agent.stop_when)
     warm_start(model, tokenizer, profile, run.make_env, warm, seed=agent.seed, stop=stop)

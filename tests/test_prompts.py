@@ -20,6 +20,7 @@ from agentgym_flow.prompts import (
     profiles_of,
     tagged_action,
 )
+from agentgym_flow.word_prompts import WordProfile
 
 
 def turn(number: int, *, valid: bool = True) -> Turn:
@@ -176,7 +177,7 @@ def test_profiles_are_found_by_environment_and_name() -> None:
     assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
     assert "Sokoban" in profile_for("agentgym_flow/Sokoban-v0").prompt(view([]))
     # An environment without profiles of its own has the generic one.
-    assert profiles_of("CartPole-v1") == {"text": TextProfile(), "choice": ChoiceProfile()}
+    assert profiles_of("CartPole-v1") == {"text": TextProfile(), "choice": ChoiceProfile(), "compact": WordProfile()}
 
 
 def test_unknown_names_propose_the_closest() -> None:

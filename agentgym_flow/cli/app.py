@@ -25,6 +25,7 @@ from agentgym_flow.cli import (
     shop,
     simulate,
     train,
+    validate,
     verify,
     view,
     worker,
@@ -122,6 +123,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("collect")(collect.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("verify")(verify.verify)
+app.command("validate")(validate.validate)
 app.command("view")(view.view)
 app.command("shop")(shop.shop)
 app.command("worker")(worker.worker)

@@ -86,9 +86,9 @@ def train(
 ) -> None:
     """Train a policy: warm start, evaluation, training, evaluation, and a folder with everything.
 
-    Any further setting is given as --key value and wins over the file: --seed 1, --model FOLDER, or, for real levels of
-    Sokoban, --levels boxoban:PATH. The file `config.yaml` in the folder of a run has all of them. Ctrl-C and
-    SIGTERM keep what was learnt.
+    Any further setting is given as --key value and wins over the file: --seed 1, --model FOLDER, or, for official data,
+    --env_kwargs '{"data": "PATH"}'. The file `config.yaml` in the folder of a run has all of them. Ctrl-C and SIGTERM
+    keep what was learnt.
     """
     if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
         raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")

@@ -16,12 +16,12 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.run import CONFIG, load_model
+from agentgym_flow.training.run import CONFIG, VOCABULARY, load_model
+from agentgym_flow.training.vocabulary import profile_of
 
 BEFORE, AFTER = MOMENTS = ("before", "after")
 """With the weights that training began with, and with those that it came to."""
@@ -154,7 +154,7 @@ class _Cast:
 
 def _policy(member: Member, moment: str, *, greedy: bool) -> ModelPolicy:
     run, _, agent = member.configs
-    profile = profile_for(run.env_id, run.profile)
+    profile = profile_of(run, member.path / VOCABULARY)
     model, tokenizer = load_model(member.model_at(moment), profile, seed=agent.seed, dtype=run.dtype)
     model.eval()
     return ModelPolicy(

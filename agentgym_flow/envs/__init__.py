@@ -13,6 +13,9 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.plugins import load_plugins
 from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 
+DEFAULT_ENV = "agentgym_flow/Sokoban-v0"
+"""The environment of the quickstart: what is trained on when none is named."""
+
 
 def register_all() -> None:
     """Register every id of the package; string entry points, so nothing is imported until an environment is made."""

@@ -21,12 +21,17 @@ from agentgym_flow.importing import find_modules_here, imported_module
 GROUP = "agentgym_flow.plugins"
 """The group of entry points that is read."""
 
-_brought: dict[str, None] = {}
+_brought: dict[str, str] = {}
 
 
 def brought_ids() -> list[str]:
     """Return the ids of environments that other packages have registered here, in order."""
     return list(_brought)
+
+
+def module_of(env_id: str) -> str | None:
+    """Return the module whose import has registered an id here; None for the ids of this package."""
+    return _brought.get(env_id)
 
 
 def bring(module: str) -> None:
@@ -35,7 +40,7 @@ def bring(module: str) -> None:
     Modules of the current directory are found as well. Raises `UnknownEnvironment` if there is no such module.
     """
     find_modules_here()
-    _noting(lambda: imported_module(module, UnknownEnvironment))
+    _noting(module, lambda: imported_module(module, UnknownEnvironment))
 
 
 @cache
@@ -47,16 +52,16 @@ def load_plugins() -> None:
 
 def _load(point: EntryPoint) -> None:
     try:
-        _noting(point.load)
+        _noting(point.module, point.load)
     except Exception as error:
         name = type(error).__name__
         warnings.warn(f"plugin {point.name} ({point.value}) is left out: {name}: {error}", stacklevel=2)
 
 
-def _noting(load: Callable[[], object]) -> None:
-    """Load something, and note the ids that it registers."""
+def _noting(module: str, load: Callable[[], object]) -> None:
+    """Load something, and note the ids that it registers, and whose they are."""
     before = set(gym.registry)
     try:
         load()
     finally:
-        _brought.update(dict.fromkeys(sorted(set(gym.registry) - before)))
+        _brought.update(dict.fromkeys(sorted(set(gym.registry) - before), module))

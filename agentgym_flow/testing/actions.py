@@ -76,7 +76,8 @@ class ActionChecks(TextSuite):
 
     def test_budget_and_rules_never_end_together(self, variant: Variant) -> None:
         """Winning with the very last step of the budget terminates; with one step less the episode is truncated."""
-        won = list(play.episode(self.make(variant), self.seeds[0], "expert"))
+        fresh = self.make(variant)
+        won = list(play.episode(fresh, self.seeds[0], "expert", limit=fresh.max_steps))
         assert won[-1].terminated, "the expert's episode is not terminated by the rules"
         needed = len(won) - 1
         for budget in (needed, needed - 1) if needed > 1 else (needed,):

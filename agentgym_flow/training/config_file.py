@@ -8,8 +8,9 @@ several the later one wins, and the file itself over all of them.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,8 @@ from typing import Any, NoReturn
 import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.envs import text_env_class
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, paper_settings
@@ -27,19 +29,19 @@ from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
 
-PACKAGED: Mapping[str, str] = {
-    "agentgym_flow/Sokoban-v0": "sokoban_tiny.yaml",
-    "agentgym_flow/ALFWorld-v0": "alfworld_tiny.yaml",
-    "agentgym_flow/WebShop-v0": "webshop_tiny.yaml",
-    "agentgym_flow/Search-v0": "search_tiny.yaml",
-    "agentgym_flow/Canvas-v0": "canvas_tiny.yaml",
-}
-"""The settings that an environment is trained with when no file is given."""
-
 
 def packaged_config(env_id: str) -> Path | None:
-    """Return the settings file of an environment in this package; None when it has none."""
-    return Path(__file__).parent / "configs" / PACKAGED[env_id] if env_id in PACKAGED else None
+    """Return the settings file that an environment names in `train_config`; None if there is no such environment.
+
+    The file is looked for beside the environment's module, then among those of this package. Raises `BadSetting` if it
+    is in neither place.
+    """
+    try:
+        kind = text_env_class(env_id)
+    except UnknownEnvironment:  # whoever makes it will say so
+        return None
+    beside = Path(inspect.getfile(kind)).parent / f"{kind.train_config}.yaml"
+    return beside if beside.is_file() else find_config(kind.train_config)
 
 
 def find_config(name: str) -> Path:
@@ -83,8 +85,8 @@ def parse_configs(arguments: Sequence[str] | None = None, agent_type: type[Agent
 
     `--config` is a path, or the name of a file in this package, see `find_config`.
 
-    Without `--config` the file is that of the environment, see `PACKAGED`; what the algorithm's paper fixes there wins
-    over it, see `algorithms.PAPERS`.
+    Without `--config` the file is that of the environment, see `packaged_config`; what the algorithm's paper fixes
+    there wins over it, see `algorithms.PAPERS`.
 
     Args:
         arguments: the command line; None for that of the process.

@@ -20,13 +20,14 @@ from typing import NamedTuple
 from agentgym_flow.episode import Recorder
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import View
-from agentgym_flow.prompts import ConversationProfile, Profile, profile_for
+from agentgym_flow.prompts import ConversationProfile, Profile
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
 from agentgym_flow.training.rows import TURN
 from agentgym_flow.training.run import TINY, load_model
 from agentgym_flow.training.run_config import RunConfig
+from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import check_demonstrations
 
 CHARACTERS_PER_TOKEN = 4.0
@@ -146,10 +147,10 @@ def estimate(configs: Configs) -> Estimate:
     """
     run, warm, agent = configs
     _ = agent.credit_function  # raises for what it does not have
-    profile = profile_for(run.env_id, run.profile)
+    profile = profile_of(run)
     with closing(run.make_env()) as env:  # what would end the run when it has hardly begun
         if warm.warm_start_levels:
-            check_demonstrations(env, warm.warm_start_levels)
+            check_demonstrations(env, warm.warm_start_levels, warm.warm_start_noise if env.has_expert else 1.0)
     parameters = count_parameters(run, profile)
     answer = agent.max_completion_length or 1
     found = probe(run, profile, agent.layout, answer)

@@ -1,4 +1,4 @@
-"""Evaluate a model: the same held-out tasks every time, sampled and greedy, with logs; and real Boxoban levels.
+"""Evaluate a model: the same held-out tasks every time, sampled and greedy, with logs; and further tasks, if asked to.
 
 Of several processes each plays its share of the tasks. The main process gathers the episodes and writes the log that
 one process alone would write.
@@ -14,14 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.data import DataSet, resolve
-from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.prompt import BOX_ON_TARGET
-from agentgym_flow.envs.sokoban.source import ENV_ID as SOKOBAN
-from agentgym_flow.envs.sokoban.source import levels_per_split
+from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter, read_log
-from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.errors import BadData
 from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.generation import Generator
 from agentgym_flow.play_split import play_split
@@ -53,10 +49,16 @@ class Examined:
         return self.evaluation.success
 
     @property
-    def boxes_on_target(self) -> float:
-        """For Sokoban: the mean number of boxes on targets in the last observation of an episode."""
-        ends = [episode.turns[-1].next_observation for episode in self.episodes if episode.turns]
-        return sum(end.count(BOX_ON_TARGET) for end in ends) / len(ends)
+    def figures(self) -> dict[str, float]:
+        """The means of what the environment says of the ends of episodes; see `TextEnv.end_figures`."""
+        kind = text_env_class(self.evaluation.env_id)
+        ends = [kind.end_figures(episode.turns[-1].next_observation) for episode in self.episodes if episode.turns]
+        return {name: sum(end[name] for end in ends) / len(ends) for name in (ends[0] if ends else ())}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all figures as plain data."""
+        figures = self.figures
+        return self.evaluation.as_dict() | ({"figures": figures} if figures else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,32 +68,30 @@ class Examination:
     Attributes:
         sampled: test tasks, actions drawn at the training temperature.
         greedy: the same tasks, the most likely action.
-        boxoban: real Boxoban levels, sampled, of their split `test` or else `valid`; None when none were given.
+        also_on: further tasks, sampled, by the name that the settings give them.
     """
 
     sampled: Examined
     greedy: Examined
-    boxoban: Examined | None
+    also_on: Mapping[str, Examined]
 
     @property
     def parts(self) -> list[Examined]:
         """Everything that was played."""
-        return [part for part in (self.sampled, self.greedy, self.boxoban) if part is not None]
+        return [self.sampled, self.greedy, *self.also_on.values()]
 
     def as_dict(self) -> dict[str, Any]:
         """Return all figures as plain data."""
-        figures = {"sampled": self.sampled.evaluation.as_dict(), "greedy": self.greedy.evaluation.as_dict()}
-        if self.boxoban is not None:
-            on_target = self.boxoban.boxes_on_target
-            figures["boxoban"] = {**self.boxoban.evaluation.as_dict(), "mean_boxes_on_target": on_target}
-        return figures
+        figures = {"sampled": self.sampled.as_dict(), "greedy": self.greedy.as_dict()}
+        also_on = {name: part.as_dict() for name, part in self.also_on.items()}
+        return figures | ({"also_on": also_on} if also_on else {})
 
 
 class Examiner:
     """Evaluates a model while it changes.
 
     Args:
-        run: which environment, how many episodes, which Boxoban levels.
+        run: which environment, how many episodes, which further tasks.
         agent: the temperature and the longest answer.
         model: the model.
         tokenizer: of the model.
@@ -104,9 +104,9 @@ class Examiner:
         held_out: whether the tasks examined are not those of training.
 
     Raises:
-        BadSetting: Boxoban levels were given for another environment than Sokoban, or the data has no such split.
-        BadData: they are levels to train on, or it is not clear which.
-        UnknownData: they are neither a path nor registered.
+        BadSetting, UnknownOption: a setting of the environment cannot work.
+        BadData: data has no split to evaluate on.
+        UnknownData: data is neither a path nor registered.
     """
 
     def __init__(
@@ -120,10 +120,7 @@ class Examiner:
         together: Together | None = None,
         generator: Generator | None = None,
     ) -> None:
-        if run.boxoban is not None and run.env_id != SOKOBAN:
-            raise BadSetting(f"boxoban levels are for {SOKOBAN}, not for {run.env_id}: leave the setting out")
-        self._boxoban = None if run.boxoban is None else resolve(run.boxoban)
-        self._boxoban_split = "test" if self._boxoban is None else _split_to_play(self._boxoban)
+        self._also_on = {name: _with_split(run.env_id, kwargs) for name, kwargs in run.also_settings.items()}
         self.held_out = _held_out(run)
         self._run, self._agent = run, agent
         self._model, self._tokenizer, self._profile = model, tokenizer, profile
@@ -132,19 +129,21 @@ class Examiner:
         self._generator = generator
 
     def examine(self, moment: str) -> Examination | None:
-        """Play the test tasks sampled and greedy, and Boxoban levels sampled; the logs' names begin with `moment`.
+        """Play the test tasks sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
 
         All processes must call this; the main process gets the result, the others None.
         """
         kwargs, count = self._run.env_settings, self._run.eval_episodes
         sampled = self._play(f"{moment}_sampled", kwargs, count, greedy=False)
         greedy = self._play(f"{moment}_greedy", kwargs, count, greedy=True)
-        boxoban: Examined | None = None
-        if self._boxoban is not None:
-            levels = {"data": self._run.boxoban}
-            count, split = self._run.boxoban_episodes, self._boxoban_split
-            boxoban = self._play(f"{moment}_boxoban", levels, count, greedy=False, split=split)
-        return None if sampled is None or greedy is None else Examination(sampled, greedy, boxoban)
+        also_on: dict[str, Examined | None] = {}
+        for name, further in self._also_on.items():
+            others = {key: value for key, value in further.items() if key != "split"}
+            log, count = f"{moment}_{name}", self._run.also_on_episodes
+            also_on[name] = self._play(log, others, count, greedy=False, split=further["split"])
+        if sampled is None or greedy is None:
+            return None
+        return Examination(sampled, greedy, {name: part for name, part in also_on.items() if part is not None})
 
     def validate(self, episodes: int) -> float:
         """Return the sampled success on the first `episodes` validation tasks; all processes must call this."""
@@ -166,7 +165,8 @@ class Examiner:
 
     @property
     def _data(self) -> dict[str, Path]:
-        return {data.name: data.path for data in (self._boxoban, self._run.data) if data is not None}
+        used = [kwargs.get("data") for kwargs in (self._run.env_settings, *self._also_on.values())]
+        return {data.name: data.path for data in used if data is not None}
 
     def _read(self, log: Path) -> list[Episode]:
         # Lines do not hold observations, so the episodes are stepped again; none is taken from a log that is not true.
@@ -245,13 +245,22 @@ def _success(episodes: Sequence[Episode]) -> float:
     return sum(episode.success for episode in episodes) / len(episodes)
 
 
-def _split_to_play(levels: DataSet) -> str:
-    """Return the split of Boxoban levels to evaluate on: `test`, or else `valid`. Raises `BadData` for neither."""
-    has = levels_per_split(levels.path)
-    found = next((split for split in ("test", "valid") if split in has), None)
-    if found is None:
-        raise BadData(f"{levels.path} has levels to train on only, by name: give --boxoban those of test or valid")
-    return found
+def _with_split(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the split to evaluate on: their own, or `test`, or else `valid`.
+
+    Raises `BadData` if the data has neither, and what the environment's constructor raises.
+    """
+    if "split" in kwargs:
+        return dict(kwargs)
+    problems = []
+    for split in ("test", "valid"):
+        try:
+            make_text_env(env_id, **kwargs, split=split).close()
+        except BadData as error:
+            problems.append(str(error))
+        else:
+            return {**kwargs, "split": split}
+    raise BadData(f"also_on: there are no tasks to evaluate on. {problems[0]}")
 
 
 def _held_out(run: RunConfig) -> bool:

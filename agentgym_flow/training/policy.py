@@ -18,6 +18,7 @@ from agentgym_flow.policies.base import session
 from agentgym_flow.prompts import Profile
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
+from agentgym_flow.word_prompts import WordProfile
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -133,6 +134,8 @@ class PromptedPolicy:
         check_context(self.model, length, self.sampling.max_new_tokens, layout)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
+        if isinstance(self.profile, WordProfile):  # whose words are those that play has shown when it was trained
+            return
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
                 f"the tokenizer does not know every word of profile {self.profile.name!r}: change one of them"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from rich.table import Table
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.prompts import profile_for
 from agentgym_flow.signals import exit_status, sigterm_raises
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import last_intact, progress_of
@@ -36,6 +36,7 @@ from agentgym_flow.training.processes import Together, leave, lost_process_named
 from agentgym_flow.training.results import Results, describe_run, most_telling, write_results
 from agentgym_flow.training.run import (
     CONFIG,
+    TINY,
     RunFolder,
     frozen_heap,
     last_run,
@@ -46,6 +47,7 @@ from agentgym_flow.training.run import (
 )
 from agentgym_flow.training.run_config import LAST_RUN
 from agentgym_flow.training.trainer import AgentTrainer
+from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import WarmStart, record_warm_start, restore_warm_start, warm_start
 
 
@@ -67,7 +69,7 @@ class Recipe:
         self.folder = folder
         self.console = console
         self.together = together
-        self.profile = profile_for(run.env_id, run.profile)
+        self.profile = profile_of(run, folder.vocabulary, together)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)
         if run.lora:
@@ -107,9 +109,24 @@ class Recipe:
         self._started = time.perf_counter()
 
     def clone(self) -> None:
-        """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do."""
+        """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do.
+
+        Without an expert there is nothing to imitate either. The tiny policy then imitates random actions, to learn
+        what an answer looks like: a fresh one would hardly ever give one.
+        """
         if not self.warm.warm_start_levels:
             return
+        if not self._has_expert:
+            self.console.print(
+                f"{self.run.env_id} has no expert: training starts without a warm start."
+                + (" From random actions the policy learns the form of an answer." if self.run.model == TINY else ""),
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
+            if self.run.model != TINY:
+                return
+            self.warm = replace(self.warm, warm_start_noise=1.0)
         self.cloned = self.together.alone(self._clone)
         if not self.together.is_main:  # the reference of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
@@ -200,6 +217,11 @@ class Recipe:
         write_results(self.folder, f"{self.agent.credit} on {self.run.env_id}", about, results)
         _show(self.folder, results, self.console)
         return results
+
+    @property
+    def _has_expert(self) -> bool:
+        with closing(self.run.make_env()) as env:
+            return env.has_expert
 
     @contextmanager
     def _model_to_play(self) -> Iterator[None]:

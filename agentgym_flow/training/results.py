@@ -146,12 +146,13 @@ class Results:
                 f"{parts[0].success:.1%} before, {parts[1].success:.1%} after; "
                 f"gain {gain.mean:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]"
             )
-        old, new = self.before.boxoban, self.after.boxoban
-        if old is not None and new is not None:
-            lines["Boxoban, sampled"] = (
-                f"success {old.success:.1%} before, {new.success:.1%} after; "
-                f"boxes on target {old.boxes_on_target:.2f} before, {new.boxes_on_target:.2f} after"
-            )
+        for name, old in self.before.also_on.items():
+            new = self.after.also_on[name]
+            said = [f"success {old.success:.1%} before, {new.success:.1%} after"]
+            ends = new.figures
+            for figure, value in old.figures.items():
+                said.append(f"{figure.replace('_', ' ')} {value:.2f} before, {ends[figure]:.2f} after")
+            lines[f"Also on {name}, sampled"] = "; ".join(said)
         parts = [part for moment in (self.before, self.after) for part in moment.parts]
         lost, failed = self.lost_episodes, sum(part.evaluation.errors for part in parts)
         if lost or failed:

@@ -32,6 +32,9 @@ CONFIG = "config.yaml"
 SUMMARY = "summary.json"
 """The file of a run folder that says what became of the run."""
 
+VOCABULARY = "vocabulary.json"
+"""The file of a run folder with the words of the tiny policy, if they were found by play."""
+
 RUNNING = "running"
 """The status of a run that goes on, or was killed."""
 
@@ -71,6 +74,7 @@ class RunFolder:
         self.checkpoint = path / "checkpoint"
         self.warm_start = path / "warm_start"
         self.weights = path / "weights"  # on their way to a generator
+        self.vocabulary = path / VOCABULARY
         self.summarise(RUNNING)
 
     def summarise(self, status: str, results: Mapping[str, Any] | None = None) -> None:
@@ -211,8 +215,8 @@ def load_model(
     float32. Raises `BadSetting` when the profile has no vocabulary for the tiny model, or there is no such model.
     """
     if name == TINY:
-        vocabulary = getattr(profile, "vocabulary", None)
-        if vocabulary is None:
+        vocabulary = getattr(profile, "vocabulary", ())
+        if not vocabulary:
             raise BadSetting(
                 f"profile {profile.name!r} has no fixed vocabulary for the tiny model: use profile compact, or another "
                 "model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +11,10 @@ from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.data import DataSet, resolve
-from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.source import ENV_ID as SOKOBAN
+from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
-
-GENERATED, BOXOBAN = "generated", "boxoban:"
-"""The values of `levels`: the first as it is, the second with a path after it."""
 
 DTYPES = ("float32", "bfloat16")
 """What `dtype` may be."""
@@ -32,10 +29,8 @@ class RunConfig:
 
     Attributes:
         env_id: the id of a text environment.
-        env_kwargs: its arguments, without the split; on the command line as JSON.
-        levels: for Sokoban, where levels come from: `generated`, as `env_kwargs` says, or `boxoban:PATH` for real ones,
-            a folder with sub-folders `train`, `valid` and `test`, or a registered name. What `env_kwargs` says of
-            generated levels is then left out.
+        env_kwargs: its arguments, without the split; on the command line as JSON. `data` names official data, a path or
+            a registered name, which then gives the tasks of all splits.
         model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
         dtype: in what the weights are kept: `float32`, whatever the model was saved in, or `bfloat16`, only for a model
             that stays as it is under adapters. Adapters are float32 always. With `bf16` (the default on GPUs that can)
@@ -53,15 +48,16 @@ class RunConfig:
         validations: how often validation success is measured during training; 0 for never.
         validation_episodes: validation episodes each time.
         eval_episodes: at most so many test tasks are played before and after training, sampled and greedy.
-        boxoban: for Sokoban, a Boxoban level file or folder or a registered name to evaluate on as well; none to skip.
-        boxoban_episodes: levels of it to play before and after training.
+        also_on: further tasks to evaluate on before and after training, sampled: a name for each -> the environment's
+            arguments, `env_kwargs` aside; on the command line as JSON. The split is `test`, or `valid` for data without
+            test tasks, unless `split` is among them.
+        also_on_episodes: at most so many tasks of each are played.
         resume: the folder of a killed or interrupted run to go on with, or `true` for the last one at `output_dir`;
             none for a new run. The other settings must be those of that run.
     """
 
-    env_id: str = SOKOBAN
+    env_id: str = DEFAULT_ENV
     env_kwargs: dict[str, Any] | str | None = field(default_factory=dict)
-    levels: str = GENERATED
     model: str = "tiny"
     dtype: str = "float32"
     lora: bool = False
@@ -74,13 +70,13 @@ class RunConfig:
     validations: int = 10
     validation_episodes: int = 200
     eval_episodes: int = 500
-    boxoban: str | None = None
-    boxoban_episodes: int = 100
+    also_on: dict[str, Any] | str | None = field(default_factory=dict)
+    also_on_episodes: int = 100
     resume: str | None = None
 
     def __post_init__(self) -> None:
         self.env_kwargs = mapping("env_kwargs", self.env_kwargs)
-        self._check_levels()
+        self.also_on = _named_settings(self.also_on)
         if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
         if self.lora and (self.model == TINY or is_adapter(self.model)):
@@ -97,7 +93,7 @@ class RunConfig:
         at_least("threads", self.threads or 1, 1)
         at_least("validation_episodes", self.validation_episodes, 1)
         at_least("eval_episodes", self.eval_episodes, 1)
-        at_least("boxoban_episodes", self.boxoban_episodes, 1)
+        at_least("also_on_episodes", self.also_on_episodes, 1)
 
     @cached_property
     def env_settings(self) -> dict[str, Any]:
@@ -106,12 +102,12 @@ class RunConfig:
         Raises `UnknownData` or `BadData` when there is none.
         """
         settings = mapping("env_kwargs", self.env_kwargs)
-        if self.levels != GENERATED:
-            settings = {name: value for name, value in settings.items() if name not in ("size", "boxes", "min_pushes")}
-            settings["data"] = self.levels.removeprefix(BOXOBAN)
-        if settings.get("data") is not None:
-            settings["data"] = resolve(settings["data"])
-        return settings
+        return _with_data(settings)
+
+    @cached_property
+    def also_settings(self) -> dict[str, dict[str, Any]]:
+        """The arguments of `also_on` by name; data on disk is found, read and hashed once. Raises as `env_settings`."""
+        return {name: _with_data(settings) for name, settings in mapping("also_on", self.also_on).items()}
 
     @property
     def data(self) -> DataSet | None:
@@ -130,19 +126,6 @@ class RunConfig:
                 f"dtype {self.dtype} would round small steps of the weights away: leave it at float32 (with bf16=true "
                 "the computation is in bfloat16 all the same), or train adapters with lora"
             )
-
-    def _check_levels(self) -> None:
-        if self.levels == GENERATED:
-            return
-        if not self.levels.startswith(BOXOBAN) or self.levels == BOXOBAN:
-            raise UnknownOption.among(
-                self.levels, (GENERATED, f"{BOXOBAN}PATH"), "levels says where the levels of Sokoban come from."
-            )
-        if self.env_id != SOKOBAN:
-            raise BadSetting(f"levels are for {SOKOBAN}, not for {self.env_id}: leave the setting out")
-        for name in ("level", "data"):
-            if mapping("env_kwargs", self.env_kwargs).get(name) is not None:
-                raise BadSetting(f"levels and {name} in env_kwargs both say where levels come from: give one of them")
 
 
 @dataclass
@@ -190,6 +173,20 @@ def mapping(name: str, value: Mapping[str, Any] | str | None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise BadSetting(f"{name} must be a mapping, got {value!r}")
     return dict(value)
+
+
+def _named_settings(value: Mapping[str, Any] | str | None) -> dict[str, dict[str, Any]]:
+    """Return `also_on` as a mapping. Raises `BadSetting` for what is none, and for names that cannot be a file's."""
+    named = mapping("also_on", value)
+    for name in named:
+        if not re.fullmatch(r"[\w-]+", str(name)) or name in ("sampled", "greedy"):
+            raise BadSetting(f"also_on: {name!r} cannot be a name: use letters, digits, - and _, such as other_levels")
+    return {name: mapping(f"also_on: {name}", settings) for name, settings in named.items()}
+
+
+def _with_data(settings: Mapping[str, Any]) -> dict[str, Any]:
+    data = settings.get("data")
+    return dict(settings) if data is None else {**settings, "data": resolve(data)}
 
 
 def at_least(name: str, value: int | None, least: int) -> int:

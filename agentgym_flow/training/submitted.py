@@ -72,8 +72,8 @@ def submitted_policy(
         profile = profile_for(env_id, profile_name)
     except UnknownProfile as error:
         raise BadSubmission(f"prompt: {error}") from None
-    vocabulary = getattr(profile, "vocabulary", None)
-    if vocabulary is None:
+    vocabulary = getattr(profile, "vocabulary", ())
+    if not vocabulary:
         raise BadSubmission(f"prompt: profile {profile_name!r} has no fixed vocabulary, so its tokens are not known")
     tokenizer = word_tokenizer(vocabulary)
     model = GPT2LMHeadModel(_shape(config, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id))

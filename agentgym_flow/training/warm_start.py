@@ -84,9 +84,10 @@ class NoisyExpert:
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its answer.
 
-        Raises `BadSetting` when the environment has no expert, or the profile cannot ask for its action.
+        Raises `BadSetting` when an expert is needed and the environment has none, or when the profile cannot ask for
+        its action.
         """
-        for view in views:
+        for view in views if self.noise < 1 else ():
             check_expert(view.env)
         return [self._move(view) for view in views]
 
@@ -158,12 +159,16 @@ def restore_warm_start(folder: Path, model: PreTrainedModel) -> WarmStart | None
     return WarmStart(**{**recorded, "validation": [(update, success) for update, success in recorded["validation"]]})
 
 
-def check_demonstrations(env: TextEnv, tasks: int) -> None:
-    """Raise `BadSetting` when the environment has fewer tasks than are to be shown, or no expert for them."""
+def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:
+    """Raise `BadSetting` when the environment has fewer tasks than are to be shown, or no expert where one is needed.
+
+    With a noise of 1 all actions are random, so that no expert is needed.
+    """
     count = len(env.drawn_tasks)
     if tasks > count:
         raise BadSetting(f"warm_start_levels is {tasks}, but split {env.split!r} has only {count} tasks to draw from")
-    check_expert(env)
+    if noise < 1:
+        check_expert(env)
 
 
 def demonstrations(
@@ -182,10 +187,11 @@ def demonstrations(
 
     Episodes in which the environment raised are left out.
 
-    Raises `BadSetting` when there are fewer tasks or no expert for them, and `TrainingFailed` when no episode is left.
+    Raises `BadSetting` when there are fewer tasks, or no expert for them while `noise` is below 1, and `TrainingFailed`
+    when no episode is left.
     """
     env = make_env()
-    check_demonstrations(env, tasks)
+    check_demonstrations(env, tasks, noise)
     policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
     episodes = rollout(policy, make_env, [Start(seed, task) for task in env.drawn_tasks[:tasks]], stop=stop)
     groups = without_lost(Group([episode]) for episode in episodes)

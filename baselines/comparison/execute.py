@@ -25,7 +25,6 @@ from rich.console import Console
 
 from agentgym_flow import __version__
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.prompts import profile_for
 from agentgym_flow.rewards.credit import CREDIT
 from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.checkpoints import check_same
@@ -34,6 +33,7 @@ from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.rows import Row
 from agentgym_flow.training.run import SUMMARY, load_model, quiet
+from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
 from baselines.comparison.plan import CONTINUED, EVERYTHING, WARM_START, Cell, Plan, Setting
@@ -190,7 +190,7 @@ def _same_demonstrations(recipe: Recipe) -> list[Row]:
 def _all_demonstrations(setting: Setting) -> list[Row]:
     """Return what the expert shows on every training task once, without noise: the same for all seeds."""
     run, _, agent = setting.configs(next(iter(CREDIT)), 0, Path("runs"))
-    profile = profile_for(run.env_id, run.profile)
+    profile = profile_of(run)
     _, tokenizer = load_model(run.model, profile)
     with closing(run.make_env()) as env:
         tasks = env.num_tasks

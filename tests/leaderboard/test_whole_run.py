@@ -76,7 +76,7 @@ def test_only_such_tracks_take_settings(tmp_path: Path) -> None:
         b"algorithm: os.system",
         b"algorithm: grpo\nmodel: /etc/passwd",
         b"algorithm: grpo\noutput_dir: /tmp/x",
-        b"algorithm: grpo\nlevels: boxoban:/etc",
+        b"algorithm: grpo\nalso_on: {etc: {data: /etc}}",
         b"algorithm: grpo\ncredit: my_pkg:credit",
         b"algorithm: grpo\ncredit_settings: {compat: true}",
         b"algorithm: grpo\ngenerator: http://example.org",

@@ -27,8 +27,8 @@ def test_every_credit_function_trains(algorithm: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "finished"
-    assert "boxoban" not in summary["before"]
-    assert "Boxoban" not in result.stdout
+    assert "also_on" not in summary["before"]
+    assert "Also on" not in result.stdout
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [record["episodes"] for record in records if "success" in record][-1] == 24
     page = (folder / "report.html").read_text()
@@ -54,7 +54,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
         run, warm, agent = parse_configs(["--config", str(path), "--output_dir", str(tmp_path)])
         assert run.env_id == ENV
         assert agent.stop_when is None
-        assert run.boxoban is None
+        assert not run.also_on
         assert "credit" not in path.read_text()
         assert agent.num_generations == 8
         batch = agent.generation_batch_size

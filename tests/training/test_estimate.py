@@ -127,6 +127,3 @@ def test_what_ends_a_run_at_its_start_is_told_without_it(tmp_path: Path, monkeyp
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.num_tasks", 3)
     with pytest.raises(BadSetting, match="warm_start_levels is 5, but split 'train' has only 3 tasks"):
         estimate(settings(tmp_path, "--warm_start_levels", "5"))
-    monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.has_expert", False)
-    with pytest.raises(BadSetting, match="set warm_start_levels to 0"):
-        estimate(settings(tmp_path, "--warm_start_levels", "2"))

@@ -1,4 +1,4 @@
-"""`--levels boxoban:PATH`: training and evaluation on real levels, each on its split."""
+"""Training and evaluation on data from disk, each on its split; and evaluation on further tasks (`also_on`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
-from agentgym_flow.data import resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
-from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, UnknownData, UnknownOption
+from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training import recipe
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.examine import _split_to_play
+from agentgym_flow.training.examine import _with_split
 from agentgym_flow.training.run_config import RunConfig
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -75,7 +74,7 @@ def keys(levels: Path, split: str) -> set[str]:
 @pytest.mark.heavy
 def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path, tmp_path: Path) -> None:
     screen = io.StringIO()
-    line = arguments(tmp_path / "run", levels=f"boxoban:{collection}")
+    line = arguments(tmp_path / "run", env_kwargs=json.dumps({"data": str(collection), "max_steps": 12}))
     results = recipe.train(parse_configs(line), Console(file=screen))
     assert results.group.task_key in keys(collection, "train")
     played = {episode.task_key for part in results.after.parts for episode in part.episodes}
@@ -86,7 +85,7 @@ def test_a_run_trains_on_one_split_and_is_evaluated_on_another(collection: Path,
     assert "no splits" not in screen.getvalue()
     # The settings say where the levels were, the logs do not.
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert saved["levels"] == f"boxoban:{collection}"
+    assert saved["env_kwargs"]["data"] == str(collection)
     again = parse_configs(["--config", str(tmp_path / "run" / "config.yaml")])[0]
     assert again.env_settings == parse_configs(line)[0].env_settings
     log = tmp_path / "run" / "evaluations" / "before_greedy.jsonl.gz"
@@ -113,7 +112,10 @@ def test_real_levels_can_be_trained_on(tmp_path: Path) -> None:
         (tmp_path / "levels" / split).mkdir(parents=True)
         (tmp_path / "levels" / split / "000.txt").write_text("\n\n".join(levels[number::3]))
     results = recipe.train(
-        parse_configs(arguments(tmp_path / "run", levels=f"boxoban:{tmp_path / 'levels'}")), Console(file=io.StringIO())
+        parse_configs(
+            arguments(tmp_path / "run", env_kwargs=json.dumps({"data": str(tmp_path / "levels"), "max_steps": 12}))
+        ),
+        Console(file=io.StringIO()),
     )
     assert results.group.task_key in keys(tmp_path / "levels", "train")
     assert results.after.sampled.episodes[0].observation.count("X") == 4
@@ -122,49 +124,56 @@ def test_real_levels_can_be_trained_on(tmp_path: Path) -> None:
 
 def test_generated_levels_are_the_default() -> None:
     run = RunConfig(env_kwargs={"size": 6})
-    assert run.levels == "generated"
     assert run.env_settings == {"size": 6}
     assert run.data is None
+    assert run.also_settings == {}
     assert not run.make_env().data
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "message"),
+    ("also_on", "message"),
     [
-        ({"levels": "boxobann:levels.txt"}, UnknownOption, "Known: generated, boxoban:PATH"),
-        ({"levels": "boxoban:"}, UnknownOption, "Did you mean 'boxoban:PATH'"),
-        ({"levels": "levels.txt"}, UnknownOption, "levels says where the levels of Sokoban come from"),
-        ({"levels": "boxoban:x", "env_id": "agentgym_flow/Other-v0"}, BadSetting, "levels are for agentgym_flow/Soko"),
-        ({"levels": "boxoban:x", "env_kwargs": {"data": "y"}}, BadSetting, "levels and data in env_kwargs"),
+        ({"a/b": {}}, "'a/b' cannot be a name"),
+        ({"greedy": {}}, "'greedy' cannot be a name"),
+        ({"big": 3}, "also_on: big must be a mapping"),
+        ("[1]", "also_on must be a mapping"),
     ],
 )
-def test_levels_that_say_nothing_are_refused(
-    settings: dict[str, Any], error: type[AgentGymFlowError], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        RunConfig(**settings)
+def test_further_tasks_that_say_nothing_are_refused(also_on: Any, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        RunConfig(also_on=also_on)
 
 
 def test_levels_that_are_not_there_are_refused_before_any_work(collection: Path, tmp_path: Path) -> None:
+    nowhere = {"data": str(tmp_path / "nowhere")}
     with pytest.raises(UnknownData, match="It is no path either"):
-        RunConfig(levels=f"boxoban:{tmp_path / 'nowhere'}").make_env()
+        RunConfig(env_kwargs=nowhere).make_env()
+    with pytest.raises(UnknownData, match="It is no path either"):
+        _ = RunConfig(also_on={"other": nowhere}).also_settings
     (collection / "test" / "000.txt").unlink()
     (collection / "test").rmdir()
-    result = CliRunner().invoke(app, ["train", "grpo", *arguments(tmp_path / "run", levels=f"boxoban:{collection}")])
+    settings = json.dumps({"data": str(collection)})
+    result = CliRunner().invoke(app, ["train", "grpo", *arguments(tmp_path / "run", env_kwargs=settings)])
     assert result.exit_code == 2
     assert "has no folder test for the split 'test'; it has train, valid" in result.stderr
     assert not (tmp_path / "run" / "warm_start").exists()
 
 
 @pytest.mark.parametrize(("names", "split"), [(("some-valid", "more-valid"), "valid"), (("a", "b"), "test")])
-def test_boxoban_levels_are_evaluated_on_the_split_that_they_have(
+def test_further_levels_are_played_on_the_split_that_they_have(
     names: tuple[str, ...], split: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "three" / "folders" / "down" / "levels"
     for number, name in enumerate(names):
         boxoban(place / f"{name}.txt", range(3 * number, 3 * number + 3))
-    assert _split_to_play(resolve(str(place))) == split
+
+    def split_of(**kwargs: Any) -> str:
+        run = RunConfig(also_on=json.dumps({"other": kwargs}))
+        return str(_with_split(SOKOBAN, run.also_settings["other"])["split"])
+
+    assert split_of(data=str(place)) == split
+    assert split_of(data=str(place), split="train") == "train"
     place.rename(place.with_name("train"))
     if split == "test":
-        with pytest.raises(BadData, match="levels to train on only"):
-            _split_to_play(resolve(str(place.with_name("train"))))
+        with pytest.raises(BadData, match="no tasks to evaluate on"):
+            split_of(data=str(place.with_name("train")))

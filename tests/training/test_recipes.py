@@ -18,12 +18,12 @@ from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, MissingExtra
 from agentgym_flow.training import config as config_module
 from agentgym_flow.training.config import AgentConfig, Configs
-from agentgym_flow.training.config_file import PACKAGED, find_config, parse_configs, read_config, resolved
+from agentgym_flow.training.config_file import find_config, parse_configs, read_config, resolved
 from agentgym_flow.training.estimate import estimate
 
 CONFIGS = Path(training.__file__).parent / "configs"
 SIZES = {"0.5b": "Qwen/Qwen2.5-0.5B-Instruct", "1.5b": "Qwen/Qwen2.5-1.5B-Instruct", "7b": "Qwen/Qwen2.5-7B-Instruct"}
-ENVS = {file.removesuffix("_tiny.yaml"): env_id for env_id, file in PACKAGED.items()}
+ENVS = {name.lower(): f"agentgym_flow/{name}-v0" for name in ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")}
 PUBLISHED = {  # group size, episodes, batches, longest episode, weight of the KL term
     "sokoban": (8, 16 * 8, 150, 15, 0.01),
     "alfworld": (8, 16 * 8, 150, 50, 0.01),

@@ -35,7 +35,7 @@ SMALL = {
     "eval_episodes": 20,
     "validations": 2,
     "validation_episodes": 8,
-    "boxoban_episodes": 2,
+    "also_on_episodes": 2,
 }
 SHORT = {
     "warm_start_levels": 0,
@@ -51,6 +51,10 @@ FILES = {"config.yaml", "metrics.jsonl", "summary.json", "report.html", "learnin
 def arguments(folder: Path, settings: dict[str, Any]) -> list[str]:
     chosen = {**SMALL, "output_dir": folder, **settings}
     return [f"--{name}={value}" for name, value in chosen.items()]
+
+
+def also_on(levels: Path) -> str:
+    return json.dumps({"boxoban": {"data": str(levels)}})
 
 
 def run(folder: Path, **settings: Any) -> int:
@@ -132,10 +136,10 @@ def test_the_same_seed_gives_the_same_curve_and_the_same_play(root: Path, finish
 
 @pytest.mark.heavy
 def test_real_boxoban_levels_before_and_after(root: Path, tmp_path: Path, sample_data: Path) -> None:
-    assert run(tmp_path / "run", boxoban=sample_data / "boxoban") == 0
+    assert run(tmp_path / "run", also_on=also_on(sample_data / "boxoban")) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert 0.0 <= summary["before"]["boxoban"]["mean_boxes_on_target"] <= 4.0
-    assert summary["after"]["boxoban"]["episodes"] == 2
+    assert 0.0 <= summary["before"]["also_on"]["boxoban"]["figures"]["boxes_on_target"] <= 4.0
+    assert summary["after"]["also_on"]["boxoban"]["episodes"] == 2
 
 
 def test_ctrl_c_leaves_a_usable_checkpoint(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +249,5 @@ def test_errors_are_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert run(tmp_path / "file" / "run") == 1
     assert capsys.readouterr().out.startswith("NotADirectoryError: ")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
-    assert run(tmp_path / "other", boxoban=tmp_path / "nowhere") == 1
+    assert run(tmp_path / "other", also_on=also_on(tmp_path / "nowhere")) == 1
     assert "UnknownData" in capsys.readouterr().out

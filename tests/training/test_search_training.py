@@ -62,7 +62,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
     file = packaged_config(ENV)
     assert file is not None
     run, _, agent = parse_configs(["--config", str(file), "--output_dir", str(tmp_path)])
-    assert (run.env_id, run.model, run.profile, run.boxoban) == (ENV, "tiny", "compact", None)
+    assert (run.env_id, run.model, run.profile, run.also_on) == (ENV, "tiny", "compact", {})
     assert agent.stop_when is None
     assert "credit" not in file.read_text()
     assert agent.generation_batch_size == 32 * 8

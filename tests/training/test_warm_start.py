@@ -98,13 +98,13 @@ def test_too_many_levels_and_diverging_cloning_are_refused(
         clone(model, [Row([4], [5], [0.0], [1.0])], SMALL, pad=0)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_without_an_expert_there_is_nothing_to_clone(
-    tiny: tuple[Any, Any], profile: Profile, make_env: Any, noise: float, monkeypatch: pytest.MonkeyPatch
+def test_without_an_expert_only_random_actions_can_be_cloned(
+    tiny: tuple[Any, Any], profile: Profile, make_env: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.has_expert", False)
     with pytest.raises(BadSetting, match=r"no expert .* warm_start_levels to 0"):
-        demonstrations(make_env, tiny[1], profile, tasks=3, noise=noise)
+        demonstrations(make_env, tiny[1], profile, tasks=3, noise=0.0)
+    assert len(demonstrations(make_env, tiny[1], profile, tasks=3, noise=1.0)) > 3
 
 
 def test_cloning_shows_the_prompts_that_the_policy_will_see(

@@ -71,7 +71,7 @@ def test_packaged_settings_say_nothing_of_an_algorithm_or_of_another_environment
         run, warm, agent = parse_configs(["--config", str(path), "--output_dir", str(tmp_path)])
         assert run.env_id == ENV
         assert agent.stop_when is None
-        assert run.boxoban is None
+        assert not run.also_on
         assert "credit" not in path.read_text()
         assert agent.num_generations == 8
         assert agent.generation_batch_size == {"tiny": 32 * 8}.get(run.model, 16 * 8)

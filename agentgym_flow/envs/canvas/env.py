@@ -229,6 +229,7 @@ class CanvasEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
+    train_config = "canvas_tiny"
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints"})
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)

@@ -135,6 +135,7 @@ class SearchEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
+    train_config = "search_tiny"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"

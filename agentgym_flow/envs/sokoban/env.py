@@ -149,6 +149,7 @@ class SokobanEnv(TextEnv):
     """
 
     env_id: ClassVar[str] = ENV_ID
+    train_config = "sokoban_tiny"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})
@@ -276,6 +277,11 @@ class SokobanEnv(TextEnv):
     def _requested_info(self, key: str) -> str:
         """Return the state as RewardFlow names it: the board, as text where its code takes the picture."""
         return self._observation
+
+    @classmethod
+    def end_figures(cls, observation: str) -> dict[str, float]:
+        """Return how many boxes stand on a target."""
+        return {"boxes_on_target": float(observation.count(_ON_TARGET))}
 
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}

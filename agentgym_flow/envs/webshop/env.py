@@ -155,6 +155,7 @@ class WebShopEnv(TextEnv):
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
+    train_config = "webshop_tiny"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})

@@ -1,0 +1,137 @@
+"""`agentgym-flow validate`: the report card of an environment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from agentgym_flow.cli import environments
+from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
+from agentgym_flow.envs import make_text_env, text_env_class
+from agentgym_flow.envs.plugins import module_of
+from agentgym_flow.errors import AgentGymFlowError, MissingExtra
+from agentgym_flow.files import check_new, whole
+from agentgym_flow.testing.card.findings import SECTIONS, Finding, ReportCard
+from agentgym_flow.testing.card.page import WORDS, render_card
+from agentgym_flow.testing.card.parts import Request, run_part
+
+CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"
+LEARNING = "agentgym_flow.training.learning_check"
+"""The parts of a card."""
+
+_STYLES = {"ok": "green", "mend": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
+_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the time that two parts may take; the third has what is left
+
+
+def validate(
+    env: environments.EnvName,
+    env_arg: environments.EnvArgs = None,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Stop after so many minutes.")] = 10.0,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Train the tiny policy as well; needs the extra train.")
+    ] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write report_card.html and report_card.json into this folder."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of a table.")] = False,
+    force: Force = False,
+) -> None:
+    """Check an environment: contract, determinism, keys, rewards, floors, speed, and whether a policy can learn in it.
+
+    Exits with status 0 if all essential checks hold, and with 1 if not.
+    """
+    env_id = environments.full_id(env)
+    kwargs = environments.env_settings(env_id, env_arg)
+    files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
+    for file in files:
+        check_new(file, replace=force)
+    _check_installed()
+    begun = time.monotonic()
+    with progress_bars() as bars:
+        shown = bars.add_task("validating", total=None)
+        findings: list[Finding] = []
+        for finding in _findings(env_id, kwargs, 60 * minutes, train):
+            findings.append(finding)
+            bars.update(shown, description=finding.title)
+    card = ReportCard(env_id, kwargs, _sorted(findings), time.monotonic() - begun)
+    for file, text in zip(files, (render_card(card), json.dumps(card.as_dict(), indent=1)), strict=False):
+        with whole(file) as partial:
+            partial.write_text(text, "utf-8", newline="\n")
+    if as_json:
+        stdout().print_json(json.dumps(card.as_dict()))
+    else:
+        _show(card, files)
+    raise typer.Exit(0 if card.passed else 1)
+
+
+def _check_installed() -> None:
+    for package in ("pytest", "hypothesis"):
+        if find_spec(package) is None:
+            raise MissingExtra.of(package, "test")
+
+
+def _findings(env_id: str, kwargs: Mapping[str, Any], seconds: float, train: bool) -> Iterator[Finding]:
+    try:
+        make_text_env(env_id, **kwargs).close()
+    except AgentGymFlowError:
+        raise  # a wrong argument
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        mend = "The constructor must not raise with its default arguments."
+        yield Finding("contract", "made", "The environment can be made", "mend", "", said, mend, True)
+        return
+    end = time.monotonic() + seconds
+    module = module_of(env_id) or text_env_class(env_id).__module__
+    modules = [] if module.startswith("agentgym_flow.envs.") else [module]
+    for part, share in ((CONTRACT, _CONTRACT), (FIGURES, _FIGURES)):
+        yield from run_part(part, Request(env_id, kwargs, modules, share * seconds))
+    learning = Finding("learning", "tiny_policy_learns", "The tiny policy learns more than it was shown", "skipped")
+    if not train:
+        yield replace(learning, said="Left out by --no-train.")
+    elif any(find_spec(package) is None for package in ("torch", "transformers", "trl")):
+        yield replace(learning, said="The extra train is not installed: pip install 'agentgym_flow[train]'.")
+    else:
+        yield from run_part(LEARNING, Request(env_id, kwargs, modules, max(1.0, end - time.monotonic())))
+
+
+def _sorted(findings: Sequence[Finding]) -> list[Finding]:
+    order = list(SECTIONS)
+    return sorted(findings, key=lambda finding: order.index(finding.section))
+
+
+def _show(card: ReportCard, files: Sequence[Path]) -> None:
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title=f"Report card of {card.env_id}", title_justify="left"
+    )
+    table.add_column("result")
+    table.add_column("what was checked", overflow="fold", max_width=48)
+    table.add_column("what was found", overflow="fold", max_width=80)
+    for section, heading in SECTIONS.items():
+        findings = card.section(section)
+        holding = [finding for finding in findings if finding.status == "ok" and not finding.said]
+        if findings:
+            table.add_row("", f"[bold]{heading}[/]", f"[green]{len(holding)} checks hold[/]" if holding else "")
+        for finding in findings:
+            if finding not in holding:
+                status = f"[{_STYLES[finding.status]}]{WORDS[finding.status]}[/]"
+                table.add_row(status, printed(finding.title), printed(finding.said))
+    show_table(table)
+    console = stdout()
+    for status, heading in (("mend", "What to mend"), ("unfinished", "Not finished"), ("advice", "Advice")):
+        named = [finding for finding in card.findings if finding.status == status and finding.mend]
+        if named:
+            console.print(f"\n[bold]{heading}[/]")
+        for finding in named:
+            console.print("-", printed(f"{finding.title}: {finding.mend}"), soft_wrap=True)
+    console.print(f"\n[bold]{card.verdict()}[/]")
+    for file in files:
+        console.print(printed(str(file)), soft_wrap=True)

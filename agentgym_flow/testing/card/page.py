@@ -1,0 +1,36 @@
+"""The report card as one HTML page, which loads nothing."""
+
+from __future__ import annotations
+
+import json
+
+from markupsafe import Markup
+
+from agentgym_flow import __version__
+from agentgym_flow.report.rendering import security_policy, source, templates
+from agentgym_flow.testing.card.findings import SECTIONS, ReportCard
+
+WORDS = {"ok": "holds", "mend": "mend", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
+"""How a status is called."""
+
+_PACKAGE = "agentgym_flow.testing.card"
+
+
+def render_card(card: ReportCard) -> str:
+    """Return the page of a report card."""
+    style = source("page.css", "card.css", package=_PACKAGE)
+    sections = [(name, heading, card.section(name)) for name, heading in SECTIONS.items()]
+    return (
+        templates(_PACKAGE)
+        .get_template("card.html.j2")
+        .render(
+            card=card,
+            kwargs=json.dumps(dict(card.kwargs)),
+            sections=[section for section in sections if section[2]],
+            to_mend=[finding for finding in card.findings if finding.status in ("mend", "unfinished")],
+            words=WORDS,
+            policy=security_policy(style),
+            style=Markup(style),  # ours
+            version=__version__,
+        )
+    )

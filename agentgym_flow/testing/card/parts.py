@@ -1,0 +1,164 @@
+"""The parts of a report card in processes of their own, within a time limit.
+
+A part reads a `Request` as JSON from standard input and reports as JSON lines: first the checks it is going to make,
+then each finding. What the environment prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import IO, Any, cast
+
+from agentgym_flow.envs.plugins import bring, load_plugins
+from agentgym_flow.testing.card.findings import Finding, Status
+
+_SLOW = "Give more --minutes, or make reset() and step() faster; see Speed."
+_RAISED = "reset(), step() and the members that policies use must not raise."
+_ENDED = "What ends the process, such as a crash or exit(), ends whatever program plays."
+_GRACE = 5.0  # seconds after the time limit until a part is ended
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to validate.
+
+    Attributes:
+        env_id: the registered id.
+        kwargs: the settings, JSON-able.
+        modules: the modules to import first; they register the environment.
+        seconds: the time limit of this part.
+    """
+
+    env_id: str
+    kwargs: Mapping[str, Any]
+    modules: Sequence[str]
+    seconds: float
+
+
+def run_part(module: str, request: Request, on_finding: Callable[[Finding], None] | None = None) -> list[Finding]:
+    """Run a part of the card in a process of its own; return its findings.
+
+    What was planned and not found when the time was up, or when the process ended, is `unfinished`.
+
+    Args:
+        module: the part, such as `"agentgym_flow.testing.card.contract"`.
+        request: what to validate, and for how long.
+        on_finding: called with each finding as it comes.
+    """
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    pipe = subprocess.PIPE
+    found: list[Finding] = []
+    with subprocess.Popen(
+        [sys.executable, "-m", module], stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        complaint: list[bytes] = []
+        threading.Thread(target=_keep_end, args=(child.stderr, complaint), daemon=True).start()
+        with suppress(BrokenPipeError):
+            child.stdin.write(json.dumps(asdict(request)).encode())
+            child.stdin.close()
+        child.stdin = None
+        planned: list[Finding] = []
+        late, failed = True, False
+        try:
+            for line in _lines(child.stdout, request.seconds + _GRACE):
+                told = json.loads(line)
+                if "planned" in told:
+                    planned = [Finding(**one) for one in told["planned"]]
+                elif "failed" in told:
+                    complaint[:] = [told["failed"].encode()]
+                    failed = True
+                else:
+                    found.append(Finding(**told["found"]))
+                    if on_finding is not None:
+                        on_finding(found[-1])
+            late = False
+        except TimeoutError:
+            pass
+        finally:
+            child.kill()
+            child.wait()
+    names = {finding.name for finding in found}
+    left = [finding for finding in planned if finding.name not in names]
+    if not planned and not found:
+        left = [
+            Finding("contract", module.rpartition(".")[2], "The environment can be made", "unfinished", essential=True)
+        ]
+    return found + _unfinished(left, late, failed, request.seconds, b"".join(complaint).decode("utf-8", "replace"))
+
+
+def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: float, complaint: str) -> list[Finding]:
+    """Return findings of the checks that were not finished; the first of them is the one that was running."""
+    if late:
+        first = ("unfinished", f"{seconds:.0f} seconds were over during this check.", _SLOW)
+        others = f"{seconds:.0f} seconds were over before this check."
+    elif failed:
+        first = ("mend", f"The environment raised: {complaint}", _RAISED)
+        others = "An error in an earlier check ended the process."
+    else:
+        first = ("mend", f"The process ended in this check. {_last(complaint)}", _ENDED)
+        others = "The process ended before this check."
+    results = []
+    for number, finding in enumerate(left):
+        status, said, mend = first if number == 0 else ("unfinished", others, "")
+        results.append(replace(finding, status=cast("Status", status), said=said, mend=mend))
+    return results
+
+
+def _last(complaint: str) -> str:
+    lines = [line for line in complaint.strip().splitlines() if line.strip()]
+    return f"Its last words: {lines[-1]:.300}" if lines else ""
+
+
+def _keep_end(stream: IO[bytes], kept: list[bytes]) -> None:
+    for line in stream:
+        kept.append(line)
+        del kept[:-40]
+
+
+def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes]:
+    """Yield lines as they come. Raises `TimeoutError` when the time is up."""
+    lines: queue.Queue[bytes | None] = queue.Queue()
+
+    def read() -> None:
+        for line in stream:
+            lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise TimeoutError from None
+        if line is None:
+            return
+        yield line
+
+
+def serve(plan: Callable[[Request], Sequence[Finding]], work: Callable[[Request], Iterable[Finding]]) -> None:
+    """Be a part: read the request, import its modules, and report the plan and what is found."""
+    request = Request(**json.load(sys.stdin))
+    report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
+    for module in request.modules:
+        bring(module)
+    load_plugins()
+    print(json.dumps({"planned": [asdict(finding) for finding in plan(request)]}), file=report, flush=True)
+    try:
+        for finding in work(request):
+            print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
+    except Exception as error:
+        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=report, flush=True)

@@ -1,0 +1,111 @@
+"""The words that the tiny policy knows: those of a profile, or for any other environment those that play shows.
+
+The words are found in `TASKS` training tasks, played by the expert with random actions in between, or at random where
+there is no expert, and in the environment's manual. The result depends on the environment and its settings alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from agentgym_flow.core import TextEnv
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.files import whole
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.training.processes import Together
+from agentgym_flow.training.run import TINY
+from agentgym_flow.training.run_config import RunConfig
+from agentgym_flow.word_prompts import FIXED, WordProfile, words_of
+
+TASKS = 60
+"""Training tasks that are played for their words."""
+
+STEPS = 40
+"""The most steps of each of them."""
+
+SIZE = 1000
+"""The most words of an environment that get a token of their own: those that play shows most often, then the manual."""
+
+_RANDOM = 4  # of so many steps of the expert one is random
+
+
+class _Reader:
+    """Plays the expert with random actions in between, and counts the words that it is shown."""
+
+    name = "reader"
+
+    def __init__(self) -> None:
+        self.words: Counter[str] = Counter()
+        self.proposed = False
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        return [Move(self._read(view)) for view in views]
+
+    def _read(self, view: View) -> str:
+        proposed = view.candidates()
+        self.proposed |= bool(proposed)
+        for text in (view.info["goal"], view.observation, *proposed):
+            self.words.update(words_of(text))
+        chance = view.rng.below(_RANDOM) == 0
+        expert = None if chance or not view.env.has_expert else view.env.expert_action()
+        action = view.env.sample_action(view.rng) if expert is None else expert
+        self.words.update(words_of(action))
+        return action
+
+
+def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
+    """Return the vocabulary of an environment for `WordProfile`.
+
+    Raises `BadSetting` if the environment proposes no actions, so that there is nothing to choose from.
+    """
+    reader = _Reader()
+    env = make_env()
+    starts = [Start(0, task) for task in env.drawn_tasks[:TASKS]]
+    episodes = rollout(reader, make_env, starts, stop=lambda view: len(view.episode.turns) >= STEPS)
+    if not reader.proposed:
+        raise BadSetting(
+            f"{env.env_id} proposes no actions, and the tiny policy chooses among proposed ones: let candidates() or "
+            "admissible_actions() return some, or train another model with profile text"
+        )
+    for episode in episodes:
+        for turn in episode.turns[-1:]:
+            reader.words.update(words_of(turn.next_observation))
+    shown = sorted(reader.words, key=lambda word: (-reader.words[word], word))
+    manual = words_of(inspect.getdoc(type(env)) or "")
+    return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
+
+
+def profile_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> Profile:
+    """Return the profile of a run; for the tiny policy it has a vocabulary.
+
+    Args:
+        run: the settings.
+        saved: the file that a vocabulary from play is kept in: read if it is there, written if not.
+        together: the processes of the run, of which the main one makes or reads the vocabulary for all.
+
+    Raises:
+        AgentGymFlowError: there is no such environment or profile, or it proposes no actions.
+    """
+    profile = profile_for(run.env_id, run.profile)
+    if run.model != TINY or not isinstance(profile, WordProfile):
+        return profile
+    work = partial(_kept_vocabulary, run, saved)
+    return replace(profile, vocabulary=work() if together is None else together.alone(work))
+
+
+def _kept_vocabulary(run: RunConfig, saved: Path | None) -> tuple[str, ...]:
+    if saved is not None and saved.exists():
+        return tuple(json.loads(saved.read_text("utf-8")))
+    vocabulary = learnt_vocabulary(run.make_env)
+    if saved is not None:
+        with whole(saved) as partly:
+            partly.write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    return vocabulary

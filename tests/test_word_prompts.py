@@ -1,0 +1,100 @@
+"""The compact prompt of any environment: its words, what is cut, and what the indices stand for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentgym_flow.word_prompts import FIXED, INDICES, MOST, MOST_WORDS, WordProfile, words_of
+
+
+def view(
+    observation: str = "You see a door.",
+    candidates: tuple[str, ...] = ("left", "right"),
+    goal: str = "Get out.",
+    past: tuple[tuple[str, bool, str], ...] = (),
+) -> Any:
+    turns = [SimpleNamespace(action=a, action_valid=valid, observation=seen) for a, valid, seen in past]
+    episode = SimpleNamespace(turns=turns)
+    return SimpleNamespace(
+        observation=observation, info={"goal": goal}, episode=episode, candidates=lambda: list(candidates)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("You're in Room 12, hot!", "you're in room 1 +2 hot"),
+        ("7 12 105", "7 1 +2 1 +0 +5"),
+        ("#.@ .", "# . @ ."),
+        ("#A.b#", "# A . b #"),
+        ("search[red shoes] (x)", "search [ red shoes ] x"),
+        ("WGKY WG Go", "W G K Y W G go"),
+        ("+--+--+ | P |", "-- | P |"),
+        ("-3.5 c3", "- 3 . 5 c 3"),
+        ("\ud800 \x00", "? \x00"),
+        ("", ""),
+    ],
+)
+def test_a_text_is_split_into_words(text: str, words: str) -> None:
+    assert words_of(text) == tuple(words.split())
+
+
+def test_texts_have_no_index_and_no_mark() -> None:
+    assert not {*words_of(" ".join(FIXED))} & {*INDICES, "goal:", "now:", "did:", "saw:", "choose:"}
+
+
+def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
+    profile = WordProfile()
+    here = view(past=(("left", True, "One wall."), ("fly", False, "One hole.")))
+    assert profile.prompt(here) == (
+        "goal: get out now: you see a door left #0 right #1 "
+        "did: fly refused: saw: one hole did: left saw: one wall choose:"
+    )
+    assert profile.parse(" #1 ", here) == "right"
+    assert [profile.parse(text, here) for text in ("1", "right", "#2", "")] == [""] * 4
+    assert (profile.answer("left", here), profile.answer("fly", here)) == ("#0", None)
+    assert profile.name == "compact"
+    assert profile.vocabulary == ()
+
+
+def test_equal_words_stand_for_the_first_candidate() -> None:
+    here = view(candidates=("take the key", "take the key!", "drop"))
+    profile = WordProfile()
+    assert [profile.answer(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
+    assert profile.parse("#0", here) == "take the key"
+
+
+def words(count: int, letter: str) -> str:
+    return " ".join(letter * (number + 2) for number in range(count))
+
+
+def test_what_does_not_fit_is_cut_in_order() -> None:
+    profile = WordProfile()
+
+    def said(**parts: Any) -> list[str]:
+        found = profile.prompt(view(**parts)).split()
+        assert len(found) <= MOST_WORDS
+        assert found[-1] == "choose:"
+        return found
+
+    long_past = (("left", True, words(200, "p")), ("left", True, words(30, "p")))
+    found = said(past=long_past)
+    assert len(found) == MOST_WORDS
+    assert [found.count(word) for word in ("now:", "#1", "did:")] == [1, 1, 2]  # of the oldest turn the end is left out
+
+    many = tuple(f"go {words(9, chr(97 + number % 26))} {number}" for number in range(64))
+    found = said(observation=words(200, "o"), goal=words(200, "g"), candidates=many, past=long_past)
+    assert "did:" not in found
+    assert [word for word in found if word in INDICES] == list(INDICES)
+    now = found.index("now:")
+    assert (now - 1, found.index("go") - now - 1) == (19, 40)
+    assert said(candidates=many[:2])[:9].count("go") == 1  # whole where there is room
+    assert profile.answer(many[MOST - 1], view(candidates=many)) == INDICES[-1]
+    assert profile.answer(many[MOST], view(candidates=many)) is None
+
+    found = said(observation=words(200, "o"), goal="out")
+    assert len(found) == MOST_WORDS
+    assert found[:3] == ["goal:", "out", "now:"]  # a short goal leaves its room to the observation

@@ -1,0 +1,126 @@
+"""The report card: planted defects are found and named, honest environments pass, and time is bounded."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import validate_defects
+from typer.testing import CliRunner
+from validate_defects import DEFECTS
+
+from agentgym_flow.cli import app, validate
+from agentgym_flow.envs.plugins import bring
+from agentgym_flow.testing.card import Finding, ReportCard, contract, figures
+from agentgym_flow.testing.card.page import render_card
+from agentgym_flow.testing.card.parts import Request, run_part
+
+MODULE = validate_defects.__name__
+ADVISED = {"steps_per_second", "random_floor"}
+"""Findings that are advice and fail nothing."""
+
+
+def findings(env_id: str, module: str, until: str | None = None) -> dict[str, Finding]:
+    """Return the findings of both parts without training, made in this process, up to the one that is looked for."""
+    request = Request(env_id, {}, [module], 60.0)
+    found: dict[str, Finding] = {}
+    for part in (figures, contract) if until in {one.name for one in figures.plan(request)} else (contract, figures):
+        for finding in part.work(request):
+            found[finding.name] = finding
+            if finding.name == until:
+                return found
+    return found
+
+
+@pytest.mark.parametrize("env_id", DEFECTS)
+def test_a_planted_defect_is_found_and_named(env_id: str) -> None:
+    name = DEFECTS[env_id]
+    finding = findings(env_id, MODULE, name)[name]
+    assert finding.status == ("advice" if name in ADVISED else "mend"), finding
+    assert finding.fails is (name not in ADVISED)
+    assert finding.said
+    assert finding.mend
+
+
+def test_an_honest_environment_passes() -> None:
+    found = findings("example/Cave-v0", "agentgym_flow.testing.example")
+    assert {name for name, finding in found.items() if finding.status != "ok"} == set()
+    planned = [*contract.plan(Request("example/Cave-v0", {}, [], 1.0)), *figures.plan(Request("", {}, [], 1.0))]
+    assert list(found) == [finding.name for finding in planned]
+    card = ReportCard("example/Cave-v0", {}, list(found.values()), 1.0)
+    assert (card.passed, card.verdict()) == (True, "All essential checks hold.")
+
+
+def test_an_environment_that_hangs_ends_with_the_time() -> None:
+    begun = time.monotonic()
+    request = Request("defect/HangsOnNonsense-v0", {}, [MODULE], 3.0)
+    found = {finding.name: finding for finding in run_part(validate.CONTRACT, request)}
+    assert time.monotonic() - begun < 30
+    [late] = [finding for finding in found.values() if "during this check" in finding.said]
+    assert (late.status, late.fails) == ("unfinished", True)
+    assert "before this check" in found["any_sequence_of_calls"].said
+
+
+def test_an_environment_that_ends_the_process_is_named() -> None:
+    request = Request("defect/ExitsOnNonsense-v0", {}, [MODULE], 60.0)
+    seen: list[Finding] = []
+    found = {finding.name: finding for finding in run_part(validate.CONTRACT, request, seen.append)}
+    [ended] = [finding for finding in found.values() if "process ended in this check" in finding.said]
+    assert (ended.status, ended.fails) == ("mend", True)
+    assert found["any_sequence_of_calls"].status == "unfinished"
+    assert seen
+    assert all(finding.status in ("ok", "skipped", "advice") for finding in seen)
+
+
+@pytest.mark.heavy
+def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
+    pytest.importorskip("trl")
+    [finding] = run_part(validate.LEARNING, Request("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 240.0))
+    assert finding.status in ("ok", "advice"), finding
+    assert finding.figures["updates"] >= 1
+    assert "test tasks" in finding.said
+
+
+def run(*words: str, code: int) -> str:
+    result = CliRunner().invoke(app, ["validate", *words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
+    bring("agentgym_flow.testing.example")
+    out = tmp_path / "card"
+    said = run("example/Cave-v0", "--env-arg", "rooms=3", "--no-train", "--out", str(out), code=0)
+    assert "All essential checks hold." in said
+    assert "Left out by --no-train." in said
+    told = json.loads((out / "report_card.json").read_text())
+    assert (told["env_id"], told["kwargs"], told["passed"]) == ("example/Cave-v0", {"rooms": 3}, True)
+    page = (out / "report_card.html").read_text()
+    assert "default-src &#39;none&#39;" in page
+    assert not re.search(r"<script|https?://|src=", page)
+    assert "What to mend" not in page
+    assert "report_card.html" in run("example/Cave-v0", "--out", str(out), code=2)
+
+
+def test_the_command_fails_where_something_is_to_be_mended(tmp_path: Path) -> None:
+    bring(MODULE)
+    told = json.loads(run("defect/CannotBeMade-v0", "--json", code=1))
+    assert told["findings"][0]["said"] == "RuntimeError: no cave here"
+
+
+def test_text_of_the_environment_is_escaped(tmp_path: Path) -> None:
+    finding = Finding("contract", "x", "X", "mend", "", "<script>alert(1)</script>", "Mend & see.", True)
+    page = render_card(ReportCard("a/B-v0", {"k": "<b>"}, [finding], 60.0))
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "1 essential check does not hold." in page
+
+
+def test_without_pytest_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    find: Any = validate.find_spec
+    monkeypatch.setattr(validate, "find_spec", lambda name: None if name == "hypothesis" else find(name))
+    assert "agentgym_flow[test]" in run("Sokoban-v0", code=2)

@@ -1,0 +1,107 @@
+"""The tiny policy learns in an environment that has no prompt and no settings of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from short_run import train
+
+import agentgym_flow.testing.example  # noqa: F401 - registers the cave
+from agentgym_flow.envs import make_text_env, plugins
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.evaluation import evaluate
+from agentgym_flow.policies import make_policy
+from agentgym_flow.training import vocabulary
+from agentgym_flow.training.config_file import packaged_config, parse_configs
+from agentgym_flow.training.run import load_model
+from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
+from agentgym_flow.training.vocabulary import learnt_vocabulary, profile_of
+from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordProfile
+
+CAVE = "example/Cave-v0"
+
+
+@pytest.fixture
+def maze(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The id of the maze of the docs, which has no expert."""
+    (tmp_path / "my_maze.py").write_text((root / "tests" / "maze_of_others.py").read_text("utf-8"), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    plugins.bring("my_maze")
+    yield "Maze-v0"
+    sys.modules.pop("my_maze", None)
+    gym.registry.pop("Maze-v0", None)
+    plugins._brought.pop("Maze-v0", None)
+
+
+def cave(**kwargs: Any) -> Any:
+    return make_text_env(CAVE, **kwargs)
+
+
+def test_the_vocabulary_is_what_play_and_manual_show() -> None:
+    found = learnt_vocabulary(cave)
+    assert found[: len(FIXED)] == FIXED
+    assert len(set(found)) == len(found)
+    assert {"note", "door", "left", "read", "say", "[", "says"} <= {*found}
+    assert "arguments" in found  # of the manual
+    assert found.index("you") < found.index("arguments")
+    assert learnt_vocabulary(cave) == found
+    assert MOST_WORDS + 2 <= CONTEXT
+
+
+def test_a_model_knows_its_words_and_takes_others_for_one(tmp_path: Path) -> None:
+    run, _, _ = parse_configs(["--env_id", CAVE, "--output_dir", str(tmp_path / "run")])
+    saved = tmp_path / "vocabulary.json"
+    profile = profile_of(run, saved)
+    assert isinstance(profile, WordProfile)
+    _, tokenizer = load_model("tiny", profile)
+    assert tokenizer.tokenize("you see zyzzyva #3 choose:") == ["you", "see", UNKNOWN, "#3", "choose:"]
+    saved.write_text(json.dumps([*FIXED, "zyzzyva"]))
+    assert profile_of(run, saved).vocabulary == (*FIXED, "zyzzyva")  # type: ignore[attr-defined]
+
+
+def test_what_proposes_nothing_is_refused(maze: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym.registry[maze].entry_point, "candidates", lambda self: [])
+    with pytest.raises(BadSetting, match="proposes no actions"):
+        learnt_vocabulary(lambda: make_text_env(maze))
+
+
+def test_an_environment_names_its_settings(maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(packaged_config(maze)).endswith("any_tiny.yaml")
+    assert packaged_config("no/Such-v0") is None
+    monkeypatch.setattr(gym.registry[maze].entry_point, "train_config", "maze", raising=False)
+    with pytest.raises(BadSetting, match="maze is neither a file"):
+        parse_configs(["--env_id", maze, "--output_dir", "run"])
+    (tmp_path / "maze.yaml").write_text("seed: 17\noutput_dir: run\n")
+    assert parse_configs(["--env_id", maze])[2].seed == 17
+
+
+@pytest.mark.heavy
+def test_it_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
+    result = train(CAVE, "gigpo", tmp_path / "run", threads=1)
+    assert result.exit_code == 0, result.output
+    assert "has no expert" not in result.output
+    checkpoint = tmp_path / "run" / "checkpoint"
+    policy = make_policy(f"hf:{checkpoint}", CAVE)
+    assert evaluate(policy, CAVE, num_episodes=4)[0].episodes == 4
+
+
+@pytest.mark.heavy
+def test_without_an_expert_it_starts_from_the_form_of_an_answer(
+    maze: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    learn = vocabulary.learnt_vocabulary
+    monkeypatch.setattr(vocabulary, "learnt_vocabulary", lambda make: (made.append(1), learn(make))[1])
+    result = train(maze, "grpo", tmp_path / "run", warm_start_updates=40, threads=1)
+    assert result.exit_code == 0, result.output
+    assert "Maze-v0 has no expert: training starts without a warm start." in " ".join(result.output.split())
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert told["warm_start"]["losses"][-1] < 1.5 < told["warm_start"]["losses"][0]
+    assert made == [1]
