@@ -47,8 +47,11 @@ def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str,
     kwargs = environments.env_settings(env_id, [*(pairs or ()), *given])
     if "executor" in kwargs or "dataset" in kwargs or options.get("data") is not None:
         _name_set(env_id, kwargs)
-    if kwargs.get("executor") == "openai" and kwargs.get("base_url") and not kwargs.get("model"):
-        kwargs["model"] = only_model(kwargs["base_url"])
+    url = kwargs.get("base_url")
+    if isinstance(url, list) and url:
+        url = url[0]  # servers that take turns have the same models
+    if kwargs.get("executor") == "openai" and isinstance(url, str) and url and not kwargs.get("model"):
+        kwargs["model"] = only_model(url)
     return kwargs
 
 

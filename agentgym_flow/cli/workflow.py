@@ -88,8 +88,9 @@ def check(text: Text, published: Published = False) -> None:
 
 def _language(published: bool) -> Language:
     from agentgym_flow.envs.canvas.language import PUBLISHED, Language
+    from agentgym_flow.envs.canvas.operators import OPERATORS
 
-    return PUBLISHED if published else Language()
+    return PUBLISHED if published else Language(operators=tuple(OPERATORS))  # also those of `--import`
 
 
 def _read(text: str, language: Language) -> Chain:

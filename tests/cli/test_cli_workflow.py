@@ -15,7 +15,7 @@ from agentgym_flow.cli import app
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.envs.canvas.dsl import read
 from agentgym_flow.envs.canvas.language import PUBLISHED
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.plain import plain_graph
 from agentgym_flow.episode import Recorder
 from agentgym_flow.episode_log import write_log
@@ -130,7 +130,7 @@ class Designing(TextEnv):
         return "empty"
 
     def _apply(self, action: str) -> Transition:
-        known = action in OPERATORS
+        known = action in STANDARD
         self._names += [action] * known
         return Transition(self.describe_state(), 0.0, not known, known)
 
@@ -144,7 +144,7 @@ class Designing(TextEnv):
         return 0.0
 
     def admissible_actions(self) -> list[str]:
-        return list(OPERATORS)
+        return list(STANDARD)
 
     def sample_action(self, rng: Stream) -> str:
         return rng.choice(self.admissible_actions())

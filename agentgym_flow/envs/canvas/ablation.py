@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from agentgym_flow.envs.canvas.calls import Backend, OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.interpreter import NOTHING, Cache, Interpreter, LeftOut
+from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.run import Flow, Run, Step, StepId
 from agentgym_flow.envs.canvas.workflow.graph import Place, Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, OperatorNode, Parallel
 
 STRUCTURES = ("parallel", "conditional", "loop")
 """The kinds of structures."""
@@ -100,14 +100,14 @@ class _Ablating:
         used = {step.id.place for step in self.used if step.ok}
         places = [place for place in self.workflow.places.values() if place.path[0] < self.kept]
         for place in reversed(places):
-            if isinstance(place.node, Operator) and place.id in used:
+            if isinstance(place.node, OperatorNode) and place.id in used:
                 self._leave_out(place)
             elif isinstance(place.node, Loop) and place.node.count > 1 and self._within(place):
                 self._leave_out_rounds(place)
         self._count_clones_once()
         found = dict.fromkeys(STRUCTURES, 0)
         for place in places:
-            if not isinstance(place.node, Operator):
+            if not isinstance(place.node, OperatorNode):
                 found[place.node.kind] += self._counts(place)
         needed = tuple(place.id for place in places if place.id in self.needed)
         return Ablation(needed, tuple(place for place in needed if place in self.undecided), found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentgym_flow.envs.canvas import calls
 from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.finishing import Circumstances
+from agentgym_flow.envs.canvas.operators import calls
 from agentgym_flow.envs.canvas.run import Run
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, scorer_of
 

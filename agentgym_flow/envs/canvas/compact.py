@@ -9,7 +9,8 @@ It reads the goal (`cues`), the workflow and its last run as they are shown, and
 
 The completion is the word of a move, one of `MOVES`: the same moves at every turn, so they are not listed. A move whose
 edit is not accepted is an invalid action. Which words of the problem a warned operator minds is decided by
-`proposals.warning`.
+`proposals.warning`. Operators beside the standard ones have moves of their own where they can be used; their words
+stand behind the others in the vocabulary, by name.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from agentgym_flow.envs.canvas.actions.reading import read_action, write_action
 from agentgym_flow.envs.canvas.cues import cues_of
 from agentgym_flow.envs.canvas.finishing import is_long
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
-from agentgym_flow.envs.canvas.proposals import SOLVERS, TRIES, WARNING, mending, prompts, sharing, voting, warning
-from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role
+from agentgym_flow.envs.canvas.proposals import TRIES, WARNING, mending, prompts, sharing, voting, warning
+from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, OperatorNode
 from agentgym_flow.prompts import IndexedPrompt, IndexProfile, Situation
 
 MOST_NODES = 8
@@ -39,17 +40,27 @@ NOTICED = ("parts", "accounts", "steps", "twist", "numbers", "endless", "warned"
 VERDICTS = tuple(f"{checker}-{verdict}" for checker in CHECKERS for verdict in ("passed", "failed"))
 RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting", "refused")
 
-_NODES: Mapping[str, Node] = {
-    **{name: Operator(name) for name in OPERATORS},
-    **{f"vote-{solver}": voting(solver) for solver in SOLVERS},
-    **{f"share-{solver}": sharing(solver) for solver in SOLVERS},
-    **{f"mend-{checker}": mending(checker) for checker in CHECKERS},
-    **{f"try-{checker}": Loop((mending(checker),), TRIES) for checker in CHECKERS},
-    **{f"loop-{checker}": Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS},
-}
-_WARNED = {f"warned-{solver}": solver for solver in SOLVERS}
-MOVES = ("finish", *_NODES, *_WARNED, "delete", "warn", "prompt")
-"""The completions."""
+
+@lru_cache(maxsize=1 << 8)
+def _nodes_of(names: tuple[str, ...]) -> Mapping[str, Node]:
+    """Return the moves that add a node of some operators, each with the node."""
+    solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
+    return {
+        **{name: OperatorNode(name) for name in names},
+        **{f"vote-{solver}": voting(solver) for solver in solvers},
+        **{f"share-{solver}": sharing(solver) for solver in solvers},
+        **{f"mend-{checker}": mending(checker) for checker in checkers},
+        **{f"try-{checker}": Loop((mending(checker),), TRIES) for checker in checkers},
+        **{f"loop-{checker}": Loop((OperatorNode(checker), OperatorNode("Revise")), TRIES) for checker in checkers},
+    }
+
+
+def _warned(names: tuple[str, ...]) -> dict[str, str]:
+    return {f"warned-{solver}": solver for solver in of_role(Role.SOLVER, names)}
+
+
+MOVES = ("finish", *_nodes_of(STANDARD), *_warned(STANDARD), "delete", "warn", "prompt")
+"""The completions where the standard operators are used."""
 
 OTHER = "other"
 """A node that no move adds."""
@@ -59,7 +70,7 @@ _FINISH = write_action(Finish())
 VOCABULARY = tuple(
     dict.fromkeys((*MOVES, *LEFT, *FAMILIES, *NOTICED, *VERDICTS, *RESULTS, OTHER, "workflow", "checks", "choose"))
 )
-"""Every word of a compact prompt or of its completion."""
+"""Every word of a compact prompt or of its completion where the standard operators are used."""
 
 
 class CompactProfile(IndexProfile):
@@ -69,13 +80,21 @@ class CompactProfile(IndexProfile):
     accepted is `refused`.
     """
 
-    vocabulary = VOCABULARY
+    @property
+    def vocabulary(self) -> tuple[str, ...]:  # type: ignore[override]
+        """`VOCABULARY`, and the words of all operators that other modules have registered.
+
+        Play a tiny policy with the modules imported with which it was trained.
+        """
+        others = tuple(sorted(set(OPERATORS) - set(STANDARD)))
+        verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
+        return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
 
     def written(self, view: Situation) -> IndexedPrompt:
         """Return the words for the present situation, with the moves there are."""
         told = view.info["workflow"]
         words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
-        actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"])
+        actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
         return IndexedPrompt(" ".join((*words, "choose")), actions, {action: word for word, action in actions.items()})
 
     def follow_up(self, view: Situation) -> str:
@@ -91,10 +110,16 @@ class CompactProfile(IndexProfile):
         indices = self.written(view).indices
         if action in indices:
             return indices[action]
-        read = read_action(action).action
-        if not isinstance(read, Add) or not isinstance(read.node, Operator):
+        spoken = Language(operators=(*STANDARD, *_others(view.info["workflow"])))
+        read = read_action(action, spoken).action
+        if not isinstance(read, Add) or not isinstance(read.node, OperatorNode):
             return None
         return read.node.name
+
+
+def _others(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the operators beside the standard ones that can be used."""
+    return tuple([name for name in told["usable"] if name not in STANDARD])
 
 
 def _noticed(goal: str) -> list[str]:
@@ -139,12 +164,20 @@ def _word(node: Mapping[str, Any]) -> str:
         case _:
             body = node["body"][0]
             word = f"try-{body['check']['name']}" if body["kind"] == "conditional" else f"loop-{body.get('name')}"
-    return word if word in MOVES else OTHER
+    return word if word in MOVES or _adds_another(word) else OTHER
+
+
+def _adds_another(word: str) -> bool:
+    """Return whether this is the move that adds a node of an operator that is not standard."""
+    name = word.rpartition("-")[2]
+    return name in OPERATORS and (word in _nodes_of((name,)) or word in _warned((name,)))
 
 
 @lru_cache(maxsize=1 << 10)  # many tasks are warned of the same
-def _additions(told: str, first_case: Literal["passed", "failed"]) -> dict[str, str]:
-    nodes = dict(_NODES) | ({word: Operator(solver, told) for word, solver in _WARNED.items()} if told else {})
+def _additions(told: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
+    nodes = dict(_nodes_of(names))
+    if told:
+        nodes |= {word: OperatorNode(solver, told) for word, solver in _warned(names).items()}
     return {word: _addition(node, first_case) for word, node in nodes.items()}
 
 
@@ -153,10 +186,10 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
     return write_action(Add(node), Language(first_case=first_case))
 
 
-def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"]) -> dict[str, str]:
+def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]) -> dict[str, str]:
     """Return the moves there are with the actions that they stand for."""
     told = warning(goal)
-    moves = {"finish": _FINISH, **_additions(told, first_case), "prompt": prompts(goal)[0]}
+    moves = {"finish": _FINISH, **_additions(told, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
     if nodes:
         moves["delete"] = write_action(Delete(f"node_{nodes}"))
         if told:

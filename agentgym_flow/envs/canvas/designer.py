@@ -14,9 +14,9 @@ from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.cues import Cues, cues_of
 from agentgym_flow.envs.canvas.finishing import is_long
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS
+from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, STANDARD, Role, of_role
 from agentgym_flow.envs.canvas.proposals import TRIES, mending, sharing, voting
-from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, Operator
+from agentgym_flow.envs.canvas.workflow.nodes import Loop, Node, OperatorNode
 
 MOST_CHECKS = 2
 """A checker is added at most so often."""
@@ -47,7 +47,7 @@ def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
         left: the turns that are left, this one included.
     """
     cues, usable = cues_of(problem), told["usable"]
-    solvers = [name for name in _order(cues) if name in usable]
+    solvers = [name for name in (*_order(cues), *_others(Role.SOLVER, usable)) if name in usable]
     if left <= 1:
         return Finish()
     if told["failed"] and told["failed"][-1][1] in solvers and not told["results"]:
@@ -63,13 +63,13 @@ def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[s
     words, usable = missing[0], told["usable"]
     for name in ("Format", "Test", "Programmer"):
         if words.startswith(name) and name in usable:
-            return Operator(name)
+            return OperatorNode(name)
     if words.startswith("a solver") and solvers:
-        return Operator(solvers[0])
-    checker = next((name for name in CHECKERS if name in usable), "")
+        return OperatorNode(solvers[0])
+    checker = next((name for name in (*CHECKERS, *_others(Role.CHECKER, usable)) if name in usable), "")
     if checker and "Revise" in usable:
         return mending(checker)
-    harmless = Operator(checker or ("Format" if "Format" in usable else usable[0]))
+    harmless = OperatorNode(checker or ("Format" if "Format" in usable else usable[0]))
     return Loop((harmless,), 1) if "loop" in words else harmless
 
 
@@ -82,6 +82,11 @@ def _order(cues: Cues) -> Sequence[str]:
     return _SOLVERS[cues.family]
 
 
+def _others(role: Role, usable: Sequence[str]) -> tuple[str, ...]:
+    """Return the operators of a role that no rule of thumb is about: those that are not standard."""
+    return of_role(role, tuple([name for name in usable if name not in STANDARD]))
+
+
 def _failed(told: Mapping[str, Any]) -> set[str]:
     return {operator for _, operator, _ in told["failed"]}
 
@@ -91,24 +96,25 @@ def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> N
     has, usable = told["counts"], told["usable"]
     if not any(name in has for name in solvers) and solvers:
         if cues.parts and {"Decompose", "Aggregate"} <= set(usable):
-            return sharing(solvers[0]) if "Decompose" in has else Operator("Decompose")
+            return sharing(solvers[0]) if "Decompose" in has else OperatorNode("Decompose")
         if cues.accounts:
             return voting(solvers[0])
         if cues.steps and "Plan" in usable and "Plan" not in has:
-            return Operator("Plan")
-        return Operator(solvers[0], cues.warning)
+            return OperatorNode("Plan")
+        return OperatorNode(solvers[0], cues.warning)
     if told["results"] > 1:
         gatherers = ("Aggregate",) if "Decompose" in has else _GATHERERS[cues.family]
-        gather = next((name for name in (*gatherers, *ENSEMBLES) if name in usable), "")
+        known = (*gatherers, *ENSEMBLES, *_others(Role.ENSEMBLE, usable))
+        gather = next((name for name in known if name in usable), "")
         if gather:
-            return Operator(gather)
+            return OperatorNode(gather)
     return _next_check(cues, told) or _ending(told)
 
 
 def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
     """Return a check with what mends; None when all have passed, or have been tried twice."""
     has, usable = told["counts"], told["usable"]
-    for checker in _CHECKERS[cues.family]:
+    for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
         verdicts = [passed for _, operator, passed, _ in told["checks"] if operator == checker]
@@ -122,14 +128,14 @@ def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
 def _mending(checker: str, told: Mapping[str, Any]) -> Node:
     """Return a check that has the solution revised until it passes, as far as the language allows that."""
     if "Revise" not in told["usable"]:
-        return Operator(checker)
+        return OperatorNode(checker)
     return Loop((mending(checker),), TRIES) if told["nesting"] else mending(checker)
 
 
 def _ending(told: Mapping[str, Any]) -> Node | None:
     """Return what cuts the result down to the answer, where it is more than that."""
     wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
-    return Operator("Format") if wanted else None
+    return OperatorNode("Format") if wanted else None
 
 
 class Designer:

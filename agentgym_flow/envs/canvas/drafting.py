@@ -21,8 +21,9 @@ from agentgym_flow.envs.canvas.dsl import Repair
 from agentgym_flow.envs.canvas.edits import apply
 from agentgym_flow.envs.canvas.finishing import Circumstances, FinishRules
 from agentgym_flow.envs.canvas.language import LONGEST_INSTRUCTION, SHORTEST_INSTRUCTION, Language
+from agentgym_flow.envs.canvas.operators.offer import Offer
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Node, Operator, cleaned, form
+from agentgym_flow.envs.canvas.workflow.nodes import Node, OperatorNode, cleaned, form
 from agentgym_flow.seeding import stable_hash
 
 NO_PROMPT = f"A prompt has {SHORTEST_INSTRUCTION} to {LONGEST_INSTRUCTION} characters. Write the prompt for {{}}."
@@ -48,7 +49,7 @@ class Draft:
     waiting: Add | Modify | None = None
 
     @property
-    def asked(self) -> Operator | None:
+    def asked(self) -> OperatorNode | None:
         """The operator whose prompt is asked for; None when none is."""
         return None if self.waiting is None else next(_unprompted(_node(self.waiting)))[1]
 
@@ -95,6 +96,7 @@ class Drafting:
         finish: when a workflow can be handed in.
         prompting: `"inline"` or `"two_phase"`.
         strict: refuse actions and prompts that have to be repaired.
+        offer: the operators, with what a policy is told of them.
 
     Raises:
         BadSetting: no workflow of the language can be handed in.
@@ -104,6 +106,7 @@ class Drafting:
     finish: FinishRules = field(default_factory=FinishRules)
     prompting: Literal["inline", "two_phase"] = "inline"
     strict: bool = False
+    offer: Offer = field(default_factory=Offer)
 
     def __post_init__(self) -> None:
         self.finish.simplest(self.language)
@@ -225,12 +228,12 @@ def _node(action: Add | Modify) -> Node:
 def _with_node(action: Add | Modify, node: Node) -> Add | Modify:
     if isinstance(action, Add):
         return Add(node, action.position)
-    assert isinstance(node, Operator), "an operator is replaced by an operator"
+    assert isinstance(node, OperatorNode), "an operator is replaced by an operator"
     return Modify(action.target, node)
 
 
-def _unprompted(node: Node) -> Iterator[tuple[str, Operator]]:
+def _unprompted(node: Node) -> Iterator[tuple[str, OperatorNode]]:
     """Yield the operators of `node` that have no instruction, with their places in a workflow of this node alone."""
     for place in Workflow((node,)).places.values():
-        if isinstance(place.node, Operator) and not place.node.instruction:
+        if isinstance(place.node, OperatorNode) and not place.node.instruction:
             yield place.id, place.node

@@ -20,14 +20,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.workflow.nodes import (
     MOST_LOOPS,
     Chain,
     Conditional,
     Loop,
     Node,
-    Operator,
+    OperatorNode,
     Parallel,
     unknown_operator,
 )
@@ -45,7 +44,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _TIMES = re.compile(r"x[0-9]*", re.ASCII)
-_BY_LOWER = {name.lower(): name for name in OPERATORS}
 
 
 class Repair(NamedTuple):
@@ -86,7 +84,7 @@ class _Printer(NamedTuple):
 
     def node(self, node: Node) -> str:
         match node:
-            case Operator(name, instruction):
+            case OperatorNode(name, instruction):
                 return f"{name} {_quoted(instruction)}" if instruction and self.instructions else name
             case Parallel(branches):
                 return f"[{', '.join(map(self.chain, branches))}]"
@@ -169,10 +167,10 @@ class Reader:
         """Return the chain of a case of a conditional; the empty one for `done`. Raises `BadWorkflow`."""
         return () if self._is_done(text.strip()) else self.chain_of(text)
 
-    def operator_of(self, text: str) -> Operator:
+    def operator_of(self, text: str) -> OperatorNode:
         """Return the single operator that `text` says. Raises `BadWorkflow`."""
         nodes = self.chain_of(text)
-        if len(nodes) != 1 or not isinstance(nodes[0], Operator):
+        if len(nodes) != 1 or not isinstance(nodes[0], OperatorNode):
             raise BadWorkflow("here stands exactly one operator")
         return nodes[0]
 
@@ -205,7 +203,7 @@ class Reader:
             raise BadWorkflow("what a loop repeats stands in round brackets: (Review -> Revise) * 2")
         if self._next() != "?":
             return nodes
-        if len(nodes) != 1 or not isinstance(nodes[0], Operator):
+        if len(nodes) != 1 or not isinstance(nodes[0], OperatorNode):
             raise BadWorkflow("what stands before ? is exactly one operator")
         self._tokens.pop()
         first = self._case(level)
@@ -264,25 +262,30 @@ class Reader:
             raise BadWorkflow(f"a loop runs 1 to {MOST_LOOPS} times")
         return count
 
-    def _operator(self, name: str) -> Operator:
+    def _operator(self, name: str) -> OperatorNode:
         if self._is_done(name):
             raise BadWorkflow(f"{DONE} stands only in a conditional, for a case in which nothing runs")
-        known = name if name in OPERATORS or not self._lenient else _BY_LOWER.get(name.lower(), name)
-        if known not in OPERATORS:
-            raise BadWorkflow(unknown_operator(name))
+        names = self._language.known
+        known = name if name in names or not self._lenient else _in_any_case(name, names)
+        if known not in names:
+            raise BadWorkflow(unknown_operator(name, names))
         if known != name:
             self.repairs.append(Repair.of("operator_case", name))
         if self._next().startswith('"'):
-            return Operator(known, _unquoted(self._tokens.pop()))
-        return Operator(known, self._instructions.pop() if self._instructions else "")
+            return OperatorNode(known, _unquoted(self._tokens.pop()))
+        return OperatorNode(known, self._instructions.pop() if self._instructions else "")
 
     def _is_done(self, token: str) -> bool:
         return token == DONE or (self._lenient and token.lower() == DONE)
 
 
-def conditional(check: Operator, first: Chain, second: Chain, language: Language) -> Conditional:
+def conditional(check: OperatorNode, first: Chain, second: Chain, language: Language) -> Conditional:
     """Return the conditional whose cases are written in this order. Raises `BadWorkflow` as `Conditional` does."""
     return Conditional(check, first, second) if language.first_case == "passed" else Conditional(check, second, first)
+
+
+def _in_any_case(name: str, known: Iterable[str]) -> str:
+    return next((one for one in known if one.lower() == name.lower()), name)
 
 
 def _tokens(text: str) -> Iterator[str]:

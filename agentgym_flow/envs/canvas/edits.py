@@ -9,7 +9,7 @@ from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish,
 from agentgym_flow.envs.canvas.finishing import Circumstances, FinishRules
 from agentgym_flow.envs.canvas.language import LONGEST_INSTRUCTION, SHORTEST_INSTRUCTION, Language
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.errors import BadWorkflow
 
 
@@ -80,9 +80,9 @@ def _edited(action: Add | Delete | Modify | SetPrompt, workflow: Workflow, langu
             return workflow.replace(target, replace(operator, instruction=instruction))
 
 
-def _operator_at(workflow: Workflow, target: str, verb: str) -> Operator:
+def _operator_at(workflow: Workflow, target: str, verb: str) -> OperatorNode:
     node = workflow.place(target).node
-    if not isinstance(node, Operator):
+    if not isinstance(node, OperatorNode):
         parts = ", ".join(place for place in workflow.places if place.startswith(f"{target}_"))
         raise BadWorkflow(f"{target} is a {node.kind}, and {verb} works on operators: {parts}")
     return node

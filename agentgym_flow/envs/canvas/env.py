@@ -15,21 +15,23 @@ from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
 from agentgym_flow.envs.canvas.assignment import Assignment
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.data.load import SETS
 from agentgym_flow.envs.canvas.drafting import Turn
 from agentgym_flow.envs.canvas.executors import executor_of
 from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators import Operator
+from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
+from agentgym_flow.envs.canvas.operators.offer import Descriptions
+from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
 from agentgym_flow.envs.canvas.session import Session
 from agentgym_flow.envs.canvas.settings import FINISH_RULES, LANGUAGES, PROMPTINGS, drafting_of
 from agentgym_flow.envs.canvas.source import FAMILIES, tasks_of
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Items, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
@@ -174,6 +176,8 @@ class CanvasEnv(TextEnv):
     | `finished` (bool) | whether it was handed in |
     | `missing` (list of str) | what `finish` still asks for |
     | `usable` (list of str) | the operators that can be used; with `nesting` (bool) and `first_case` (str) the rules of the language |
+    | `descriptions` (dict) | usable operator -> what it does, one line |
+    | `meets` (dict) | `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one for `finish="published"` and for the structure reward |
     | `prompting` (str) | the argument `prompting`, which says how to write prompts |
     | `ran` (list of str) | the operators that ran and did not fail, as often as they did |
     | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
@@ -197,11 +201,12 @@ class CanvasEnv(TextEnv):
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
     | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
     | `family` | `None` | only generated tasks of `"arithmetic"`, `"code"` or `"qa"` |
-    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.calls.Backend` |
-    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL; without `base_url` only tapes can be played |
-    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7}` |
+    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
+    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL, or a list of URLs of servers that take turns, or model -> its URLs; without `base_url` only tapes can be played |
+    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": {"Verify": "other-model"}}` |
     | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators that are advertised, no nesting, and of `Verify ? A : B` A runs when the check fails |
-    | `operators` | `None` | the only operators that can be used; None for all of the language |
+    | `operators` | `None` | the only operators that can be used, a list of names, classes and `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
+    | `descriptions` | `None` | name of an operator -> its description, in place of its own one; changes the words only, so it is no part of the task |
     | `finish` | `"lax"` | what `finish` asks for: `"lax"` (one operator) or `"published"` (five, a structure, a solver, a checker; Test where there are tests; Programmer or Test for code; Format where the result is long) |
     | `prompting` | `"inline"` | instructions come with the action, or are asked for in turns of their own: `"two_phase"` |
     | `strict` | `False` | refuse actions and prompts that have to be repaired |
@@ -230,7 +235,7 @@ class CanvasEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints"})
+    presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "dataset": Maybe(OneOf(*SETS)),
@@ -239,7 +244,8 @@ class CanvasEnv(TextEnv):
         "model": Maybe(Text(longest=200)),
         "executor_settings": Plain(),  # without an address they are settings of nobody
         "language": OneOf(*LANGUAGES),
-        "operators": Maybe(Items(OneOf(*OPERATORS))),
+        "operators": Maybe(OperatorNames()),
+        "descriptions": Maybe(Descriptions()),
         "finish": OneOf(*FINISH_RULES),
         "prompting": OneOf(*PROMPTINGS),
         "strict": Flag(),
@@ -260,10 +266,11 @@ class CanvasEnv(TextEnv):
         family: str | None = None,
         executor: str | Backend = "simulated",
         model: str | None = None,
-        base_url: str | None = None,
+        base_url: str | Sequence[str] | Mapping[str, Any] | None = None,
         executor_settings: Mapping[str, Any] | None = None,
         language: str = "full",
-        operators: Sequence[str] | None = None,
+        operators: Sequence[str | type[Operator]] | None = None,
+        descriptions: Mapping[str, str] | None = None,
         finish: str = "lax",
         prompting: str = "inline",
         strict: bool = False,
@@ -273,19 +280,23 @@ class CanvasEnv(TextEnv):
         max_steps: int = DEFAULT_MAX_STEPS,
         render_mode: str | None = None,
     ) -> None:
+        used = None if operators is None else operators_of(operators)
         rules = {
             "language": language,
-            "operators": operators,
+            "operators": None if used is None else [logged_name(one) for one in used],
             "finish": finish,
             "prompting": prompting,
             "strict": strict,
             "hints": hints,
+            **({} if descriptions is None else {"descriptions": descriptions}),
         }
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
         check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is told beside the data
-        self._drafting = drafting_of(language, operators, finish, prompting, strict)
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
+        if simulated and used is not None:
+            used = _simulated(used)
+        self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
         self._tasks = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
@@ -301,7 +312,7 @@ class CanvasEnv(TextEnv):
                 "model": model,
                 "executor_settings": dict(self._executor.settings),
                 **rules,
-                "operators": None if operators is None else list(operators),
+                **({} if descriptions is None else {"descriptions": dict(descriptions)}),
                 **({"skip_damaged": True} if skip_damaged else {}),
             },
             data=self._tasks.data,
@@ -500,7 +511,7 @@ class CanvasEnv(TextEnv):
         found, places = self.session.ablation(), self.session.draft.workflow.places
         nodes = [places[place].node for place in found.needed]
         return {
-            "needed": [node.name for node in nodes if isinstance(node, Operator)],
+            "needed": [node.name for node in nodes if isinstance(node, OperatorNode)],
             "structures": dict(found.structures),
             "places": list(found.needed),
             "undecided": list(found.undecided),
@@ -516,6 +527,15 @@ class CanvasEnv(TextEnv):
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,
         }
+
+
+def _simulated(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """Return the operators that the simulator has odds for; warn of the others."""
+    without = [one.name for one in operators if one.odds is None]
+    if without:
+        advice = "give the class odds, or name another executor"
+        warnings.warn(f"the simulator does not offer {', '.join(without)}, which has no odds: {advice}", stacklevel=3)
+    return tuple([one for one in operators if one.odds is not None])
 
 
 def _told(skipped: Sequence[str]) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from agentgym_flow.envs.canvas.assignment import Assignment
-from agentgym_flow.envs.canvas.calls import Backend
+from agentgym_flow.envs.canvas.operators.calls import Backend
 from agentgym_flow.envs.canvas.simulated.rules import SimulatedBackend
 from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
-from agentgym_flow.settings import Maybe, Plain, Text
+from agentgym_flow.settings import Maybe, Plain
 from agentgym_flow.sharing import once
 
 if TYPE_CHECKING:
@@ -53,14 +53,18 @@ class Executor(NamedTuple):
 
 
 def executor_of(
-    executor: str | Backend, model: str | None, base_url: str | None, settings: Mapping[str, Any] | None
+    executor: str | Backend,
+    model: str | None,
+    base_url: str | Sequence[str] | Mapping[str, Any] | None,
+    settings: Mapping[str, Any] | None,
 ) -> Executor:
     """Return the executor that the arguments of an environment name.
 
     Args:
         executor: one of `EXECUTORS`, or an object with the method `run`.
         model: the model's name on the server; only for `"openai"`.
-        base_url: the server's base URL; only for `"openai"`. None: only tapes can be played.
+        base_url: the base URL of the server, or those of several, see `OpenAIBackend`; only for `"openai"`. None: only
+            tapes can be played.
         settings: further arguments of `OpenAIBackend`, JSON-able.
 
     Raises:
@@ -69,7 +73,7 @@ def executor_of(
         MissingExtra: the `openai` package is not installed.
     """
     Maybe(Plain()).check("executor_settings", settings)
-    Maybe(Text()).check("base_url", base_url)
+    Maybe(Plain()).check("base_url", base_url)
     if not isinstance(settings, Mapping | None):
         raise BadSetting(f"executor_settings must be settings by name, got {shown(settings)}")
     backend = None if isinstance(executor, str) else executor
@@ -89,7 +93,9 @@ def executor_of(
     return Executor("openai", openai_backend(model, base_url, told) if base_url else None, told)
 
 
-def openai_backend(model: str, base_url: str, settings: Mapping[str, Any] | None = None) -> OpenAIBackend:
+def openai_backend(
+    model: str, base_url: str | Sequence[str] | Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> OpenAIBackend:
     """Return the backend with these settings: one for all environments of the process, so that its usage is theirs.
 
     Raises:

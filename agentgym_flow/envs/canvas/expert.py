@@ -16,14 +16,12 @@ from agentgym_flow.envs.canvas.assignment import circumstances
 from agentgym_flow.envs.canvas.designer import next_edit
 from agentgym_flow.envs.canvas.drafting import Draft, Drafting
 from agentgym_flow.envs.canvas.edits import apply
-from agentgym_flow.envs.canvas.operators import OPERATORS, Role
+from agentgym_flow.envs.canvas.operators import OPERATORS, SOLVERS, Role, of_role
 from agentgym_flow.envs.canvas.proposals import VOICES, mending, sharing, voting, warning
 from agentgym_flow.envs.canvas.session import Session
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Node, Operator
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Node, OperatorNode
 from agentgym_flow.errors import BadWorkflow
-
-_SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
 
 
 def next_action(session: Session, left: int) -> str | None:
@@ -58,7 +56,7 @@ def _tried_out(session: Session, left: int) -> Action | None:
     """Return the first edit towards the first workflow that succeeds and can be built in time."""
     now = session.draft.workflow.nodes
     language, finish = session.drafting.language, session.drafting.finish
-    for tried in _tries(now, warning(session.task.problem.shown())):
+    for tried in _tries(now, warning(session.task.problem.shown()), session.drafting.offer.others):
         nodes = _asking_nothing(tried, session.drafting)
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
         if len(now) + len(nodes) - 2 * kept + 1 > left:
@@ -83,38 +81,42 @@ def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
         return nodes
     workflow = Workflow(nodes)
     for place in workflow.places.values():
-        if isinstance(place.node, Operator) and not place.node.instruction:
-            told = Operator(place.node.name, OPERATORS[place.node.name].instruction)
+        if isinstance(place.node, OperatorNode) and not place.node.instruction:
+            told = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
             workflow = workflow.replace(place.id, told)
     return workflow.nodes
 
 
-def _tries(now: Chain, told: str) -> Iterator[Chain]:
-    """Yield what may succeed: what is there with something after it that mends, then something new, then both."""
-    yield from ((*now, *ending) for ending in _endings())
-    yield from _recipes(told)
-    yield from ((*now, *recipe) for recipe in _recipes(told))
+def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield what may succeed: what is there with something after it that mends, then something new, then both.
+
+    Operators that are not standard, `others`, are tried after the standard ones.
+    """
+    yield from ((*now, *ending) for ending in _endings(others))
+    yield from _recipes(told, others)
+    yield from ((*now, *recipe) for recipe in _recipes(told, others))
 
 
-def _recipes(told: str) -> Iterator[Chain]:
+def _recipes(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
     """Yield workflows that are worth a try, plain ones first."""
-    for ending in _endings():
-        for core in _cores(told):
+    for ending in _endings(others):
+        for core in _cores(told, others):
             yield (*core, *ending)
 
 
-def _cores(told: str) -> Iterator[Chain]:
+def _cores(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    solvers = (*SOLVERS, *of_role(Role.SOLVER, others))
     instructions = ("", told, *VOICES) if told else ("", *VOICES)
-    for before in ((), (Operator("Plan"),)):
-        for solver in _SOLVERS:
-            yield from ((*before, Operator(solver, words)) for words in instructions)
-    for solver in _SOLVERS:
-        yield Operator("Decompose"), sharing(solver), Operator("Aggregate")
-        for ensemble in ("ScEnsemble", "MdEnsemble"):
-            yield voting(solver), Operator(ensemble)
+    for before in ((), (OperatorNode("Plan"),)):
+        for solver in solvers:
+            yield from ((*before, OperatorNode(solver, words)) for words in instructions)
+    for solver in solvers:
+        yield OperatorNode("Decompose"), sharing(solver), OperatorNode("Aggregate")
+        for ensemble in ("ScEnsemble", "MdEnsemble", *of_role(Role.ENSEMBLE, others)):
+            yield voting(solver), OperatorNode(ensemble)
 
 
-def _endings() -> Iterator[Chain]:
+def _endings(others: tuple[str, ...]) -> Iterator[Chain]:
     verify, review, test = (mending(name) for name in ("Verify", "Review", "Test"))
     checks: tuple[tuple[Node, ...], ...] = (
         (),
@@ -124,9 +126,10 @@ def _endings() -> Iterator[Chain]:
         (verify, review),
         (test, review),
         (test, test, review),
+        *((mending(name),) for name in of_role(Role.CHECKER, others)),
     )
     for chain in checks:
         yield chain
-        yield (*chain, Operator("Format"))
-    yield verify, review, test, Operator("Format")
-    yield verify, review, test, verify, review, test, Operator("Format")
+        yield (*chain, OperatorNode("Format"))
+    yield verify, review, test, OperatorNode("Format")
+    yield verify, review, test, verify, review, test, OperatorNode("Format")

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agentgym_flow.core import check_integer
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop, Operator
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Need
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop, OperatorNode
 from agentgym_flow.envs.canvas.workflow.statistics import Statistics
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
-SOLVERS = ("Custom", "Programmer", "AnswerGenerate", "Aggregate", "Revise")
-"""Any of these counts as a solver, as published."""
+_SOLVERS_FIRST = ("Custom", "Programmer", "AnswerGenerate", "Aggregate", "Revise")
+"""The solvers of the published rule, in the order in which it names them."""
+
+
+@lru_cache(maxsize=1 << 10)
+def meeting(need: Need, others: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the standard operators that meet a need, and those among `others` that do."""
+    found = [name for name in (*STANDARD, *others) if need in OPERATORS[name].meets]
+    order = [*_SOLVERS_FIRST, *found]
+    return tuple(sorted(found, key=order.index))
+
 
 LONG_RESULT = 60
 """A result with more characters is long."""
@@ -46,11 +55,12 @@ class FinishRules:
     Attributes:
         least_operators: operators at any depth; at least 1, because there is nothing to hand in without one.
         structure: a parallel, a conditional or a loop is needed.
-        solver: one of `SOLVERS` is needed.
-        checker: one of Verify, Test and Review is needed.
-        test_if_tests: Test is needed when the task has public tests.
-        code_if_code: Programmer or Test is needed when the task asks for code.
-        format_if_long: Format is needed when the last result is long or explains.
+        solver: an operator is needed that meets the need `solver` (`Operator.meets`).
+        checker: one that meets `checker` is needed.
+        test_if_tests: one that meets `tests` is needed when the task has public tests.
+        code_if_code: one that meets `code` is needed when the task asks for code.
+        format_if_long: one that meets `format` is needed when the last result is long or explains.
+        others: the operators beside the standard ones that can be used, so that they count as well.
 
     Raises:
         BadSetting: `least_operators` is not a positive integer.
@@ -63,6 +73,7 @@ class FinishRules:
     test_if_tests: bool = False
     code_if_code: bool = False
     format_if_long: bool = False
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_integer("least_operators", self.least_operators, 1)
@@ -74,20 +85,24 @@ class FinishRules:
         if counted.operators < self.least_operators:
             few = "operator" if self.least_operators == 1 else "operators"
             lacks.append(f"at least {self.least_operators} {few}, it has {counted.operators}")
-        without = counted.kinds.keys().isdisjoint
-        if self.solver and without(SOLVERS):
-            lacks.append(_any_of("a solver", SOLVERS))
-        if self.checker and without(CHECKERS):
-            lacks.append(_any_of("a checker", CHECKERS))
-        if self.test_if_tests and about.tests and without(("Test",)):
-            lacks.append("Test, because there are tests")
-        if self.code_if_code and about.code and without(("Programmer", "Test")):
-            lacks.append("Programmer or Test, because code is asked for")
-        if self.format_if_long and without(("Format",)) and is_long(about.result):
-            lacks.append("Format, because the result is not a short answer")
+        rules: tuple[tuple[bool, Need, str], ...] = (
+            (self.solver, "solver", "a solver ({all})"),
+            (self.checker, "checker", "a checker ({all})"),
+            (self.test_if_tests and about.tests, "tests", "{any}, because there are tests"),
+            (self.code_if_code and about.code, "code", "{any}, because code is asked for"),
+            (self.format_if_long, "format", "{any}, because the result is not a short answer"),
+        )
+        for asked, need, say in rules:
+            names = self.meeting(need) if asked else ()
+            if names and counted.kinds.keys().isdisjoint(names) and (need != "format" or is_long(about.result)):
+                lacks.append(say.format(all=", ".join(names), any=" or ".join(names)))
         if self.structure and not counted.parallel + counted.conditional + counted.loop:
             lacks.append("a parallel, a conditional or a loop")
         return lacks
+
+    def meeting(self, need: Need) -> tuple[str, ...]:
+        """Return the operators that meet a need, whether they can be used or not."""
+        return meeting(need, self.others)
 
     def simplest(self, language: Language) -> Chain:
         """Return a small workflow that can be handed in under any circumstances.
@@ -96,11 +111,11 @@ class FinishRules:
         """
         names: list[str] = []
         for wanted, needed in (
-            (("Test",), self.test_if_tests),
-            (("Programmer", "Test"), self.code_if_code),
-            (CHECKERS, self.checker),
-            (SOLVERS, self.solver),
-            (("Format",), self.format_if_long),
+            (self.meeting("tests"), self.test_if_tests),
+            (self.meeting("code"), self.code_if_code),
+            (self.meeting("checker"), self.checker),
+            (self.meeting("solver"), self.solver),
+            (self.meeting("format"), self.format_if_long),
         ):
             usable = [name for name in wanted if name in language.operators]
             if needed and not usable:
@@ -108,7 +123,7 @@ class FinishRules:
             if needed and not set(usable) & set(names):
                 names.append(usable[0])
         names += language.operators[:1] * (self.least_operators - len(names))
-        nodes: Chain = tuple(map(Operator, names))
+        nodes: Chain = tuple(map(OperatorNode, names))
         if self.structure:
             nodes = (*nodes[:-1], Loop(nodes[-1:], 1))
         try:
@@ -134,7 +149,3 @@ def is_long(result: str) -> bool:
     """Return whether a result is more than a short answer: many characters, several lines, or it explains itself."""
     text = result.strip()
     return len(text) > LONG_RESULT or "\n" in text or _EXPLAINS.search(text) is not None
-
-
-def _any_of(what: str, names: Sequence[str]) -> str:
-    return f"{what} ({', '.join(names)})"

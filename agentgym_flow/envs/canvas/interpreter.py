@@ -21,12 +21,12 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Event
 from typing import Any, NamedTuple
 
-from agentgym_flow.envs.canvas.calls import Backend, Input, OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.operators import OPERATORS, OperatorSpec, Role
+from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
+from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.run import By, Flow, Made, Run, Step, StepId
 from agentgym_flow.envs.canvas.together import all_of
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.statistics import every
 from agentgym_flow.seeding import stable_hash
 
@@ -152,7 +152,7 @@ class Interpreter:
 
     def _node(self, place: str, node: Node, flow: Flow, attempt: int, running: _Running, steps: list[Step]) -> Flow:
         match node:
-            case Operator():
+            case OperatorNode():
                 if place in running.without.operators:
                     return flow
                 step = self._call(place, node, flow, attempt, running)
@@ -218,11 +218,11 @@ class Interpreter:
         results = tuple(Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
 
-    def _call(self, place: str, node: Operator, flow: Flow, attempt: int, running: _Running) -> Step:
-        spec = OPERATORS[node.name]
+    def _call(self, place: str, node: OperatorNode, flow: Flow, attempt: int, running: _Running) -> Step:
+        operator = OPERATORS[node.name]
         inputs: dict[str, Input] = {}
         reads = flow.control
-        for name in spec.inputs:
+        for name in operator.inputs:
             inputs[name], by = _GIVEN[name](running.problem, flow)
             reads = _joined(reads, by)
         call = OpCall(node.name, running.problem.task_id, place, attempt, inputs, node.instruction, self.seed)
@@ -231,9 +231,16 @@ class Interpreter:
         if result is None:
             if running.stopped.is_set():
                 raise CancelledError("another branch of this run raised, or the run was interrupted")
-            result = _complete(spec, self.backend.run(call))
+            result = _complete(operator, _asked(self.backend, operator, call, len(flow.results)))
             running.called.append((call, result))
         return Step(StepId(place, attempt), node.name, result, cached, reads, call)
+
+
+def _asked(backend: Backend, operator: Operator, call: OpCall, results: int) -> OpResult:
+    """Return what the backend makes of a call, unless there are too few results for the operator to work on."""
+    if results < operator.branches:
+        return OpResult("error", text=f"{operator.name} works on {operator.branches} results or more; here: {results}")
+    return backend.run(call)
 
 
 def _joined(one: By, other: By) -> By:
@@ -246,13 +253,14 @@ def _after(step: Step, flow: Flow) -> Flow:
     if value is None:
         return flow
     made = Made(value, (step.id,))
-    match OPERATORS[step.operator].role:
+    operator = OPERATORS[step.operator]
+    match operator.role:
         case Role.CHECKER:
             return flow.then(_checked(made, flow.results), notes=made)
-        case Role.PLANNER if step.operator == "Plan":
-            return flow.then((made,))._replace(plan=made)
-        case Role.PLANNER:
+        case Role.PLANNER if isinstance(operator, Planner) and operator.leaves == "pieces":
             return flow.then((made,))._replace(pieces=value.items, pieces_by=made.by, to_share=bool(value.items))
+        case Role.PLANNER:
+            return flow.then((made,))._replace(plan=made)
         case Role.ENSEMBLE:
             return flow.then((made,))._replace(pieces=(), pieces_by=())
         case _:
@@ -264,7 +272,7 @@ def _matters(node: Conditional) -> bool:
     if node.passed == node.failed:
         return False
     within = (*every(node.passed), *every(node.failed))
-    return any(isinstance(one, Operator) and OPERATORS[one.name].role is not Role.CHECKER for one in within)
+    return any(isinstance(one, OperatorNode) and OPERATORS[one.name].role is not Role.CHECKER for one in within)
 
 
 def _checked(made: Made, results: tuple[Made, ...]) -> tuple[Made, ...]:
@@ -279,26 +287,26 @@ def _share(pieces: tuple[str, ...], slot: int, count: int) -> tuple[str, ...]:
     return pieces[slot::count] if slot < len(pieces) else (pieces[slot % len(pieces)],)
 
 
-def _complete(spec: OperatorSpec, result: OpResult) -> OpResult:
+def _complete(operator: Operator, result: OpResult) -> OpResult:
     """Return `result`, or an error in its place when it lacks what the operator is declared to make."""
     value = result.value
     if result.status != "ok":
         return result if value is None else OpResult(result.status, None, result.text, result.tokens, result.cost)
-    lacks = "value" if value is None else _lacks(spec, value)
+    lacks = "value" if value is None else _lacks(operator, value)
     if not lacks:
         return result
-    said = f"{spec.name} gave no {lacks}"
+    said = f"{operator.name} gave no {lacks}"
     return OpResult("error", None, said, result.tokens, result.cost, result.latency)
 
 
-def _lacks(spec: OperatorSpec, value: Value) -> str:
-    if "passed" in spec.outputs and value.passed is None:
+def _lacks(operator: Operator, value: Value) -> str:
+    if "passed" in operator.outputs and value.passed is None:
         return "verdict"
-    if "items" in spec.outputs and not value.items:
+    if "items" in operator.outputs and not value.items:
         return "items"
-    if "code" in spec.outputs and not value.code:
+    if "code" in operator.outputs and not value.code:
         return "code"
-    return "text" if "text" in spec.outputs and not (value.text or value.code) else ""
+    return "text" if "text" in operator.outputs and not (value.text or value.code) else ""
 
 
 def _results(problem: Problem, flow: Flow) -> tuple[Input, By]:

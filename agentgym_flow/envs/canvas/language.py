@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.envs.canvas.operators import ADVERTISED, OPERATORS
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, unknown_operator
+from agentgym_flow.envs.canvas.operators import ADVERTISED, OPERATORS, STANDARD
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, OperatorNode, unknown_operator
 from agentgym_flow.envs.canvas.workflow.statistics import Statistics, every, statistics
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
@@ -39,7 +40,7 @@ class Language:
         BadSetting: an operator does not exist, there is none, or a number is not a positive integer.
     """
 
-    operators: tuple[str, ...] = tuple(OPERATORS)
+    operators: tuple[str, ...] = STANDARD
     nesting: bool = True
     first_case: Literal["passed", "failed"] = "passed"
     most_operators: int = 40
@@ -51,11 +52,19 @@ class Language:
             raise BadSetting("a language needs at least one operator")
         for name in self.operators:
             if name not in OPERATORS:
-                raise BadSetting(unknown_operator(str(name)))
+                raise BadSetting(unknown_operator(str(name), tuple(OPERATORS)))
         if self.first_case not in ("passed", "failed"):
             raise BadSetting(f"first_case is 'passed' or 'failed', got {self.first_case!r:.40}")
         for setting in ("most_operators", "most_depth", "most_calls"):
             check_positive(setting, getattr(self, setting))
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names that are read as operators: the standard ones, whether usable or not, and the others usable here.
+
+        What other modules have registered is unknown here, so that no episode depends on what was imported.
+        """
+        return _known(self.operators)
 
     def check(self, nodes: Chain, counted: Statistics | None = None) -> None:
         """Raise `BadWorkflow` when a top-level chain breaks a rule, and say which.
@@ -65,7 +74,7 @@ class Language:
             counted: its statistics, where they are known already.
         """
         for node in every(nodes):
-            if isinstance(node, Operator):
+            if isinstance(node, OperatorNode):
                 self.check_operator(node)
         counted = counted or statistics(nodes)
         count, levels, calls = counted.operators, counted.depth, counted.most_calls
@@ -78,7 +87,7 @@ class Language:
         if not self.nesting and levels > 1:
             _check_flat(nodes)
 
-    def check_operator(self, operator: Operator) -> None:
+    def check_operator(self, operator: OperatorNode) -> None:
         """Raise `BadWorkflow` when the operator is left out here, or its instruction is too short or too long."""
         if operator.name not in self.operators:
             raise BadWorkflow(f"{operator.name} cannot be used here; use one of {', '.join(self.operators)}")
@@ -87,6 +96,11 @@ class Language:
             raise BadWorkflow(
                 f"an instruction has {SHORTEST_INSTRUCTION} to {LONGEST_INSTRUCTION} characters, this has {length}"
             )
+
+
+@lru_cache(maxsize=1 << 8)
+def _known(operators: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*STANDARD, *operators)))
 
 
 PUBLISHED = Language(operators=ADVERTISED, nesting=False, first_case="failed")
@@ -98,5 +112,5 @@ def _check_flat(nodes: Chain) -> None:
         chains: Iterable[Chain] = node.chains
         single = node.kind != "loop"
         for chain in chains:
-            if (single and len(chain) > 1) or not all(isinstance(child, Operator) for child in chain):
+            if (single and len(chain) > 1) or not all(isinstance(child, OperatorNode) for child in chain):
                 raise BadWorkflow("structures do not nest here: inside one there are single operators only")

@@ -9,9 +9,7 @@ from agentgym_flow.envs.canvas.feedback import NOTES_LENGTH, one_line
 from agentgym_flow.envs.canvas.operators import OPERATORS
 from agentgym_flow.envs.canvas.run import Run, Step
 from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
-
-_ROLES = {name: spec.role.value for name, spec in OPERATORS.items()}
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 
 
 def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
@@ -58,8 +56,8 @@ def _chain(ids: Iterable[str], nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 def _node(own: str, node: Node) -> dict[str, Any]:
     known: dict[str, Any] = {"kind": node.kind, "id": own}
-    if isinstance(node, Operator):
-        return known | {"name": node.name, "role": _ROLES[node.name], "instruction": node.instruction}
+    if isinstance(node, OperatorNode):
+        return known | {"name": node.name, "role": OPERATORS[node.name].role.value, "instruction": node.instruction}
     chains = [_chain(ids, chain) for ids, chain in zip(child_ids(own, node), node.chains, strict=True)]
     match node:
         case Parallel():

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_flow.envs.canvas.compact import CompactProfile
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
 from agentgym_flow.prompts import ChoiceProfile, Profile, Situation, TextProfile, history_window
 
 RULES = """\
@@ -87,8 +86,8 @@ class CanvasText(TextProfile):
     def _manual(self, told: Mapping[str, Any]) -> str:
         """Return rules, operators and actions, as far as they hold in this episode."""
         first, second = ("B", "C") if told["first_case"] == "passed" else ("C", "B")
-        operators = [f"- {name}: {OPERATORS[name].summary}" for name in told["usable"]]
-        checkers = ", ".join(name for name in CHECKERS if name in told["usable"])
+        operators = [f"- {name}: {said}" for name, said in told["descriptions"].items()]
+        checkers = ", ".join(told["meets"]["checker"])
         conditional = [_CONDITIONAL.format(checkers=checkers, first=first, second=second)] if checkers else []
         edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])

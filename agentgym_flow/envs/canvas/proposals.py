@@ -13,9 +13,9 @@ from functools import lru_cache
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, Role
+from agentgym_flow.envs.canvas.operators import Role, of_role
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.errors import BadWorkflow
 
 WATCH_WORDS = (
@@ -54,9 +54,6 @@ MOST_DELETIONS = 4
 WARNING = "Mind: "
 """How an instruction with watch-words begins."""
 
-SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
-"""The operators that make a solution."""
-
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 _MOST_WATCHED = 12
 
@@ -71,17 +68,17 @@ def warning(problem: str) -> str:
 
 def voting(solver: str) -> Parallel:
     """Return branches with the same solver that are told to think differently."""
-    return Parallel(tuple((Operator(solver, voice),) for voice in VOICES))
+    return Parallel(tuple((OperatorNode(solver, voice),) for voice in VOICES))
 
 
 def sharing(solver: str) -> Parallel:
     """Return branches for sub-problems."""
-    return Parallel(((Operator(solver),),) * BRANCHES)
+    return Parallel(((OperatorNode(solver),),) * BRANCHES)
 
 
 def mending(checker: str) -> Conditional:
     """Return a check that has the solution revised when it does not pass."""
-    return Conditional(Operator(checker), failed=(Operator("Revise"),))
+    return Conditional(OperatorNode(checker), failed=(OperatorNode("Revise"),))
 
 
 def proposals(problem: str, workflow: Workflow, language: Language, *, may_finish: bool) -> list[Action]:
@@ -94,10 +91,10 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
         may_finish: whether `finish` is accepted now.
     """
     actions: list[Action] = [Finish()] if may_finish else []
-    actions += [Add(node) for node in _nodes(warning(problem)) if _fits(node, workflow, language)]
+    actions += [Add(node) for node in _nodes(warning(problem), language.known) if _fits(node, workflow, language)]
     actions += deletions(workflow)
     last = workflow.nodes[-1] if workflow.nodes else None
-    if isinstance(last, Operator) and warning(problem) not in ("", last.instruction):
+    if isinstance(last, OperatorNode) and warning(problem) not in ("", last.instruction):
         actions.append(SetPrompt(f"node_{len(workflow.nodes)}", warning(problem)))
     return actions[:MAX_CANDIDATES]
 
@@ -107,15 +104,16 @@ def deletions(workflow: Workflow) -> list[Delete]:
     return [Delete(f"node_{number}") for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
 
 
-def _nodes(told: str) -> Iterator[Node]:
-    yield from map(Operator, OPERATORS)
+def _nodes(told: str, names: tuple[str, ...]) -> Iterator[Node]:
+    solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
+    yield from map(OperatorNode, names)
     if told:
-        yield from (Operator(solver, told) for solver in SOLVERS)
-    yield from map(voting, SOLVERS)
-    yield from map(sharing, SOLVERS)
-    yield from map(mending, CHECKERS)
-    yield from (Loop((mending(checker),), TRIES) for checker in CHECKERS)
-    yield from (Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS)
+        yield from (OperatorNode(solver, told) for solver in solvers)
+    yield from map(voting, solvers)
+    yield from map(sharing, solvers)
+    yield from map(mending, checkers)
+    yield from (Loop((mending(checker),), TRIES) for checker in checkers)
+    yield from (Loop((OperatorNode(checker), OperatorNode("Revise")), TRIES) for checker in checkers)
 
 
 def _fits(node: Node, workflow: Workflow, language: Language) -> bool:

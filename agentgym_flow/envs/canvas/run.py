@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 
 
 class StepId(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.ablation import NOTHING_RAN, Ablation, Memo, ablation
 from agentgym_flow.envs.canvas.assignment import Assignment, asked, circumstances, result_of
-from agentgym_flow.envs.canvas.calls import Backend, Problem
 from agentgym_flow.envs.canvas.drafting import Draft, Drafting, Turn
 from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines
 from agentgym_flow.envs.canvas.finishing import Circumstances
 from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.operators.calls import Backend, Problem
 from agentgym_flow.envs.canvas.run import Run
 from agentgym_flow.envs.canvas.summary import summary
 from agentgym_flow.envs.canvas.workflow.graph import Workflow

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from agentgym_flow.envs.canvas.drafting import Drafting
 from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, FinishRules
 from agentgym_flow.envs.canvas.language import PUBLISHED, Language
+from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
+from agentgym_flow.envs.canvas.operators.offer import Offer
 from agentgym_flow.errors import BadSetting, UnknownOption
 
 LANGUAGES: Mapping[str, Language] = {"full": Language(), "published": PUBLISHED}
@@ -22,7 +24,14 @@ PROMPTINGS = ("inline", "two_phase")
 """Instructions come with the action, or are asked for one by one in turns of their own, as published."""
 
 
-def drafting_of(language: str, operators: Sequence[str] | None, finish: str, prompting: Any, strict: bool) -> Drafting:
+def drafting_of(
+    language: str,
+    operators: Sequence[Operator] | None,
+    finish: str,
+    prompting: Any,
+    strict: bool,
+    descriptions: Mapping[str, str] | None = None,
+) -> Drafting:
     """Return the rules of turns.
 
     Args:
@@ -31,20 +40,20 @@ def drafting_of(language: str, operators: Sequence[str] | None, finish: str, pro
         finish: one of `FINISH_RULES`.
         prompting: one of `PROMPTINGS`.
         strict: refuse actions that have to be repaired.
+        descriptions: name of an operator -> what a policy is told of it in place of the operator's own description.
 
     Raises:
-        UnknownOption: a name is none of these.
-        BadSetting: an operator does not exist or is named twice, or no workflow can be finished with these.
+        UnknownOption: a name is none of these, or a description is of no operator that can be used.
+        BadSetting: no workflow can be finished with these.
     """
     for name, known in ((language, LANGUAGES), (finish, FINISH_RULES), (prompting, PROMPTINGS)):
         if name not in known:
             raise UnknownOption.among(name, known)
     if not isinstance(strict, bool):
         raise BadSetting(f"strict is True or False, got {strict!r:.40}")
-    if isinstance(operators, str) or len(set(operators or ())) != len(operators or ()):
-        raise BadSetting(f"operators is a list of different names, got {operators!r:.80}")
     spoken = LANGUAGES[language]
-    if operators is not None:
-        spoken = replace(spoken, operators=tuple(operators))
+    used = [OPERATORS[name] for name in spoken.operators] if operators is None else operators
+    offer = Offer(tuple(used), dict(descriptions or {}))
+    spoken = replace(spoken, operators=offer.names)
     way: Literal["inline", "two_phase"] = prompting
-    return Drafting(spoken, FINISH_RULES[finish], way, strict)
+    return Drafting(spoken, replace(FINISH_RULES[finish], others=offer.others), way, strict, offer)

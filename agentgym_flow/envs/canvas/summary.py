@@ -8,11 +8,11 @@ from agentgym_flow.envs.canvas.drafting import Drafting
 from agentgym_flow.envs.canvas.dsl import to_text
 from agentgym_flow.envs.canvas.feedback import NOTES_LENGTH, RESULT_LENGTH, one_line
 from agentgym_flow.envs.canvas.finishing import Circumstances
-from agentgym_flow.envs.canvas.operators import CHECKERS
+from agentgym_flow.envs.canvas.operators import OPERATORS, Role
 from agentgym_flow.envs.canvas.plain import plain_graph, plain_run
 from agentgym_flow.envs.canvas.run import Run, Step
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 
 
 def summary(
@@ -33,18 +33,20 @@ def summary(
         "text": to_text(workflow.nodes, language, instructions=False) if workflow.nodes else "",
         "graph": plain_graph(workflow.nodes),
         "run": [] if run is None else plain_run(run),
-        "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, Operator)],
+        "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, OperatorNode)],
         "counts": dict(counted.kinds),
         "structures": {"parallel": counted.parallel, "conditional": counted.conditional, "loop": counted.loop},
         "depth": counted.depth,
         "finished": finished,
         "missing": drafting.finish.missing(counted, about),
         "usable": list(language.operators),
+        "descriptions": dict(drafting.offer.descriptions),
+        "meets": {need: list(names) for need, names in drafting.offer.meets.items()},
         "nesting": language.nesting,
         "prompting": drafting.prompting,
         "first_case": language.first_case,
         "ran": [step.operator for step in steps if step.ok],
-        "checks": [_check(step) for step in steps if step.operator in CHECKERS and step.ok],
+        "checks": [_check(step) for step in steps if step.ok and OPERATORS[step.operator].role is Role.CHECKER],
         "failed": [_failure(step) for step in steps if not step.ok],
         "results": len(run.results) if run is not None else 0,
         "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",

@@ -15,6 +15,7 @@ from agentgym_flow.envs.canvas.dsl import read
 from agentgym_flow.envs.canvas.expert import next_action
 from agentgym_flow.envs.canvas.language import Language
 from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators.registry import operators_of
 from agentgym_flow.envs.canvas.proposals import proposals
 from agentgym_flow.envs.canvas.session import Session
 from agentgym_flow.envs.canvas.settings import drafting_of
@@ -51,7 +52,7 @@ def of_all(split: str, count: int | None = None) -> tuple[SimulatedTask, ...]:
 def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), language: str = "full") -> Session:
     """Return a new episode as the environment begins it, without some of the operators."""
     usable = [name for name in OPERATORS if name not in without] if without else None
-    drafting = drafting_of(language, usable, "lax", "inline", False)
+    drafting = drafting_of(language, None if usable is None else operators_of(usable), "lax", "inline", False)
     return Session.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult
 from agentgym_flow.envs.canvas.env import CanvasEnv
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult
 from agentgym_flow.envs.canvas.simulated.rules import SimulatedBackend
 from agentgym_flow.envs.canvas.source import generated
 

@@ -13,9 +13,9 @@ from recording_backend import RecordingBackend
 from agentgym_flow.envs.canvas.ablation import Ablation, ablation
 from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.drafting import Draft
 from agentgym_flow.envs.canvas.env import CanvasEnv
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.session import Session
 from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import Workflow

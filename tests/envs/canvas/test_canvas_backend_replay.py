@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import Entry, Recorder, Replay
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop
 from agentgym_flow.envs.canvas.workflow.statistics import statistics
 from agentgym_flow.errors import BadData, BadSetting

@@ -37,7 +37,7 @@ from agentgym_flow.envs.canvas.proposals import voting
 from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
 from agentgym_flow.envs.canvas.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.envs.canvas.workflow.statistics import statistics
 from agentgym_flow.seeding import canonical
 
@@ -233,7 +233,7 @@ def test_clones_gain_nothing_at_all(solver: str, ensemble: str) -> None:
 def test_diverse_branches_gain_where_one_cannot_be_sure(family: str, kind: str, ensemble: str) -> None:
     """The other side of it: voices that differ are worth their price, in the tasks that ask for them."""
     among = [task for task in tasks("train", family, 400) if task.kind == kind]
-    crowd = (voting("AnswerGenerate"), Operator(ensemble))
+    crowd = (voting("AnswerGenerate"), OperatorNode(ensemble))
     assert share(crowd, among) - share("AnswerGenerate", among) >= 5 * POINTS
 
 

@@ -26,7 +26,7 @@ class CanvasCompliance(EnvCompliance):
     key_states = 8
     tasks_per_split = 4
     key_tasks = 1
-    presentations: ClassVar[Any] = ({"hints": False},)
+    presentations: ClassVar[Any] = ({"hints": False}, {"descriptions": {"Custom": "answers in its own words"}})
 
     def is_lost(self, env: TextEnv) -> bool | None:
         # Until the workflow is handed in, every node can be deleted again.

@@ -16,10 +16,10 @@ from hypothesis import given
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas import interpreter as interpreter_module
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.dsl import read
 from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, Kind
+from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, FieldType
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.run import Run, Step, StepId
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop
 from agentgym_flow.envs.canvas.workflow.statistics import statistics
@@ -48,11 +48,11 @@ def test_every_operator_gets_the_inputs_that_are_declared_and_no_others() -> Non
         assert tuple(call.inputs) == OPERATORS[call.operator].inputs
         for name, value in call.inputs.items():
             match INPUTS[name]:
-                case Kind.TEXT:
+                case FieldType.TEXT:
                     assert isinstance(value, str)
-                case Kind.TEXTS:
+                case FieldType.TEXTS:
                     assert all(isinstance(item, str) for item in value)
-                case Kind.VALUES:
+                case FieldType.VALUES:
                     assert all(isinstance(item, Value) for item in value)
                 case _:
                     assert value is None or isinstance(value, Value)

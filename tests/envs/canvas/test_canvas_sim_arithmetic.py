@@ -20,6 +20,7 @@ from agentgym_flow.envs.canvas.data.chain import BadChain, chain_of, read_chain
 from agentgym_flow.envs.canvas.data.load import load_problems
 from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.simulated.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
 from agentgym_flow.envs.canvas.simulated.arithmetic.people import PEOPLE
@@ -33,7 +34,7 @@ from agentgym_flow.envs.canvas.simulated.arithmetic.task import (
     slip_amounts,
     written,
 )
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream
 

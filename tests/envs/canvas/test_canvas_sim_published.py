@@ -16,9 +16,9 @@ from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.data.code_sets import humaneval, mbpp
 from agentgym_flow.envs.canvas.data.load import load_problems
 from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.code import NotUsable, PublishedProgram, from_program
 from agentgym_flow.envs.canvas.simulated.code.foreign import MOST_TRIES, in_sandbox
-from agentgym_flow.envs.canvas.simulated.task import Kind
 
 PROMPT = '''import math
 

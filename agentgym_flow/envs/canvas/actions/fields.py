@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.dsl import DONE, Reader, Repair, conditional, to_text
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import DEFAULT_LOOPS, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.nodes import DEFAULT_LOOPS, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.errors import BadWorkflow
 
 VERBS = ("add", "delete", "modify", "set_prompt", "finish")
@@ -217,12 +217,12 @@ def fields_of(action: Action, language: Language) -> dict[str, str | list[str] |
 
 
 def _prompt(node: Node) -> dict[str, str]:
-    return {"prompt": node.instruction} if isinstance(node, Operator) and node.instruction else {}
+    return {"prompt": node.instruction} if isinstance(node, OperatorNode) and node.instruction else {}
 
 
 def _node_fields(node: Node, language: Language) -> dict[str, str | list[str] | int]:
     match node:
-        case Operator(name):
+        case OperatorNode(name):
             return {"operator": name}
         case Parallel(branches):
             return {"structure": "parallel", "operators": [to_text(branch, language) for branch in branches]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentgym_flow.envs.canvas.workflow.nodes import Node, Operator, cleaned
+from agentgym_flow.envs.canvas.workflow.nodes import Node, OperatorNode, cleaned
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Modify:
     """Put another operator at the place `target`, where there is an operator. It does not take over the instruction."""
 
     target: str
-    operator: Operator
+    operator: OperatorNode
 
 
 @dataclass(frozen=True, slots=True)

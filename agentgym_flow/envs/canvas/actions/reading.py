@@ -16,14 +16,8 @@ from agentgym_flow.envs.canvas.actions.structured import fields_in, find_json, r
 from agentgym_flow.envs.canvas.actions.tags import find_tags, read_tags, to_tags
 from agentgym_flow.envs.canvas.dsl import Repair
 from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.errors import BadWorkflow
-
-_BARE: Mapping[str, Action] = {
-    "finish": Finish(),
-    **{name.lower(): Add(Operator(name)) for name in OPERATORS},
-}
 
 
 class Reading(NamedTuple):
@@ -55,13 +49,20 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
         reason = refusal
     if strict:
         return Reading(None, str(reason))
-    bare = _BARE.get(written.strip().lower()) if isinstance(written, str) else None
+    bare = _bare(written.strip().lower(), language) if isinstance(written, str) else None
     if bare is not None and isinstance(written, str):
         return Reading(bare, repairs=(Repair.of("bare_word", written.strip()),))
     try:
         return _read(written, language, lenient=True)
     except BadWorkflow as refusal:
         return Reading(None, str(refusal))
+
+
+def _bare(word: str, language: Language) -> Action | None:
+    """Return the action that a word alone says: `finish`, or the name of an operator to add."""
+    if word == "finish":
+        return Finish()
+    return next((Add(OperatorNode(name)) for name in language.known if name.lower() == word), None)
 
 
 def write_action(action: Action, language: Language | None = None, form: Literal["tags", "json"] = "tags") -> str:

@@ -16,10 +16,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentgym_flow.envs.canvas.calls import Input, OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators import OPERATORS, Role
-from agentgym_flow.envs.canvas.simulated import odds
-from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, Kind, SimulatedTask
+from agentgym_flow.envs.canvas.operators import OPERATORS, Planner, Role, odds
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.odds import (
+    CheckerOdds,
+    EnsembleOdds,
+    Kind,
+    PlannerOdds,
+    ReviserOdds,
+    SolverOdds,
+)
+from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, SimulatedTask
 from agentgym_flow.seeding import Stream
 
 LOST = "None"
@@ -87,37 +94,39 @@ class SimulatedBackend:
             return OpResult("error", text=str(failure))
 
     def _value(self, call: OpCall, before: OpCall) -> Value:
-        match call.operator:
-            case "Plan":
-                return Value(text=_numbered(self.task.plan), items=self.task.plan, data={})
-            case "Decompose":
-                pieces = self.task.pieces or self.task.plan
-                return Value(text=_numbered(pieces), items=pieces, data={})
-            case "Verify" | "Review":
-                return self._checked(call, before)
-            case "Test":
-                return self._tested(call)
-            case "Revise":
-                return self._revised(call, before)
-            case "Format":
-                return self._written(replace(_solution(call), form="short"))
-            case "ScEnsemble" | "MdEnsemble" | "Aggregate":
-                return self._gathered(call, before)
-            case _:
-                return self._solved(call, before)
+        operator = OPERATORS[call.operator]
+        match operator.odds:
+            case PlannerOdds():
+                pieces = isinstance(operator, Planner) and operator.leaves == "pieces"
+                steps = (pieces and self.task.pieces) or self.task.plan
+                return Value(text=_numbered(steps), items=steps, data={})
+            case SolverOdds() as row:
+                return self._solved(row, call, before)
+            case CheckerOdds() as row:
+                return self._tested(call) if row.runs_tests else self._checked(row, call, before)
+            case ReviserOdds(mends):
+                if mends is None:
+                    return self._written(replace(_solution(call), form="short"))
+                return self._revised(mends, call, before)
+            case EnsembleOdds(by):
+                return self._gathered(by, call, before)
+            case None:
+                raise Failed(f"The simulator has no odds for {call.operator}.")
 
     # ------------------------------------------------------------------------------------------------ solving
-    def _solved(self, call: OpCall, before: OpCall) -> Value:
-        task, operator = self.task, call.operator
-        if task.endless and operator == "Programmer":
+    def _solved(self, row: SolverOdds, call: OpCall, before: OpCall) -> Value:
+        task = self.task
+        if task.endless and row.program == "run":
             raise TimeoutError("The program was run and did not end.")
         chance = self._chance(before)
         covers, fragment = self._share(call)
-        made = tuple(fault.tag for fault in task.faults if self._makes(fault, call, before, covers, fragment, chance))
+        made = tuple(
+            [fault.tag for fault in task.faults if self._makes(fault, row, call, before, covers, fragment, chance)]
+        )
         variant = chance.below(VARIANTS)
-        form, lost = self._form(operator, chance), self._beyond(operator)
-        apart = self.task.family == "code" and operator in ("Programmer", "CustomCodeGenerate") and not fragment
-        return self._written(Solution(made, variant, form, covers, fragment, lost, apart), by=operator)
+        form, lost = self._form(row, chance), task.family in row.beyond
+        apart = task.family == "code" and row.program != "" and not fragment
+        return self._written(Solution(made, variant, form, covers, fragment, lost, apart), program=row.program)
 
     def _share(self, call: OpCall) -> tuple[tuple[int, ...], bool]:
         """Return the sub-problems that a solver has been dealt, if not all; and whether they are steps, not parts."""
@@ -128,7 +137,14 @@ class SimulatedBackend:
         return tuple(place for place, piece in enumerate(pieces) if piece in dealt), not self.task.pieces
 
     def _makes(
-        self, fault: Fault, call: OpCall, before: OpCall, covers: tuple[int, ...], fragment: bool, chance: Stream
+        self,
+        fault: Fault,
+        row: SolverOdds,
+        call: OpCall,
+        before: OpCall,
+        covers: tuple[int, ...],
+        fragment: bool,
+        chance: Stream,
     ) -> bool:
         """Return whether this solver makes this mistake; takes the same from `chance` whatever the outcome."""
         drawn = chance.uniform()
@@ -138,42 +154,31 @@ class SimulatedBackend:
             drawn = Stream("canvas", "planned", self.task.problem.key, call.seed, fault.tag).uniform()
         if covers and not fragment and (fault.kind is Kind.PART or fault.piece not in (None, *covers)):
             return False
-        risk = odds.RISK[fault.kind][call.operator] * (1.0 if fault.likely else odds.UNLIKELY)
+        risk = row.risk.get(fault.kind, 0.0) * (1.0 if fault.likely else odds.UNLIKELY)
         if planned:
             risk *= odds.PLANNED.get(fault.kind, 1.0)
         if _names(call.instruction, fault):
             risk *= odds.WARNED.get(fault.kind, 1.0)
         return drawn < risk
 
-    def _beyond(self, operator: str) -> bool:
-        """Return whether the operator cannot solve tasks of this family at all."""
-        match self.task.family:
-            case "code":
-                return operator == "AnswerGenerate"
-            case "qa":
-                return operator in ("Programmer", "CustomCodeGenerate")
-            case _:
-                return operator == "CustomCodeGenerate"
-
-    def _form(self, operator: str, chance: Stream) -> Literal["short", "telling", "rambling"]:
+    def _form(self, row: SolverOdds, chance: Stream) -> Literal["short", "telling", "rambling"]:
         drawn = chance.uniform()
-        if operator != "Custom":
+        if not row.wordy:
             return "short"
         if self.task.wordy:
             return "rambling" if drawn < odds.RAMBLING else "telling"
         return "telling" if drawn < odds.TELLING else "short"
 
     # ------------------------------------------------------------------------------------------------ checking
-    def _checked(self, call: OpCall, before: OpCall) -> Value:
+    def _checked(self, row: CheckerOdds, call: OpCall, before: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(before)
         if solution.lost:
             seen = chance.uniform() < odds.LOST_SEEN
             return _verdict(not seen, NO_ANSWER if seen else "")
-        finds = odds.SENSITIVITY[call.operator]
         drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
         alarm = chance.uniform()
         for fault in self.task.faults:
-            if fault.tag in solution.made and drawn[fault.tag] < finds[fault.kind]:
+            if fault.tag in solution.made and drawn[fault.tag] < row.finds.get(fault.kind, 0.0):
                 return _verdict(False, fault.note, fault.tag)
         if alarm >= odds.FALSE_ALARM:
             return _verdict(True, "")
@@ -190,7 +195,7 @@ class SimulatedBackend:
         return _verdict(outcome.passed, outcome.note, edges[0] if edges and not outcome.passed else "")
 
     # ------------------------------------------------------------------------------------------------ mending
-    def _revised(self, call: OpCall, before: OpCall) -> Value:
+    def _revised(self, mended: Mapping[Kind, float], call: OpCall, before: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(before)
         mends, spoils = chance.uniform(), chance.uniform()
         notes = call.inputs.get("notes")
@@ -199,10 +204,10 @@ class SimulatedBackend:
         made = solution.made
         told = [tag for tag in made if _names(call.instruction, self._faults[tag])]
         if named in made:
-            if mends < odds.MENDED[self._faults[named].kind]:
+            if mends < mended.get(self._faults[named].kind, 0.0):
                 made = tuple(tag for tag in made if tag != named)
         elif told:
-            if mends < odds.MENDED[self._faults[told[0]].kind] * odds.TOLD:
+            if mends < mended.get(self._faults[told[0]].kind, 0.0) * odds.TOLD:
                 made = tuple(tag for tag in made if tag != told[0])
         elif spoils < (odds.SPOILT_MISLED if blamed else odds.SPOILT_UNPROMPTED):
             made = self._spoilt(made)
@@ -214,13 +219,13 @@ class SimulatedBackend:
         return made if more is None else self._ordered({*made, more})
 
     # ------------------------------------------------------------------------------------------------ gathering
-    def _gathered(self, call: OpCall, before: OpCall) -> Value:
+    def _gathered(self, by: str, call: OpCall, before: OpCall) -> Value:
         candidates = [(value, one) for value in _values(call) if (one := _of(value)) is not None]
         if not candidates:
             raise Failed("There are no solutions to gather.")
-        if call.operator == "Aggregate":
+        if by == "pieces":
             return self._aggregated([one for _, one in candidates], self._chance(before))
-        if call.operator == "MdEnsemble":
+        if by == "meaning":
             return self._voted(candidates, self._chance(before))
         behaviour = [self._behaviour(value, one) for value, one in candidates]
         return self._written(candidates[_commonest(behaviour)][1])
@@ -271,7 +276,7 @@ class SimulatedBackend:
             return "; ".join(task.piece_answer(piece, one.made, one.variant) for piece in one.covers)
         return task.answer(one.made, one.variant)
 
-    def _written(self, one: Solution, *, by: str = "") -> Value:
+    def _written(self, one: Solution, *, program: str = "") -> Value:
         """Return the solution as a value: its text, and its program where one is asked for."""
         answer, data = self._answer(one), {name: getattr(one, name) for name in Solution.__slots__}
         text = answer
@@ -279,9 +284,9 @@ class SimulatedBackend:
             text = (self.task.telling if one.form == "telling" else self.task.rambling)(answer, one.variant)
         if one.apart:
             return Value(code=self.task.program(one.made, one.variant), data=data)
-        if by in ("Programmer", "CustomCodeGenerate"):
+        if program:
             code = f"def solve():\n    return {answer!r}\n"
-            return Value(text=text if by == "Programmer" else "", code=code, data=data)
+            return Value(text=text if program == "run" else "", code=code, data=data)
         return Value(text=text, data=data)
 
     def _chance(self, call: OpCall) -> Stream:

@@ -9,38 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.correctness import scorer_of
 
 VARIANTS = 7
 """Chance tells so many solutions with the same mistakes apart."""
-
-
-class Kind(StrEnum):
-    """The kinds of mistakes. `rules` says who makes, finds and mends which."""
-
-    SLIP = "slip"
-    """A wrong calculation, or a wrong fact recalled: by chance, each time another."""
-    NUANCE = "nuance"
-    """A turn of the story that must be read with care; whoever goes straight to a program misses it."""
-    TRAP = "trap"
-    """A misreading that everybody falls into who is not warned: always the same wrong answer."""
-    OMISSION = "omission"
-    """A step left out of a long way, unless there is a plan."""
-    PART = "part"
-    """Parts of a whole mixed up, unless they are solved apart and put together."""
-    WOBBLE = "wobble"
-    """Cannot be made sure of: often right, wrong in different ways, and no checker can tell."""
-    EDGE = "edge"
-    """A fault of a program that the public tests show."""
-    CORNER = "corner"
-    """A fault of a program that only the hidden tests show."""
-    HOP = "hop"
-    """The answer to the first half of a question instead of the whole."""
-    DISTRACTION = "distraction"
-    """The wrong one of two things that look alike."""
 
 
 @dataclass(frozen=True, slots=True)

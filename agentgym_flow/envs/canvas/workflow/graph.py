@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, form
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel, form
 from agentgym_flow.envs.canvas.workflow.statistics import Statistics, statistics
 from agentgym_flow.errors import BadWorkflow
 from agentgym_flow.seeding import stable_hash
@@ -106,7 +106,7 @@ class Workflow:
 def child_ids(own: str, node: Node) -> tuple[tuple[str, ...], ...]:
     """Return the ids of the children of `node`, which is at `own`, chain by chain in the order of `node.chains`."""
     match node:
-        case Operator():
+        case OperatorNode():
             return ()
         case Loop(body):
             return (tuple([f"{own}_l{index}" for index in range(len(body))]),)
@@ -130,7 +130,7 @@ def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict
     for index, (place_id, node) in enumerate(zip(ids, chain, strict=True)):
         own = (*path, index)
         found[place_id] = Place(place_id, own, node)
-        if not isinstance(node, Operator):
+        if not isinstance(node, OperatorNode):
             for slot, (inner_ids, inner) in enumerate(zip(child_ids(place_id, node), node.chains, strict=True)):
                 _walk(inner_ids, inner, (*own, slot), found)
 
@@ -140,7 +140,7 @@ def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
     index, *rest = path
     if rest:
         around = chain[index]
-        assert not isinstance(around, Operator), "a path leads through structures"
+        assert not isinstance(around, OperatorNode), "a path leads through structures"
         slot = rest[0]
         node = around.with_chain(slot, _changed(around.chains[slot], tuple(rest[1:]), node))
     return chain[:index] + (() if node is None else (node,)) + chain[index + 1 :]

@@ -8,10 +8,11 @@ may go, and whether it may at all, is said by `language.Language`.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role
 from agentgym_flow.errors import BadWorkflow
 
 MOST_LOOPS = 10
@@ -24,7 +25,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorNode:
     """One operator.
 
     Attributes:
@@ -71,7 +72,7 @@ class Parallel:
         if len(self.branches) < 2 or not all(self.branches):
             raise BadWorkflow("a parallel needs at least two branches, and none can be empty")
         for first, *_ in self.branches:
-            if isinstance(first, Operator) and first.name in ENSEMBLES:
+            if isinstance(first, OperatorNode) and OPERATORS[first.name].role is Role.ENSEMBLE:
                 raise BadWorkflow(f"{first.name} gathers branches: it goes after the parallel, not into it")
 
     @property
@@ -89,7 +90,7 @@ class Conditional:
     """A check, and what runs when the solution passes it and when it fails it.
 
     Attributes:
-        check: an operator that says whether the solution passes; one of `operators.CHECKERS`.
+        check: an operator that says whether the solution passes: its role is that of a checker.
         passed: runs when it does. Empty: the solution goes on as it is.
         failed: runs when it does not. Empty: likewise. At least one of the two is not empty.
 
@@ -98,12 +99,12 @@ class Conditional:
     """
 
     kind: ClassVar[str] = "conditional"
-    check: Operator
+    check: OperatorNode
     passed: Chain = ()
     failed: Chain = ()
 
     def __post_init__(self) -> None:
-        if self.check.name not in CHECKERS:
+        if OPERATORS[self.check.name].role is not Role.CHECKER:
             raise BadWorkflow(f"{self.check.name} gives no verdict; the condition is one of {', '.join(CHECKERS)}")
         if not self.passed and not self.failed:
             raise BadWorkflow("a conditional needs something to run in at least one of its two cases")
@@ -116,7 +117,7 @@ class Conditional:
     def with_chain(self, slot: int, chain: Chain) -> Conditional:
         """Return the same with another chain number `slot` of `chains`."""
         if slot == 0:
-            if len(chain) != 1 or not isinstance(chain[0], Operator):
+            if len(chain) != 1 or not isinstance(chain[0], OperatorNode):
                 raise BadWorkflow("the condition of a conditional is exactly one operator")
             return Conditional(chain[0], self.passed, self.failed)
         return Conditional(self.check, chain, self.failed) if slot == 1 else Conditional(self.check, self.passed, chain)
@@ -155,14 +156,14 @@ class Loop:
 
 
 Structure: TypeAlias = Parallel | Conditional | Loop
-Node: TypeAlias = Operator | Structure
+Node: TypeAlias = OperatorNode | Structure
 Chain: TypeAlias = tuple[Node, ...]
 
 
 def form(node: Node) -> list[Any]:
     """Return everything that makes the node what it is, JSON-able; different nodes, different forms."""
     match node:
-        case Operator(name, instruction):
+        case OperatorNode(name, instruction):
             return ["operator", name, instruction]
         case Loop(body, count):
             return ["loop", [form(child) for child in body], count]
@@ -170,12 +171,12 @@ def form(node: Node) -> list[Any]:
             return [node.kind, *([form(child) for child in chain] for chain in node.chains)]
 
 
-def unknown_operator(name: str) -> str:
-    """Return the refusal of a name that no operator has, with the closest that one has."""
+def unknown_operator(name: str, known: Sequence[str] = STANDARD) -> str:
+    """Return the refusal of a name that no operator has, with the closest that one of `known` has."""
     short = name[:_LONGEST_NAME]
-    close = difflib.get_close_matches(short, list(OPERATORS), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(short, known, n=1, cutoff=0.5)
     guess = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no operator {short!a}.{guess} Known: {', '.join(OPERATORS)}."
+    return f"There is no operator {short!a}.{guess} Known: {', '.join(known)}."
 
 
 def cleaned(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, Structure
+from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel, Structure
 
 
 class Statistics(NamedTuple):
@@ -72,7 +72,7 @@ class _Tally:
         """Count a chain; return its depth, and how many operators one run of it calls at most."""
         deepest = calls = 0
         for node in nodes:
-            if isinstance(node, Operator):
+            if isinstance(node, OperatorNode):
                 self.kinds[node.name] = self.kinds.get(node.name, 0) + 1
                 self.instructions += bool(node.instruction)
                 depth, most = 1, 1

@@ -9,9 +9,10 @@ from fractions import Fraction
 from agentgym_flow.envs.canvas.data.calculation import Expression, Name, Number, Operation, parts
 from agentgym_flow.envs.canvas.data.chain import Chain, Step, chain_of
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.arithmetic.make import omission, omitted, owners_of, slip, slipped
 from agentgym_flow.envs.canvas.simulated.arithmetic.task import ArithmeticTask, Change
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 from agentgym_flow.seeding import Stream
 
 MOST_SLIPS = 3

@@ -8,11 +8,12 @@ from functools import lru_cache
 from agentgym_flow.envs.canvas.data.calculation import Expression, Name, Number, Operation, parts
 from agentgym_flow.envs.canvas.data.chain import Chain
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.arithmetic.people import PEOPLE
 from agentgym_flow.envs.canvas.simulated.arithmetic.stories import STORIES
 from agentgym_flow.envs.canvas.simulated.arithmetic.story import Drawn, Story, draw, figure, tell
 from agentgym_flow.envs.canvas.simulated.arithmetic.task import ArithmeticTask, Change, slip_amounts, written
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
 

@@ -24,7 +24,7 @@ from agentgym_flow.envs.canvas.data.calculation import (
     parts,
 )
 from agentgym_flow.envs.canvas.data.chain import Chain, Step
-from agentgym_flow.envs.canvas.simulated.task import Kind
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.seeding import Stream
 
 THINGS = (

@@ -13,8 +13,9 @@ from fractions import Fraction
 from agentgym_flow.envs.canvas.data.calculation import Expression, Number, Operation
 from agentgym_flow.envs.canvas.data.chain import Chain
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.number import NUMBER, same_number
-from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, Kind, SimulatedTask
+from agentgym_flow.envs.canvas.simulated.task import VARIANTS, Fault, SimulatedTask
 
 VARYING = (Kind.SLIP, Kind.WOBBLE)
 """The kinds of mistakes that lead to another answer each time."""

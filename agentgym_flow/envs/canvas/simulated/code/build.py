@@ -8,13 +8,14 @@ from itertools import combinations, count
 from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, Change, changes_of, parsed, words_of
 from agentgym_flow.envs.canvas.simulated.code.cues import cue, opening
 from agentgym_flow.envs.canvas.simulated.code.draft import Draft, Draw
 from agentgym_flow.envs.canvas.simulated.code.fuel import Came, Case, calls, compiled
 from agentgym_flow.envs.canvas.simulated.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.simulated.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 

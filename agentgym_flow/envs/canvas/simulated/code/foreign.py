@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.simulated.code.changes import (
     NOTES,
@@ -26,7 +27,7 @@ from agentgym_flow.envs.canvas.simulated.code.changes import (
 )
 from agentgym_flow.envs.canvas.simulated.code.draft import Draw
 from agentgym_flow.envs.canvas.simulated.code.task import CodeTask
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind, Tested
+from agentgym_flow.envs.canvas.simulated.task import Fault, Tested
 from agentgym_flow.seeding import stable_hash
 
 RunScript: TypeAlias = Callable[[str], str]

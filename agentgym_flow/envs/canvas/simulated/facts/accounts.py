@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.facts.draft import WRONGS, Draft, sentence
 from agentgym_flow.envs.canvas.simulated.facts.passages import retold as tell
 from agentgym_flow.envs.canvas.simulated.facts.relations import RELATIONS, Relation, marked
 from agentgym_flow.envs.canvas.simulated.facts.world import World
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 
 _MATTERS = tuple(relation for relation in RELATIONS.values() if relation.statements)
 _ASKED = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.facts.draft import Draft, sentence
 from agentgym_flow.envs.canvas.simulated.facts.relations import RELATIONS, Relation, marked, of_kind
 from agentgym_flow.envs.canvas.simulated.facts.world import Thing, World
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 
 _YEARS = ("opened", "born", "shown", "charter")
 _EVENTS = {"opened": "the founding", "born": "the birth", "shown": "the first showing", "charter": "the charter"}

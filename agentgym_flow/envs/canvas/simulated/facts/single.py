@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.facts.draft import WRONGS, Draft, sentence
 from agentgym_flow.envs.canvas.simulated.facts.relations import RELATIONS, Relation, marked, of_kind
 from agentgym_flow.envs.canvas.simulated.facts.world import Thing, World
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.simulated.task import Fault
 
 _BRIDGES = tuple(
     (first, second) for first in RELATIONS.values() if first.descriptions for second in of_kind(first.value)

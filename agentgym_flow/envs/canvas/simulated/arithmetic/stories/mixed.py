@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.simulated.arithmetic.story import Story, Wrong
-from agentgym_flow.envs.canvas.simulated.task import Kind
 
 _AWKWARD = (
     Story(
