@@ -74,6 +74,7 @@ class Recipe:
         self.folder = folder
         self.console = console
         self.together = together
+        run.make_env().close()  # first, because its settings may name operators, whose words the profile then knows
         self.profile = profile_for(run.env_id, run.profile)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)
