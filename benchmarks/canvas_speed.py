@@ -24,9 +24,9 @@ import gymnasium as gym
 from _timing import arguments, in_turns, per_second, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.source import FAMILIES, generated
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES, generated
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.seeding import Stream
 

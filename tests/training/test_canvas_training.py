@@ -11,7 +11,7 @@ import pytest
 from short_run import SMALL, train
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.compact import MOVES
+from agentgym_flow.envs.canvas.prompt import MOVES
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.replay import verify_log

@@ -10,23 +10,25 @@ from typing import Any, ClassVar, Literal
 
 from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, Turn, drafting_of
+from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
 from agentgym_flow.envs.canvas.actions.kinds import Action, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
-from agentgym_flow.envs.canvas.assignment import Assignment
+from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.data.load import SETS
-from agentgym_flow.envs.canvas.drafting import Turn
-from agentgym_flow.envs.canvas.executors import executor_of
-from agentgym_flow.envs.canvas.expert import next_action
+from agentgym_flow.envs.canvas.game import Session
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.operators.offer import Descriptions
 from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
+from agentgym_flow.envs.canvas.policies import next_action
 from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.settings import FINISH_RULES, LANGUAGES, PROMPTINGS, drafting_of
-from agentgym_flow.envs.canvas.source import FAMILIES, tasks_of
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
+from agentgym_flow.envs.canvas.workflow.finishing import FINISH_RULES
+from agentgym_flow.envs.canvas.workflow.language import LANGUAGES
 from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
@@ -38,18 +40,6 @@ ENV_ID = "agentgym_flow/Canvas-v0"
 
 DEFAULT_MAX_STEPS = 20
 """Turns of an episode unless told otherwise, as published."""
-
-TEMPLATES = (
-    "<action>add</action><operator>{operator}</operator><prompt>{prompt}</prompt>",
-    "<action>add</action><structure>parallel</structure><operators>{operators}</operators>",
-    "<action>add</action><structure>conditional</structure><condition>{operator}</condition><true>{operators}</true>"
-    "<false>{operators}</false>",
-    "<action>add</action><structure>loop</structure><operators>{operators}</operators><count>{number}</count>",
-    "<action>delete</action><target>{node}</target>",
-    "<action>modify</action><target>{node}</target><operator>{operator}</operator><prompt>{prompt}</prompt>",
-    "<action>set_prompt</action><target>{node}</target><prompt>{prompt}</prompt>",
-)
-"""The actions with what can be filled in."""
 
 
 class CanvasEnv(TextEnv):
@@ -161,14 +151,14 @@ class CanvasEnv(TextEnv):
 
     | key | meaning |
     |---|---|
-    | `ablation` (dict) | what the last result needs: the operators `needed`, each as often as places of it count, and these `places`; how many `structures` of each kind count; the places `undecided`, of which an executor other than the simulator has not said enough, so that they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.ablation` |
+    | `ablation` (dict) | what the last result needs: the operators `needed`, each as often as places of it count, and these `places`; how many `structures` of each kind count; the places `undecided`, of which an executor other than the simulator has not said enough, so that they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
 
     `info["workflow"]` is plain data, fresh at every step, without the right answer:
 
     | key | meaning |
     |---|---|
     | `text` (str) | the workflow in one line, without instructions |
-    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.plain.plain_graph` |
+    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
     | `run` (list of dict) | the calls of its last run: place, attempt, status, verdict, influence, notes |
     | `operators` (list of str) | the operators it names, at any depth; `counts` (dict) has how often |
     | `structures` (dict) | how many of `parallel`, `conditional` and `loop` it has, at any depth |
@@ -294,8 +284,10 @@ class CanvasEnv(TextEnv):
         check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is told beside the data
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
-        if simulated and used is not None:
-            used = _simulated(used)
+        if used is not None:
+            used, without = self._executor.offered(used)
+            if without:
+                warnings.warn(without, stacklevel=2)
         self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
         self._tasks = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
@@ -527,15 +519,6 @@ class CanvasEnv(TextEnv):
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,
         }
-
-
-def _simulated(operators: Sequence[Operator]) -> tuple[Operator, ...]:
-    """Return the operators that the simulator has odds for; warn of the others."""
-    without = [one.name for one in operators if one.odds is None]
-    if without:
-        advice = "give the class odds, or name another executor"
-        warnings.warn(f"the simulator does not offer {', '.join(without)}, which has no odds: {advice}", stacklevel=3)
-    return tuple([one for one in operators if one.odds is not None])
 
 
 def _told(skipped: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a policy is shown after a turn: what came of it, the graph with every id, counts, results, and hints if wanted.
+"""What is told of a workflow and its run: the feedback after a turn as text, and the same as plain data for `info`.
 
 Texts that operators made are shown cut and in one line, so that nothing in them can pass for a line of ours. Hints are
 an expert of a few rules; they give much of the task away, and can be left out.
@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentgym_flow.envs.canvas.drafting import Drafting, Turn
-from agentgym_flow.envs.canvas.dsl import to_text
-from agentgym_flow.envs.canvas.finishing import Circumstances, is_long
-from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.actions.drafting import Drafting, Turn
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.finishing import Circumstances, is_long
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.language import Language
 from agentgym_flow.envs.canvas.workflow.nodes import Loop, OperatorNode
+from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.text import to_text
 
 RESULT_LENGTH = 300
 """Characters of a result that are shown, as published."""
-
-NOTES_LENGTH = 150
-"""Characters of an instruction or a checker's notes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,6 @@ class Feedback:
         if left >= 0 and not turn.finished:
             lines.append(f"Turns left: {left}")
         return "\n".join(lines)
-
-
-def one_line(text: str, length: int) -> str:
-    """Return `text` in one printable line of at most `length` characters."""
-    line = " ".join(text[: 4 * length].split())
-    shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)
-    return shown if len(shown) <= length and len(text) <= 4 * length else f"{shown[: length - 3]}..."
 
 
 def _status(turn: Turn, drafting: Drafting) -> str:
@@ -181,3 +173,54 @@ def _unheard(run: Run, solvers: Sequence[str]) -> bool:
     value = run.steps[last].result.value
     later = {step.operator for step in run.steps[last + 1 :]}
     return value is not None and not value.passed and not later & {"Revise", *solvers}
+
+
+def summary(
+    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool
+) -> dict[str, Any]:
+    """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
+
+    Args:
+        workflow: the workflow.
+        drafting: the rules it is made by.
+        run: its last run; None when it has none.
+        about: what the finish rules look at.
+        finished: whether it was handed in.
+    """
+    counted, language = workflow.statistics, drafting.language
+    steps = run.steps if run is not None else ()
+    return {
+        "text": to_text(workflow.nodes, language, instructions=False) if workflow.nodes else "",
+        "graph": plain_graph(workflow.nodes),
+        "run": [] if run is None else plain_run(run),
+        "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, OperatorNode)],
+        "counts": dict(counted.kinds),
+        "structures": {"parallel": counted.parallel, "conditional": counted.conditional, "loop": counted.loop},
+        "depth": counted.depth,
+        "finished": finished,
+        "missing": drafting.finish.missing(counted, about),
+        "usable": list(language.operators),
+        "descriptions": dict(drafting.offer.descriptions),
+        "meets": {need: list(names) for need, names in drafting.offer.meets.items()},
+        "nesting": language.nesting,
+        "prompting": drafting.prompting,
+        "first_case": language.first_case,
+        "ran": [step.operator for step in steps if step.ok],
+        "checks": [_check(step) for step in steps if step.ok and OPERATORS[step.operator].role is Role.CHECKER],
+        "failed": [_failure(step) for step in steps if not step.ok],
+        "results": len(run.results) if run is not None else 0,
+        "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
+        "calls": len(steps),
+    }
+
+
+def _check(step: Step) -> list[Any]:
+    """Return the place, the operator, the verdict and the notes of a check."""
+    value = step.result.value
+    assert value is not None, "a call that worked has a value"
+    return [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
+
+
+def _failure(step: Step) -> list[str]:
+    """Return the place, the operator and what is said of a call that failed."""
+    return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]

@@ -30,15 +30,14 @@ from canvas_measure import (
 )
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.canvas.drafting import Draft
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.proposals import voting
-from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
-from agentgym_flow.envs.canvas.source import FAMILIES
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES
+from agentgym_flow.envs.canvas.workflow.graph import Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.language import Language
 from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
 from agentgym_flow.seeding import canonical
 
 SAMPLE = 120
@@ -199,7 +198,7 @@ def test_some_operators_are_missed(operator: str) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("operator", list(OPERATORS))
+@pytest.mark.parametrize("operator", list(STANDARD))
 def test_every_operator_is_missed(operator: str) -> None:
     assert worth_of(operator, MISSED[operator], 400, range(4)) >= POINTS
 

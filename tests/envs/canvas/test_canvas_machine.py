@@ -27,12 +27,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
 from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.drafting import Draft
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators.registry import operators_of
-from agentgym_flow.envs.canvas.settings import LANGUAGES, drafting_of
+from agentgym_flow.envs.canvas.workflow.language import LANGUAGES
 from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
 from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.seeding import Stream

@@ -19,12 +19,12 @@ from operators_of_others import Debate, Doubt, Jury
 import agentgym_flow
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.compact import VOCABULARY
-from agentgym_flow.envs.canvas.designer import Designer
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, Operator, Role, Solver, registry
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds
+from agentgym_flow.envs.canvas.policies import Designer
+from agentgym_flow.envs.canvas.prompt import VOCABULARY
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import evaluate
@@ -89,7 +89,7 @@ def test_its_odds_decide() -> None:
 
 
 def test_without_odds_it_is_not_offered_in_the_simulator() -> None:
-    with pytest.warns(UserWarning, match="does not offer Jury, which has no odds"):
+    with pytest.warns(UserWarning, match="does not offer Jury: give a class odds"):
         env = begun(operators=["Custom", Jury])
     assert env.step(ADD.format("Jury"))[4]["workflow"]["usable"] == ["Custom"]
     assert not env.step(ADD.format("Jury"))[4]["action_valid"]

@@ -12,17 +12,17 @@ import pytest
 from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.data.problem import Problem
-from agentgym_flow.envs.canvas.drafting import Draft
+from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import Kind
-from agentgym_flow.envs.canvas.run import Run
-from agentgym_flow.envs.canvas.simulated.rules import LOST, NO_ANSWER, SimulatedBackend
-from agentgym_flow.envs.canvas.simulated.task import Fault, SimulatedTask
-from agentgym_flow.envs.canvas.simulated.task import Tested as Outcome
-from agentgym_flow.envs.canvas.source import FAMILIES
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.simulated import Tested as Outcome
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.run import Run
 from agentgym_flow.seeding import Stream
 
 SOLVERS = ("Custom", "AnswerGenerate", "Programmer", "CustomCodeGenerate")
@@ -155,7 +155,7 @@ def test_repetitions_gain_nothing() -> None:
             assert same_results(runs(task, one), runs(task, twice))
 
 
-@pytest.mark.parametrize("operator", list(OPERATORS))
+@pytest.mark.parametrize("operator", list(STANDARD))
 def test_letters_and_marks_of_an_instruction_do_not_matter(operator: str) -> None:
     for task in of_all("valid", 12):
         before = runs(task, "Decompose -> [Custom, Programmer, AnswerGenerate]")
@@ -214,7 +214,7 @@ def test_a_call_gives_the_same_in_any_order_and_in_32_threads() -> None:
     for family in FAMILIES:
         for task in tasks("valid", family, 6):
             calls = every_call(task)
-            assert {one.operator for one in calls} == set(OPERATORS)
+            assert {one.operator for one in calls} == set(STANDARD)
             alone = [SimulatedBackend(task).run(one) for one in calls]
             order = list(range(len(calls)))
             Stream("order", task.problem.key).shuffle(order)
@@ -425,8 +425,8 @@ def test_the_simulator_never_asks_the_sandbox(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sandbox, name, lambda *_, name=name, **__: asked.append(name))
     pair = "Decompose -> [Programmer, Custom]"
     for text in (
-        *OPERATORS, *(f"{solver} -> {after}" for solver in SOLVERS for after in OPERATORS), pair,
-        *(f"{pair} -> {after}" for after in OPERATORS), "Decompose -> [CustomCodeGenerate, Plan] -> Test -> Revise",
+        *STANDARD, *(f"{solver} -> {after}" for solver in SOLVERS for after in STANDARD), pair,
+        *(f"{pair} -> {after}" for after in STANDARD), "Decompose -> [CustomCodeGenerate, Plan] -> Test -> Revise",
         "[Programmer, CustomCodeGenerate, Custom, AnswerGenerate]", "Decompose -> [Programmer, Test]",
     ):  # fmt: skip
         for task in of_all("valid", 4):

@@ -14,9 +14,9 @@ from agentgym_flow.envs.canvas.actions.fields import action_of, fields_of
 from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Finish
 from agentgym_flow.envs.canvas.actions.structured import fields_in, find_json, read_json, to_json
 from agentgym_flow.envs.canvas.actions.tags import find_tags, read_tags, to_tags
-from agentgym_flow.envs.canvas.dsl import Repair
-from agentgym_flow.envs.canvas.language import Language
+from agentgym_flow.envs.canvas.workflow.language import Language
 from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
+from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
 
 

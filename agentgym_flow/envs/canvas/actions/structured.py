@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.envs.canvas.actions.fields import FIELDS
-from agentgym_flow.envs.canvas.dsl import Repair
+from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
 
 NO_OBJECT = 'There is no JSON object here. Write one, such as {"action": "add", "operator": "Plan"}.'

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from agentgym_flow.envs.canvas.actions.fields import FIELDS
-from agentgym_flow.envs.canvas.dsl import Repair
+from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
 
 THINKING = ("think", "thinking", "thought", "reasoning", "scratchpad")
