@@ -34,8 +34,8 @@ from _timing import arguments, print_header, print_row, seconds
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.workflow.graph import Chain, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, OperatorNode, Parallel
 from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Move, Policy, View
 from agentgym_flow.rollout import Start, rollout
 

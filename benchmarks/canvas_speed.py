@@ -26,8 +26,8 @@ from _timing import arguments, in_turns, per_second, print_header, print_row
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, generated
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/Canvas-v0"

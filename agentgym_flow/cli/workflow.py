@@ -13,8 +13,8 @@ from agentgym_flow.errors import BadSetting, BadWorkflow
 from agentgym_flow.files import check_new, whole
 
 if TYPE_CHECKING:
-    from agentgym_flow.envs.canvas.workflow.language import Language
-    from agentgym_flow.envs.canvas.workflow.nodes import Chain
+    from agentgym_flow.envs.canvas.workflow.graph import Chain
+    from agentgym_flow.envs.canvas.workflow.rules import Language
 
 app = typer.Typer(help="Draw and check workflows as Canvas writes them, in a line.", no_args_is_help=True)
 
@@ -88,7 +88,7 @@ def check(text: Text, published: Published = False) -> None:
 
 def _language(published: bool) -> Language:
     from agentgym_flow.envs.canvas.operators import OPERATORS
-    from agentgym_flow.envs.canvas.workflow.language import PUBLISHED, Language
+    from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
 
     return PUBLISHED if published else Language(operators=tuple(OPERATORS))  # also those of `--import`
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from agentgym_flow.cli import app
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.workflow.language import PUBLISHED
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episode import Recorder
 from agentgym_flow.episode_log import write_log

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, Turn, drafting_of
+from agentgym_flow.envs.canvas.actions.edits import Action, Finish
 from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
-from agentgym_flow.envs.canvas.actions.kinds import Action, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
 from agentgym_flow.envs.canvas.backends.executors import executor_of
@@ -27,9 +27,8 @@ from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
-from agentgym_flow.envs.canvas.workflow.finishing import FINISH_RULES
-from agentgym_flow.envs.canvas.workflow.language import LANGUAGES
-from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
 from agentgym_flow.seeding import Stream

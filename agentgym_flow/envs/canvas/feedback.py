@@ -12,11 +12,9 @@ from typing import Any
 
 from agentgym_flow.envs.canvas.actions.drafting import Drafting, Turn
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.workflow.finishing import Circumstances, is_long
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import Loop, OperatorNode
+from agentgym_flow.envs.canvas.workflow.graph import Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.rules import Circumstances, Language, is_long
 from agentgym_flow.envs.canvas.workflow.run import Run, Step
 from agentgym_flow.envs.canvas.workflow.text import to_text
 

@@ -13,9 +13,9 @@ from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines,
 from agentgym_flow.envs.canvas.operators.calls import Backend, Problem
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment, asked, circumstances, result_of
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
-from agentgym_flow.envs.canvas.workflow.finishing import Circumstances
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import Run
 from agentgym_flow.seeding import stable_hash
 
@@ -57,6 +57,7 @@ class Session:
         spent: what its operators have cost so far.
         score: what the result handed in is worth; 0.0 before that.
         repeated: calls that were made again to find out what the result needs.
+        circumstances: what finish rules look at.
     """
 
     task: Assignment
@@ -70,6 +71,10 @@ class Session:
     spent: Spent = field(default_factory=Spent)
     score: float = 0.0
     repeated: Memo = field(default_factory=dict)
+    circumstances: Circumstances = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.circumstances = circumstances(self.task.problem, self.run)
 
     @classmethod
     def of(
@@ -102,11 +107,6 @@ class Session:
         """What the last result is worth, handed in or not: the published rewards look at it when turns run out."""
         return self.score if self.finished else self.worth(self.run)
 
-    @property
-    def circumstances(self) -> Circumstances:
-        """What finish rules look at."""
-        return circumstances(self.task.problem, self.run)
-
     def opening(self, turns: int) -> str:
         """Return the first observation: the task, what is there, and what is needed."""
         empty = Turn(self.draft)
@@ -116,15 +116,16 @@ class Session:
     def turn(self, written: str | Mapping[str, Any]) -> Turn:
         """Return what comes of what a policy wrote; runs the workflow when it was edited, scores it when handed in."""
         turn = self.drafting.turn(written, self.draft, self.circumstances)
-        run, score, spent = self.run, self.score, self.spent
+        run, about, score, spent = self.run, self.circumstances, self.score, self.spent
         again = run is not None and bool(run.failures) and not self.settled  # what failed may work now
         if turn.edited and (again or turn.draft.workflow.nodes != self.draft.workflow.nodes):
             run = self.runs(turn.draft)
-            spent = spent.after(run)
+            about, spent = circumstances(self.task.problem, run), spent.after(run)
         if turn.finished:
             score = self.worth(run)
         # Set only now: what a backend raises leaves the episode as it was.
-        self.draft, self.run, self.score, self.spent, self.last = turn.draft, run, score, spent, turn
+        self.draft, self.run, self.circumstances = turn.draft, run, about
+        self.score, self.spent, self.last = score, spent, turn
         return turn
 
     def runs(self, draft: Draft) -> Run | None:
@@ -173,7 +174,7 @@ class Session:
 
     def told_of(self, workflow: Workflow, run: Run | None) -> dict[str, Any]:
         """Return what would be told of another workflow and its run."""
-        about = circumstances(self.task.problem, run)
+        about = self.circumstances if run is self.run else circumstances(self.task.problem, run)
         spent = {"total_calls": self.spent.calls, "tokens": self.spent.tokens, "cost": self.spent.cost}
         return {**summary(workflow, self.drafting, run, about, finished=self.finished), **spent}
 

@@ -16,17 +16,14 @@ from itertools import takewhile
 from typing import Any
 
 from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting
-from agentgym_flow.envs.canvas.actions.edits import apply
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, apply
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.game import Session
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
 from agentgym_flow.envs.canvas.proposals import TRIES, VOICES, Cues, cues_of, mending, sharing, voting, warning
 from agentgym_flow.envs.canvas.tasks.assignment import circumstances
-from agentgym_flow.envs.canvas.workflow.finishing import is_long
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop, Node, OperatorNode
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, Node, OperatorNode, Workflow
+from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.errors import BadWorkflow
 
 MOST_CHECKS = 2

@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.operators import Role, of_role
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 
 WATCH_WORDS = (

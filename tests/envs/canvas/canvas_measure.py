@@ -8,7 +8,7 @@ from functools import cache
 from typing import TypeAlias
 
 from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
-from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
+from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.game import Session
@@ -18,9 +18,8 @@ from agentgym_flow.envs.canvas.policies import next_action, next_edit
 from agentgym_flow.envs.canvas.proposals import proposals
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import COUNTS, FAMILIES, generated
-from agentgym_flow.envs.canvas.workflow.graph import Workflow, statistics
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import Chain
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.seeding import Stream
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.actions.drafting import Draft
-from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
+from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.game import Session

@@ -10,11 +10,11 @@ from canvas_graphs import ROOMY, flat_nodes, instructions, nodes, op, operators,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, write_action
 from agentgym_flow.envs.canvas.operators import STANDARD
-from agentgym_flow.envs.canvas.workflow.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
 from agentgym_flow.envs.canvas.workflow.text import Repair
 
 targets = st.sampled_from(["node_1", "node_2_p0", "node_3_fail_s1"])

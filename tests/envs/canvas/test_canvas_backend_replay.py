@@ -19,9 +19,8 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import Entry, Recorder, Replay
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.workflow.graph import statistics
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.seeding import stable_hash
 

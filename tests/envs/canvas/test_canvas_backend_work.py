@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
-from agentgym_flow.envs.canvas.operators.model import Messages, Model, messages
-from agentgym_flow.envs.canvas.operators.programs import Executed, Execution, RunCode, in_sandbox
+from agentgym_flow.envs.canvas.operators.model import (
+    Executed,
+    Execution,
+    Messages,
+    Model,
+    RunCode,
+    in_sandbox,
+    messages,
+)
 from agentgym_flow.envs.canvas.operators.replies import Failed
 from agentgym_flow.envs.canvas.workflow.interpreter import _lacks
 from agentgym_flow.errors import SandboxUnavailable

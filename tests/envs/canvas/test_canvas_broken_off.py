@@ -16,8 +16,8 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Parallel
 from agentgym_flow.errors import ExecutorFailed
 
 PROBLEM = Problem("task", "How many?")

@@ -35,9 +35,8 @@ from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.proposals import voting
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
-from agentgym_flow.envs.canvas.workflow.graph import Workflow, statistics
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.seeding import canonical
 
 SAMPLE = 120

@@ -7,13 +7,17 @@ from canvas_graphs import instructions, op, operators, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.edits import Edit, apply
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Edit, Finish, Modify, SetPrompt, apply
 from agentgym_flow.envs.canvas.actions.reading import read_action
-from agentgym_flow.envs.canvas.workflow.finishing import PUBLISHED_FINISH, Circumstances, FinishRules, is_long
-from agentgym_flow.envs.canvas.workflow.graph import Workflow, statistics
-from agentgym_flow.envs.canvas.workflow.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Parallel, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import (
+    PUBLISHED,
+    PUBLISHED_FINISH,
+    Circumstances,
+    FinishRules,
+    Language,
+    is_long,
+)
 from agentgym_flow.errors import BadSetting
 
 LANGUAGE = Language()

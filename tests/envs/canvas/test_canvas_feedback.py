@@ -10,12 +10,10 @@ from recording_backend import RecordingBackend
 from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn
 from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines
 from agentgym_flow.envs.canvas.operators.calls import OpResult, Problem, Value
-from agentgym_flow.envs.canvas.workflow.finishing import PUBLISHED_FINISH, Circumstances
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import Chain
 from agentgym_flow.envs.canvas.workflow.plain import one_line
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED_FINISH, Circumstances, Language
 from agentgym_flow.envs.canvas.workflow.run import Run
 from agentgym_flow.envs.canvas.workflow.text import read
 

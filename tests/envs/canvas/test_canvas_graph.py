@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.operators import ADVERTISED, CHECKERS, ENSEMBLES, INPUTS, OPERATORS, OUTPUTS, STANDARD
-from agentgym_flow.envs.canvas.workflow.graph import UNDO_DEPTH, Workflow, every, statistics
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import (
+    UNDO_DEPTH,
+    Chain,
+    Conditional,
+    Loop,
+    Node,
+    OperatorNode,
+    Parallel,
+    Workflow,
+    every,
+    statistics,
+)
 from agentgym_flow.errors import BadWorkflow
 
 MIXED = Workflow(

@@ -28,12 +28,12 @@ from hypothesis.stateful import (
 )
 
 from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.env import CanvasEnv
 from agentgym_flow.envs.canvas.operators.registry import operators_of
-from agentgym_flow.envs.canvas.workflow.language import LANGUAGES
-from agentgym_flow.envs.canvas.workflow.nodes import OperatorNode
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import LANGUAGES
 from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play

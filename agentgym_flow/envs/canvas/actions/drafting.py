@@ -14,16 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from agentgym_flow.envs.canvas.actions.edits import apply
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Finish, Modify
-from agentgym_flow.envs.canvas.actions.reading import read_action
-from agentgym_flow.envs.canvas.actions.tags import THINKING
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
+from agentgym_flow.envs.canvas.actions.reading import THINKING, read_action
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
 from agentgym_flow.envs.canvas.operators.offer import Offer
-from agentgym_flow.envs.canvas.workflow.finishing import FINISH_RULES, Circumstances, FinishRules
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.language import LANGUAGES, LONGEST_INSTRUCTION, SHORTEST_INSTRUCTION, Language
-from agentgym_flow.envs.canvas.workflow.nodes import Node, OperatorNode, cleaned, form
+from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
+from agentgym_flow.envs.canvas.workflow.rules import (
+    FINISH_RULES,
+    LANGUAGES,
+    LONGEST_INSTRUCTION,
+    SHORTEST_INSTRUCTION,
+    Circumstances,
+    FinishRules,
+    Language,
+)
 from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.seeding import stable_hash

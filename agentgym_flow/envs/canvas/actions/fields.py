@@ -20,9 +20,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import DEFAULT_LOOPS, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.workflow.graph import DEFAULT_LOOPS, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import DONE, Reader, Repair, conditional, to_text
 from agentgym_flow.errors import BadWorkflow
 

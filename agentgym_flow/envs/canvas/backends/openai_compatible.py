@@ -12,10 +12,9 @@ from agentgym_flow.core import AnswerStore, check_positive
 from agentgym_flow.envs.canvas.backends.server import Completion, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.model import Messages, Model
-from agentgym_flow.envs.canvas.operators.programs import RunCode, in_sandbox
+from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
 from agentgym_flow.envs.canvas.operators.replies import Failed
-from agentgym_flow.envs.canvas.workflow.nodes import unknown_operator
+from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 from agentgym_flow.openai_access import (
     KEY_VARIABLE,

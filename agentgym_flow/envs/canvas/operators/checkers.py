@@ -8,11 +8,15 @@ from typing import cast
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Checker
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, said
+from agentgym_flow.envs.canvas.operators.model import (
+    PROGRAM_FORM,
+    Execution,
+    Model,
+    given_back,
+    said,
+)
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Kind
-from agentgym_flow.envs.canvas.operators.programs import Execution
 from agentgym_flow.envs.canvas.operators.replies import Failed
-from agentgym_flow.envs.canvas.operators.solvers import given_back
 
 
 class Test(Checker):

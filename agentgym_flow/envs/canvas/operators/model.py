@@ -7,14 +7,86 @@ takes the place of the operator's own, for every operator; the form of the reply
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
+from agentgym_flow import sandbox
+from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, Value
-from agentgym_flow.envs.canvas.operators.programs import Executed, Execution, RunCode
 from agentgym_flow.envs.canvas.operators.registry import OPERATORS
 from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.errors import SandboxFailed, SandboxUnavailable
 from agentgym_flow.seeding import Stream
 
+
+# ---------------------------------------------------------------- programs
+class Execution(NamedTuple):
+    """A program to run.
+
+    Attributes:
+        code: its source text.
+        function: called without arguments, if it is named and there are no tests; what tests of the form
+            `check(candidate)` get, if there are some.
+        tests: source texts, each of which has to pass. Without tests and function the program itself is run.
+    """
+
+    code: str
+    function: str = ""
+    tests: tuple[str, ...] = ()
+
+
+class Executed(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        status: `"ok"`; `"failed"`: the program is at fault; `"error"`: nothing is known about it.
+        output: what the function returned, as text, or what the program printed.
+        problem: what went wrong, in a line; empty for `"ok"`.
+    """
+
+    status: Literal["ok", "failed", "error"]
+    output: str = ""
+    problem: str = ""
+
+
+RunCode: TypeAlias = Callable[[Execution], Executed]
+"""Runs programs that nobody has read. Called from several threads at once."""
+
+
+def in_sandbox(order: Execution) -> Executed:
+    """Run a program in this process's sandbox, with its usual limits, and only where that is `strong`."""
+    try:
+        if order.tests:
+            return _tested(order)
+        return _called(order) if order.function else _ran(order)
+    except (SandboxUnavailable, SandboxFailed) as error:
+        return Executed("error", problem=str(error))
+
+
+def _tested(order: Execution) -> Executed:
+    found = sandbox.check(order.code, "\n".join(order.tests), order.function or None)
+    if found.passed:
+        return Executed("ok")
+    return Executed("error" if found.outcome == "unsupported" else "failed", problem=found.message)
+
+
+def _called(order: Execution) -> Executed:
+    found = sandbox.call(order.code, order.function)
+    if not found.returned:
+        return Executed("failed", problem=found.message)
+    if found.value is None:
+        return Executed("failed", problem=f"{order.function}() returned None")
+    return Executed("ok", output=str(found.value))
+
+
+def _ran(order: Execution) -> Executed:
+    found = sandbox.run(order.code)
+    if found.ok:
+        return Executed("ok", output=found.stdout)
+    last = found.stderr.rstrip().rpartition("\n")[2]
+    return Executed("failed", problem=last or f"the program was ended: {found.status}")
+
+
+# ---------------------------------------------------------------- the model
 Messages = list[dict[str, str]]
 """A conversation: the last message is the one to reply to."""
 
@@ -87,6 +159,32 @@ def messages(call: OpCall, *, form: str = "", **changed: Input) -> Messages:
     parts = [f"## {title}\n{shown}" for name, title in _TITLES.items() if (shown := _shown(inputs.get(name)))]
     parts.append(f"## Instruction\n{call.instruction or operator.instruction}")
     return [said("system", f"{_ROLE}\n\n{form or operator.form}"), said("user", "\n\n".join(parts))]
+
+
+def written(conversation: Messages, model: Model, function: str, asked_for: str = "") -> Value:
+    """Return a program that runs, with the result of `function`; without one it only has to load.
+
+    Raises `Failed` when none does after all repairs.
+    """
+    code, ran = "", Executed("failed")
+    for _ in range(model.repairs + 1):
+        reply = model.ask(conversation)
+        code = replies.program(reply, asked_for or function)
+        # Naming the function that is asked for shows whether it is there.
+        named = f"{code}\n{asked_for}\n" if asked_for.isidentifier() else code
+        ran = model.run_code(Execution(named, function))
+        if ran.status != "failed":
+            break
+        conversation = given_back(conversation, reply, ran.problem)
+    if ran.status != "ok":
+        raise Failed(f"the program does not run: {ran.problem}")
+    return Value(text=ran.output if function else "", code=code, data={"function": function})
+
+
+def given_back(conversation: Messages, reply: str, problem: str) -> Messages:
+    """Return the conversation in which a program is given back."""
+    request = f"That program failed:\n{problem}\n\nGive the whole program again, repaired."
+    return [*conversation, said("assistant", reply), said("user", request)]
 
 
 def solutions(given: Input) -> tuple[Value, ...]:

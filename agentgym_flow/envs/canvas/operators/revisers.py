@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Reviser
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, solutions
+from agentgym_flow.envs.canvas.operators.model import (
+    PROGRAM_FORM,
+    Model,
+    solutions,
+    written,
+)
 from agentgym_flow.envs.canvas.operators.odds import Kind, ReviserOdds
-from agentgym_flow.envs.canvas.operators.solvers import written
 
 
 class Revise(Reviser):

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Solver
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Messages, Model, said
+from agentgym_flow.envs.canvas.operators.model import (
+    PROGRAM_FORM,
+    Model,
+    written,
+)
 from agentgym_flow.envs.canvas.operators.odds import Kind, SolverOdds
-from agentgym_flow.envs.canvas.operators.programs import Executed, Execution
-from agentgym_flow.envs.canvas.operators.replies import Failed
 
 FUNCTION = "solve"
 """The function that gives the answer where none is asked for by name."""
@@ -137,29 +139,3 @@ class CustomCodeGenerate(Solver):
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the program of the reply."""
         return Value(code=replies.program(model.ask(), str(inputs["entry_point"])))
-
-
-def written(conversation: Messages, model: Model, function: str, asked_for: str = "") -> Value:
-    """Return a program that runs, with the result of `function`; without one it only has to load.
-
-    Raises `Failed` when none does after all repairs.
-    """
-    code, ran = "", Executed("failed")
-    for _ in range(model.repairs + 1):
-        reply = model.ask(conversation)
-        code = replies.program(reply, asked_for or function)
-        # Naming the function that is asked for shows whether it is there.
-        named = f"{code}\n{asked_for}\n" if asked_for.isidentifier() else code
-        ran = model.run_code(Execution(named, function))
-        if ran.status != "failed":
-            break
-        conversation = given_back(conversation, reply, ran.problem)
-    if ran.status != "ok":
-        raise Failed(f"the program does not run: {ran.problem}")
-    return Value(text=ran.output if function else "", code=code, data={"function": function})
-
-
-def given_back(conversation: Messages, reply: str, problem: str) -> Messages:
-    """Return the conversation in which a program is given back."""
-    request = f"That program failed:\n{problem}\n\nGive the whole program again, repaired."
-    return [*conversation, said("assistant", reply), said("user", request)]

@@ -8,7 +8,7 @@ from typing import Protocol
 from agentgym_flow.envs.canvas.operators import calls
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.workflow.finishing import Circumstances
+from agentgym_flow.envs.canvas.workflow.rules import Circumstances
 from agentgym_flow.envs.canvas.workflow.run import Run
 
 

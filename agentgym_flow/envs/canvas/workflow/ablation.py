@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.workflow.graph import Place, Workflow
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, OperatorNode, Parallel, Place, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, LeftOut
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.run import Flow, Run, Step, StepId
 
 STRUCTURES = ("parallel", "conditional", "loop")

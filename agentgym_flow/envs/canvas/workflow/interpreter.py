@@ -23,8 +23,17 @@ from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
 from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.workflow.graph import child_ids, every, top_ids
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import (
+    Chain,
+    Conditional,
+    Loop,
+    Node,
+    OperatorNode,
+    Parallel,
+    child_ids,
+    every,
+    top_ids,
+)
 from agentgym_flow.envs.canvas.workflow.run import By, Flow, Made, Run, Step, StepId
 from agentgym_flow.envs.canvas.workflow.together import all_of
 from agentgym_flow.seeding import stable_hash

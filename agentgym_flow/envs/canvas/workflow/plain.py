@@ -6,8 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.workflow.graph import child_ids, top_ids
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import (
+    Chain,
+    Conditional,
+    Loop,
+    Node,
+    OperatorNode,
+    Parallel,
+    child_ids,
+    top_ids,
+)
 from agentgym_flow.envs.canvas.workflow.run import Run, Step
 
 NOTES_LENGTH = 150

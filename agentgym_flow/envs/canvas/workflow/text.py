@@ -19,8 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Self
 
-from agentgym_flow.envs.canvas.workflow.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import (
+from agentgym_flow.envs.canvas.workflow.graph import (
     MOST_LOOPS,
     Chain,
     Conditional,
@@ -30,6 +29,7 @@ from agentgym_flow.envs.canvas.workflow.nodes import (
     Parallel,
     unknown_operator,
 )
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 
 DONE = "done"
