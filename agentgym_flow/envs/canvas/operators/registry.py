@@ -7,7 +7,7 @@ Defining a class with a name registers it. An environment is told which to offer
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def operators_of(named: object) -> tuple[Operator, ...]:
         UnknownOption: there is no such operator, module or class.
         BadSetting: it is no list, or an item is nothing of these, or one operator is named twice.
     """
-    if isinstance(named, str) or not isinstance(named, Iterable):
+    if not isinstance(named, list | tuple):
         raise BadSetting(f"operators must be a list of names or classes, got {shown(named)}")
     found = tuple([_operator(one) for one in named])
     if len({one.name for one in found}) != len(found):
