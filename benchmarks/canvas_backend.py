@@ -33,9 +33,9 @@ from _timing import arguments, print_header, print_row, seconds
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.calls import Problem
-from agentgym_flow.envs.canvas.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Operator, Parallel
+from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.workflow.graph import Chain, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Move, Policy, View
 from agentgym_flow.rollout import Start, rollout
 
@@ -44,12 +44,17 @@ BODY = (
     b'"content":"1. Count.\\nChoice: 1\\nVerdict: pass"}}],"usage":{"prompt_tokens":100,"completion_tokens":9}}'
 )
 
-CHAIN: Chain = tuple(Operator(name) for name in ("Plan", "Custom", "Verify", "Revise", "Format"))
+CHAIN: Chain = tuple(OperatorNode(name) for name in ("Plan", "Custom", "Verify", "Revise", "Format"))
 BRANCHES: Chain = (
-    Operator("Plan"),
-    Parallel(((Operator("Custom"), Operator("Verify")), (Operator("Custom", "otherwise"), Operator("Review")))),
-    Operator("ScEnsemble"),
-    Operator("Format"),
+    OperatorNode("Plan"),
+    Parallel(
+        (
+            (OperatorNode("Custom"), OperatorNode("Verify")),
+            (OperatorNode("Custom", "otherwise"), OperatorNode("Review")),
+        )
+    ),
+    OperatorNode("ScEnsemble"),
+    OperatorNode("Format"),
 )
 DEEP = 5  # calls of either workflow that have to wait for each other
 

@@ -24,10 +24,10 @@ import gymnasium as gym
 from _timing import arguments, in_turns, per_second, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.source import FAMILIES, generated
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Operator, Parallel
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES, generated
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.seeding import Stream
 
 ENV_ID = "agentgym_flow/Canvas-v0"
@@ -157,8 +157,8 @@ class AtOnce:
         return self.result
 
 
-CUSTOM = Operator("Custom")
-MENDING = Conditional(Operator("Verify"), failed=(Operator("Revise"),))
+CUSTOM = OperatorNode("Custom")
+MENDING = Conditional(OperatorNode("Verify"), failed=(OperatorNode("Revise"),))
 
 
 def nested(depth: int) -> Chain:
@@ -166,13 +166,13 @@ def nested(depth: int) -> Chain:
     if depth == 1:
         return (CUSTOM,)
     inner = nested(depth - 1)
-    return Parallel((inner, inner)), Operator("ScEnsemble")
+    return Parallel((inner, inner)), OperatorNode("ScEnsemble")
 
 
 WORKFLOWS: Mapping[str, Chain] = {
     **{f"chain of {length}": (CUSTOM,) * length for length in (1, 5, 10, 20, 40)},
-    "parallel of 9, gathered": (Parallel(((CUSTOM,),) * 9), Operator("ScEnsemble")),
-    "parallel of 36, gathered": (Parallel(((CUSTOM,),) * 36), Operator("ScEnsemble")),
+    "parallel of 9, gathered": (Parallel(((CUSTOM,),) * 9), OperatorNode("ScEnsemble")),
+    "parallel of 36, gathered": (Parallel(((CUSTOM,),) * 36), OperatorNode("ScEnsemble")),
     "19 conditionals after each other": (CUSTOM, *(MENDING,) * 19),
     "loop, 10 times a conditional": (CUSTOM, Loop((MENDING,), 10)),
     **{f"parallels nested {depth} levels deep": nested(depth) for depth in (2, 3, 4)},

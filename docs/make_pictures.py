@@ -15,8 +15,8 @@ from matplotlib import image
 
 import agentgym_flow  # noqa: F401  (registers the environments)
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.plain import plain_graph
+from agentgym_flow.envs.canvas.workflow.plain import plain_graph
+from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episode import Group
 from agentgym_flow.policies import FunctionPolicy, Move, View
 from agentgym_flow.report import graph_svg, workflow_svg

@@ -131,10 +131,10 @@ def check_command(log: str | os.PathLike[str], data: str | os.PathLike[str] | No
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter takes text and neither numbers nor mappings: there 3 is a name, not a number."""
+    """Return whether a parameter takes text and neither numbers nor collections: there 3 is a name, not a number."""
     annotation = parameter.annotation
     words = re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
-    return "str" in words and not {"int", "float", "bool", "Mapping"} & set(words)
+    return "str" in words and not {"int", "float", "bool", "Mapping", "Sequence"} & set(words)
 
 
 def data_paths(pairs: Iterable[str] | None) -> dict[str, str]:

@@ -47,15 +47,18 @@ def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str,
     kwargs = environments.env_settings(env_id, [*(pairs or ()), *given])
     if "executor" in kwargs or "dataset" in kwargs or options.get("data") is not None:
         _name_set(env_id, kwargs)
-    if kwargs.get("executor") == "openai" and kwargs.get("base_url") and not kwargs.get("model"):
-        kwargs["model"] = only_model(kwargs["base_url"])
+    url = kwargs.get("base_url")
+    if isinstance(url, list) and url:
+        url = url[0]  # servers that take turns have the same models
+    if kwargs.get("executor") == "openai" and isinstance(url, str) and url and not kwargs.get("model"):
+        kwargs["model"] = only_model(url)
     return kwargs
 
 
 def _name_set(env_id: str, kwargs: dict[str, Any]) -> None:
     """Take data that are neither registered nor a path, but a published set of Canvas, for its name."""
-    from agentgym_flow.envs.canvas.data.load import SETS
     from agentgym_flow.envs.canvas.env import ENV_ID
+    from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 
     name = str(kwargs.get("data"))
     if env_id != ENV_ID or name not in SETS or kwargs.get("dataset") not in (None, name):
@@ -68,7 +71,7 @@ def backend_of(kwargs: Mapping[str, Any]) -> OpenAIBackend | None:
     """Return the backend that the environments with these arguments share; None where no server does the work."""
     if kwargs.get("executor") != "openai" or not kwargs.get("base_url"):
         return None
-    from agentgym_flow.envs.canvas.executors import openai_backend
+    from agentgym_flow.envs.canvas.backends.executors import openai_backend
 
     return openai_backend(kwargs["model"], kwargs["base_url"], kwargs.get("executor_settings"))
 

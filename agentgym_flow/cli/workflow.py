@@ -13,8 +13,8 @@ from agentgym_flow.errors import BadSetting, BadWorkflow
 from agentgym_flow.files import check_new, whole
 
 if TYPE_CHECKING:
-    from agentgym_flow.envs.canvas.language import Language
-    from agentgym_flow.envs.canvas.workflow.nodes import Chain
+    from agentgym_flow.envs.canvas.workflow.graph import Chain
+    from agentgym_flow.envs.canvas.workflow.rules import Language
 
 app = typer.Typer(help="Draw and check workflows as Canvas writes them, in a line.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def draw(
     force: Force = False,
 ) -> None:
     """Write the picture of a workflow. No rule on its size is asked."""
-    from agentgym_flow.envs.canvas.plain import plain_graph
+    from agentgym_flow.envs.canvas.workflow.plain import plain_graph
     from agentgym_flow.report import workflow_html, workflow_svg
 
     ending = out.suffix.lower()
@@ -57,8 +57,8 @@ def check(text: Text, published: Published = False) -> None:
 
     A text that is no workflow at all ends with 2.
     """
-    from agentgym_flow.envs.canvas.dsl import to_text
-    from agentgym_flow.envs.canvas.workflow.statistics import statistics
+    from agentgym_flow.envs.canvas.workflow.graph import statistics
+    from agentgym_flow.envs.canvas.workflow.text import to_text
 
     rules = _language(published)
     nodes = _read(text, rules)
@@ -87,13 +87,14 @@ def check(text: Text, published: Published = False) -> None:
 
 
 def _language(published: bool) -> Language:
-    from agentgym_flow.envs.canvas.language import PUBLISHED, Language
+    from agentgym_flow.envs.canvas.operators import OPERATORS
+    from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
 
-    return PUBLISHED if published else Language()
+    return PUBLISHED if published else Language(operators=tuple(OPERATORS))  # also those of `--import`
 
 
 def _read(text: str, language: Language) -> Chain:
     """Return the workflow, however large, that a text says in a language. Raises `BadWorkflow` when it says none."""
-    from agentgym_flow.envs.canvas.dsl import Reader
+    from agentgym_flow.envs.canvas.workflow.text import Reader
 
     return Reader(language).chain_of(text) if text.strip() else ()

@@ -18,7 +18,7 @@ FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "hf:FOLDER", "modul
 
 SCRIPTED: Mapping[str, str] = {
     "agentgym_flow/ALFWorld-v0": "agentgym_flow.envs.alfworld.scripted:Housekeeper",
-    "agentgym_flow/Canvas-v0": "agentgym_flow.envs.canvas.designer:Designer",
+    "agentgym_flow/Canvas-v0": "agentgym_flow.envs.canvas.policies:Designer",
     "agentgym_flow/Search-v0": "agentgym_flow.envs.search.scripted:ChainReader",
     "agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher",
     "agentgym_flow/WebShop-v0": "agentgym_flow.envs.webshop.scripted:KeywordShopper",

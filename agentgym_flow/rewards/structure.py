@@ -20,8 +20,6 @@ from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards.slots import SlotRewards
 from agentgym_flow.rewards.structure_score import (
     ABLATION,
-    CHECKERS,
-    FORMATTER,
     WORKFLOW,
     Cost,
     Profile,
@@ -49,8 +47,8 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         min_operators: how many operators are enough; that of the profile by default.
         diversity: False leaves the design out: -1 + c.
         release: `"conditional"`, `"always"` or `"answer_first"`; that of the profile by default.
-        checkers: the names of the operators that check.
-        formatter: the name of the operator that formats an answer.
+        checkers: the names of the operators that check; those that the workflow says check by default.
+        formatter: the name of the operator that formats an answer; the same.
         cost_weight: taken from the reward per unit of `cost_of`; only for `"executed"`.
         cost_of: `"calls"`, `"total_calls"`, `"tokens"` or `"cost"`.
         mode: `"replace"`, or `"add"` to add the reward to the native ones.
@@ -68,8 +66,8 @@ class StructureReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         min_operators: int | None = None,
         diversity: bool = True,
         release: Release | None = None,
-        checkers: Sequence[str] = CHECKERS,
-        formatter: str = FORMATTER,
+        checkers: Sequence[str] | None = None,
+        formatter: str | None = None,
         cost_weight: float = 0.0,
         cost_of: Cost = "calls",
         mode: Mode = "replace",

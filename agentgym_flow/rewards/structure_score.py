@@ -47,9 +47,9 @@ EQUAL_WEIGHTS: Mapping[str, float] = dict.fromkeys(PARTS, 0.25)
 CHECKER_WEIGHTS: Mapping[str, float] = {"checker": 0.4, "format": 0.2, "operator": 0.2, "structure": 0.2}
 """The weights of another one."""
 CHECKERS = ("Verify", "Test", "Review")
-"""The names of the operators that check."""
+"""The operators that check, where a workflow does not say which do."""
 FORMATTER = "Format"
-"""The name of the operator that formats an answer."""
+"""The operator that formats an answer, where a workflow does not say which do."""
 MIN_OPERATORS: Mapping[str, int] = {"executed": 5, "paper": 5, "upstream": 6}
 """Profile -> how many operators are enough."""
 RELEASE: Mapping[str, Release] = {"executed": "answer_first", "paper": "conditional", "upstream": "conditional"}
@@ -79,8 +79,9 @@ class StructureScore:
         diversity: False leaves the design out (an ablation): R = -1 + c, whatever `release` says.
         release: `"conditional"` as above, `"always"` for R = -1 + S + c (another ablation), or `"answer_first"`; that
             of the profile by default.
-        checkers: the names of the operators that check.
-        formatter: the name of the operator that formats an answer.
+        checkers: the names of the operators that check. None: those that the workflow names in `meets`, or `CHECKERS`
+            where it names none.
+        formatter: the name of the operator that formats an answer. None: likewise, or `FORMATTER`.
         cost_weight: taken from R per unit of `cost_of`; only for `"executed"`. With it a design that lacks nothing may
             be worth less than 0.
         cost_of: `"calls"`, `"total_calls"`, `"tokens"` or `"cost"`.
@@ -98,8 +99,8 @@ class StructureScore:
         min_operators: int | None = None,
         diversity: bool = True,
         release: Release | None = None,
-        checkers: Sequence[str] = CHECKERS,
-        formatter: str = FORMATTER,
+        checkers: Sequence[str] | None = None,
+        formatter: str | None = None,
         cost_weight: float = 0.0,
         cost_of: Cost = "calls",
     ) -> None:
@@ -110,7 +111,7 @@ class StructureScore:
             raise BadSetting(f"cost_weight must be a finite number, at least 0, got {cost_weight!r}")
         if cost_weight and profile != "executed":
             raise BadSetting(f"cost_weight belongs to profile executed: leave it at 0 for profile {profile}")
-        if isinstance(checkers, str) or not checkers:
+        if isinstance(checkers, str) or (checkers is not None and not checkers):
             raise BadSetting(f"checkers must be a list of names, got {checkers!r}")
         self.profile = profile
         self.weights = _checked(WEIGHTS if weights is None else weights)
@@ -118,8 +119,8 @@ class StructureScore:
         self.min_operators = check_positive("min_operators", enough)
         self.diversity = diversity
         self.release = RELEASE[profile] if release is None else release
-        self.checkers = tuple(checkers)
-        self.formatter = formatter
+        self.checkers = None if checkers is None else tuple(checkers)
+        self.formatters = None if formatter is None else (formatter,)
         self.cost_weight = cost_weight
         self.cost_of = cost_of
 
@@ -134,9 +135,12 @@ class StructureScore:
         Raises `BadData` when `workflow` lacks a field that the profile reads.
         """
         names = self._names(workflow)
+        meets = {} if self.profile == "upstream" else workflow.get("meets", {})
+        checkers = self.checkers or meets.get("checker", CHECKERS)
+        formatters = self.formatters or meets.get("format", (FORMATTER,))
         found = (
-            any(name in self.checkers for name in names),
-            self.formatter in names,
+            any(name in checkers for name in names),
+            any(name in formatters for name in names),
             len(names) >= self.min_operators,
             self._has_structure(workflow),
         )

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.language import PUBLISHED
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.plain import plain_graph
+from agentgym_flow.envs.canvas.operators import STANDARD
+from agentgym_flow.envs.canvas.workflow.plain import plain_graph
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED
+from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episode import Recorder
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.report import workflow_svg
@@ -130,7 +130,7 @@ class Designing(TextEnv):
         return "empty"
 
     def _apply(self, action: str) -> Transition:
-        known = action in OPERATORS
+        known = action in STANDARD
         self._names += [action] * known
         return Transition(self.describe_state(), 0.0, not known, known)
 
@@ -144,7 +144,7 @@ class Designing(TextEnv):
         return 0.0
 
     def admissible_actions(self) -> list[str]:
-        return list(OPERATORS)
+        return list(STANDARD)
 
     def sample_action(self, rng: Stream) -> str:
         return rng.choice(self.admissible_actions())

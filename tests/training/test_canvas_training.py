@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from short_run import train
+from short_run import SMALL, train
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas.compact import MOVES
+from agentgym_flow.envs.canvas.prompt import MOVES
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.replay import verify_log
@@ -21,6 +23,7 @@ from baselines.comparison.plan import read_settings
 
 ENV = "agentgym_flow/Canvas-v0"
 heavy = pytest.mark.heavy
+OPERATORS_OF_OTHERS = Path(__file__).parents[1] / "envs" / "canvas" / "operators_of_others.py"
 
 
 # One by default: that the others train, the tests on Sokoban show in less time.
@@ -103,3 +106,24 @@ def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path
     }
     plain = setting.configs("grpo", 0, tmp_path)[2]
     assert (plain.credit, plain.reward, plain.layout) == ("grpo", "native", "conversation")
+
+
+@heavy
+def test_a_tiny_policy_is_trained_with_operators_of_others(tmp_path: Path) -> None:
+    """The command knows nothing of the module but what the settings of the environment name."""
+    source = OPERATORS_OF_OTHERS.read_text("utf-8")
+    (tmp_path / "trained_operators.py").write_text(source, "utf-8")
+    operators = ["Custom", "trained_operators:Debate", "trained_operators:Doubt", "Revise", "Format"]
+    settings = {**SMALL, "output_dir": "run", "env_kwargs": json.dumps({"operators": operators, "max_steps": 6})}
+    settings |= {"warm_start_updates": 2, "max_steps": 1, "eval_episodes": 4}
+    words = ["train", "grpo", "--env", ENV, *(f"--{name}={value}" for name, value in settings.items())]
+    trained = _agentgym(*words, cwd=tmp_path)
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    words = json.loads((tmp_path / "run" / "checkpoint" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert {"Debate", "mend-Doubt", "Doubt-passed"} <= set(words)
+    log = "run/evaluations/after_sampled.jsonl.gz"
+    assert _agentgym("verify", log, "--import", "trained_operators", cwd=tmp_path).returncode == 0
+
+
+def _agentgym(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "agentgym_flow", *words], cwd=cwd, capture_output=True, text=True)

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
+from agentgym_flow.envs.canvas.actions.drafting import Turn
 from agentgym_flow.envs.canvas.backends.replay import Recorder
-from agentgym_flow.envs.canvas.drafting import Turn
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.together import all_of
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.workflow.together import all_of
 
 MOST = 128
 """So many turns are taken at the same time."""

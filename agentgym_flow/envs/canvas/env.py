@@ -10,44 +10,35 @@ from typing import Any, ClassVar, Literal
 
 from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.actions.kinds import Action, Finish
+from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, Turn, drafting_of
+from agentgym_flow.envs.canvas.actions.edits import Action, Finish
+from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
-from agentgym_flow.envs.canvas.assignment import Assignment
+from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.calls import Backend, KeepsAnswers
-from agentgym_flow.envs.canvas.data.load import SETS
-from agentgym_flow.envs.canvas.drafting import Turn
-from agentgym_flow.envs.canvas.executors import executor_of
-from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.operators import Operator
+from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
+from agentgym_flow.envs.canvas.operators.offer import Descriptions
+from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
+from agentgym_flow.envs.canvas.policies import next_action
 from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.settings import FINISH_RULES, LANGUAGES, PROMPTINGS, drafting_of
-from agentgym_flow.envs.canvas.source import FAMILIES, tasks_of
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Items, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
 
 DEFAULT_MAX_STEPS = 20
 """Turns of an episode unless told otherwise, as published."""
-
-TEMPLATES = (
-    "<action>add</action><operator>{operator}</operator><prompt>{prompt}</prompt>",
-    "<action>add</action><structure>parallel</structure><operators>{operators}</operators>",
-    "<action>add</action><structure>conditional</structure><condition>{operator}</condition><true>{operators}</true>"
-    "<false>{operators}</false>",
-    "<action>add</action><structure>loop</structure><operators>{operators}</operators><count>{number}</count>",
-    "<action>delete</action><target>{node}</target>",
-    "<action>modify</action><target>{node}</target><operator>{operator}</operator><prompt>{prompt}</prompt>",
-    "<action>set_prompt</action><target>{node}</target><prompt>{prompt}</prompt>",
-)
-"""The actions with what can be filled in."""
 
 
 class CanvasEnv(TextEnv):
@@ -159,14 +150,14 @@ class CanvasEnv(TextEnv):
 
     | key | meaning |
     |---|---|
-    | `ablation` (dict) | what the last result needs: the operators `needed`, each as often as places of it count, and these `places`; how many `structures` of each kind count; the places `undecided`, of which an executor other than the simulator has not said enough, so that they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.ablation` |
+    | `ablation` (dict) | what the last result needs: the operators `needed`, each as often as places of it count, and these `places`; how many `structures` of each kind count; the places `undecided`, of which an executor other than the simulator has not said enough, so that they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
 
     `info["workflow"]` is plain data, fresh at every step, without the right answer:
 
     | key | meaning |
     |---|---|
     | `text` (str) | the workflow in one line, without instructions |
-    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.plain.plain_graph` |
+    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
     | `run` (list of dict) | the calls of its last run: place, attempt, status, verdict, influence, notes |
     | `operators` (list of str) | the operators it names, at any depth; `counts` (dict) has how often |
     | `structures` (dict) | how many of `parallel`, `conditional` and `loop` it has, at any depth |
@@ -174,6 +165,8 @@ class CanvasEnv(TextEnv):
     | `finished` (bool) | whether it was handed in |
     | `missing` (list of str) | what `finish` still asks for |
     | `usable` (list of str) | the operators that can be used; with `nesting` (bool) and `first_case` (str) the rules of the language |
+    | `descriptions` (dict) | usable operator -> what it does, one line |
+    | `meets` (dict) | `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one for `finish="published"` and for the structure reward |
     | `prompting` (str) | the argument `prompting`, which says how to write prompts |
     | `ran` (list of str) | the operators that ran and did not fail, as often as they did |
     | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
@@ -197,11 +190,12 @@ class CanvasEnv(TextEnv):
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
     | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
     | `family` | `None` | only generated tasks of `"arithmetic"`, `"code"` or `"qa"` |
-    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.calls.Backend` |
-    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL; without `base_url` only tapes can be played |
-    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7}` |
+    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
+    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL, or a list of URLs of servers that take turns, or model -> its URLs; without `base_url` only tapes can be played |
+    | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": {"Verify": "other-model"}}` |
     | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators that are advertised, no nesting, and of `Verify ? A : B` A runs when the check fails |
-    | `operators` | `None` | the only operators that can be used; None for all of the language |
+    | `operators` | `None` | the only operators that can be used, a list of names, classes and `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
+    | `descriptions` | `None` | name of an operator -> its description, in place of its own one; changes the words only, so it is no part of the task |
     | `finish` | `"lax"` | what `finish` asks for: `"lax"` (one operator) or `"published"` (five, a structure, a solver, a checker; Test where there are tests; Programmer or Test for code; Format where the result is long) |
     | `prompting` | `"inline"` | instructions come with the action, or are asked for in turns of their own: `"two_phase"` |
     | `strict` | `False` | refuse actions and prompts that have to be repaired |
@@ -231,7 +225,7 @@ class CanvasEnv(TextEnv):
     env_id: ClassVar[str] = ENV_ID
     train_config = "canvas_tiny"
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
-    presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints"})
+    presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "dataset": Maybe(OneOf(*SETS)),
@@ -240,7 +234,8 @@ class CanvasEnv(TextEnv):
         "model": Maybe(Text(longest=200)),
         "executor_settings": Plain(),  # without an address they are settings of nobody
         "language": OneOf(*LANGUAGES),
-        "operators": Maybe(Items(OneOf(*OPERATORS))),
+        "operators": Maybe(OperatorNames()),
+        "descriptions": Maybe(Descriptions()),
         "finish": OneOf(*FINISH_RULES),
         "prompting": OneOf(*PROMPTINGS),
         "strict": Flag(),
@@ -261,10 +256,11 @@ class CanvasEnv(TextEnv):
         family: str | None = None,
         executor: str | Backend = "simulated",
         model: str | None = None,
-        base_url: str | None = None,
+        base_url: str | Sequence[str] | Mapping[str, Any] | None = None,
         executor_settings: Mapping[str, Any] | None = None,
         language: str = "full",
-        operators: Sequence[str] | None = None,
+        operators: Sequence[str | type[Operator]] | None = None,
+        descriptions: Mapping[str, str] | None = None,
         finish: str = "lax",
         prompting: str = "inline",
         strict: bool = False,
@@ -274,19 +270,25 @@ class CanvasEnv(TextEnv):
         max_steps: int = DEFAULT_MAX_STEPS,
         render_mode: str | None = None,
     ) -> None:
+        used = None if operators is None else operators_of(operators)
         rules = {
             "language": language,
-            "operators": operators,
+            "operators": None if used is None else [logged_name(one) for one in used],
             "finish": finish,
             "prompting": prompting,
             "strict": strict,
             "hints": hints,
+            **({} if descriptions is None else {"descriptions": descriptions}),
         }
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
         check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is told beside the data
-        self._drafting = drafting_of(language, operators, finish, prompting, strict)
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
+        if used is not None:
+            used, without = self._executor.offered(used)
+            if without:
+                warnings.warn(without, stacklevel=2)
+        self._drafting = drafting_of(language, used, finish, prompting, strict, descriptions)
         self._tasks = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
@@ -302,7 +304,7 @@ class CanvasEnv(TextEnv):
                 "model": model,
                 "executor_settings": dict(self._executor.settings),
                 **rules,
-                "operators": None if operators is None else list(operators),
+                **({} if descriptions is None else {"descriptions": dict(descriptions)}),
                 **({"skip_damaged": True} if skip_damaged else {}),
             },
             data=self._tasks.data,
@@ -501,7 +503,7 @@ class CanvasEnv(TextEnv):
         found, places = self.session.ablation(), self.session.draft.workflow.places
         nodes = [places[place].node for place in found.needed]
         return {
-            "needed": [node.name for node in nodes if isinstance(node, Operator)],
+            "needed": [node.name for node in nodes if isinstance(node, OperatorNode)],
             "structures": dict(found.structures),
             "places": list(found.needed),
             "undecided": list(found.undecided),

@@ -1,4 +1,4 @@
-"""What a policy is shown after a turn: what came of it, the graph with every id, counts, results, and hints if wanted.
+"""What is told of a workflow and its run: the feedback after a turn as text, and the same as plain data for `info`.
 
 Texts that operators made are shown cut and in one line, so that nothing in them can pass for a line of ours. Hints are
 an expert of a few rules; they give much of the task away, and can be left out.
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentgym_flow.envs.canvas.drafting import Drafting, Turn
-from agentgym_flow.envs.canvas.dsl import to_text
-from agentgym_flow.envs.canvas.finishing import SOLVERS, Circumstances, is_long
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
-from agentgym_flow.envs.canvas.run import Run
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Loop, Operator
+from agentgym_flow.envs.canvas.actions.drafting import Drafting, Turn
+from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
+from agentgym_flow.envs.canvas.workflow.graph import Loop, OperatorNode, Workflow
+from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.rules import Circumstances, Language, is_long
+from agentgym_flow.envs.canvas.workflow.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.text import to_text
 
 RESULT_LENGTH = 300
 """Characters of a result that are shown, as published."""
-
-NOTES_LENGTH = 150
-"""Characters of an instruction or a checker's notes that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Feedback:
             left: how many turns are left; negative for no word about it.
         """
         workflow = turn.draft.workflow
-        lines = [_status(turn)]
+        lines = [_status(turn, self.drafting)]
         if turn.repairs:
             lines.append(f"Overlooked in what you wrote: {', '.join(dict.fromkeys(r.kind for r in turn.repairs))}")
         lines += graph_lines(workflow, self.drafting.language)
@@ -64,21 +61,14 @@ class Feedback:
         return "\n".join(lines)
 
 
-def one_line(text: str, length: int) -> str:
-    """Return `text` in one printable line of at most `length` characters."""
-    line = " ".join(text[: 4 * length].split())
-    shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)
-    return shown if len(shown) <= length and len(text) <= 4 * length else f"{shown[: length - 3]}..."
-
-
-def _status(turn: Turn) -> str:
+def _status(turn: Turn, drafting: Drafting) -> str:
     if turn.reason:
         return f"Refused: {turn.reason}"
     if turn.finished:
         return "Finished: the workflow is handed in."
     asked = turn.draft.asked
     if asked is not None:
-        return f"Waiting: write the prompt for {asked.name}, which {OPERATORS[asked.name].summary}."
+        return f"Waiting: write the prompt for {asked.name}, which {drafting.offer.descriptions[asked.name]}."
     return "Done."
 
 
@@ -100,12 +90,16 @@ def graph_lines(workflow: Workflow, language: Language) -> list[str]:
 
 def _named(node: object) -> str:
     match node:
-        case Operator(name, instruction):
+        case OperatorNode(name, instruction):
             return f'{name} "{one_line(instruction, NOTES_LENGTH)}"' if instruction else name
         case Loop(_, count):
             return f"loop, {count} times"
         case _:
             return str(getattr(node, "kind", ""))
+
+
+def _checks(step: Step) -> bool:
+    return OPERATORS[step.operator].role is Role.CHECKER
 
 
 def run_lines(run: Run) -> list[str]:
@@ -116,7 +110,7 @@ def run_lines(run: Run) -> list[str]:
         value = step.result.value
         if value is None:
             lines.append(f"Failed: {where}: {one_line(step.result.text or step.result.status, NOTES_LENGTH)}")
-        elif step.operator in CHECKERS:
+        elif _checks(step):
             notes = f": {one_line(value.notes, NOTES_LENGTH)}" if value.notes else ""
             lines.append(f"Check: {where}: {'passed' if value.passed else 'did not pass'}{notes}")
     if not run.results:
@@ -144,35 +138,87 @@ def hint_for(
         return ""
     counted = turn.draft.workflow.statistics
     kinds = counted.kinds
-    usable = drafting.language.operators
+    usable, others = drafting.language.operators, drafting.offer.others
+    solvers, checkers = drafting.finish.meeting("solver"), drafting.finish.meeting("checker")
 
     def first(*names: str) -> str:
         return next((name for name in names if name in usable), "")
 
-    solver = first(*(("Programmer", "Custom") if circumstances.code else ("Custom", "Programmer")), *SOLVERS)
-    if solver and not any(name in kinds for name in SOLVERS):
+    solver = first(*(("Programmer", "Custom") if circumstances.code else ("Custom", "Programmer")), *solvers)
+    if solver and not any(name in kinds for name in solvers):
         return f"add a solver, such as {solver}"
     if run is not None and run.failures:
         failed = run.failures[-1]
         return f"{failed.id.place} failed; modify or delete it"
-    gather = first("ScEnsemble", "Aggregate")
+    gather = first("ScEnsemble", "Aggregate", *of_role(Role.ENSEMBLE, others))
     if run is not None and len(run.results) > 1 and gather:
         return f"gather the branches, with {gather} for instance"
-    checker = first(*(("Test",) if circumstances.tests else ()), "Verify", "Review")
-    if checker and not any(name in kinds for name in CHECKERS):
+    checker = first(*(("Test",) if circumstances.tests else ()), "Verify", "Review", *of_role(Role.CHECKER, others))
+    if checker and not any(name in kinds for name in checkers):
         return f"have the solution checked, by {checker} for instance"
-    if run is not None and _unheard(run) and first("Revise"):
+    if run is not None and _unheard(run, solvers) and first("Revise"):
         return "a check did not pass; add Revise after it, or put it into a conditional that revises"
     if is_long(circumstances.result) and "Format" not in kinds and first("Format"):
         return "the result is more than an answer; add Format"
     return f"add what finish needs: {lacks[0]}" if lacks else "finish"
 
 
-def _unheard(run: Run) -> bool:
+def _unheard(run: Run, solvers: Sequence[str]) -> bool:
     """Return whether the last check did not pass and nothing worked on the solution after it."""
-    last = next((n for n, step in reversed(list(enumerate(run.steps))) if step.operator in CHECKERS), None)
+    last = next((n for n, step in reversed(list(enumerate(run.steps))) if _checks(step)), None)
     if last is None or not run.steps[last].ok:
         return False
     value = run.steps[last].result.value
     later = {step.operator for step in run.steps[last + 1 :]}
-    return value is not None and not value.passed and not later & {"Revise", *SOLVERS}
+    return value is not None and not value.passed and not later & {"Revise", *solvers}
+
+
+def summary(
+    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool
+) -> dict[str, Any]:
+    """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
+
+    Args:
+        workflow: the workflow.
+        drafting: the rules it is made by.
+        run: its last run; None when it has none.
+        about: what the finish rules look at.
+        finished: whether it was handed in.
+    """
+    counted, language = workflow.statistics, drafting.language
+    steps = run.steps if run is not None else ()
+    return {
+        "text": to_text(workflow.nodes, language, instructions=False) if workflow.nodes else "",
+        "graph": plain_graph(workflow.nodes),
+        "run": [] if run is None else plain_run(run),
+        "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, OperatorNode)],
+        "counts": dict(counted.kinds),
+        "structures": {"parallel": counted.parallel, "conditional": counted.conditional, "loop": counted.loop},
+        "depth": counted.depth,
+        "finished": finished,
+        "missing": drafting.finish.missing(counted, about),
+        "usable": list(language.operators),
+        "descriptions": dict(drafting.offer.descriptions),
+        "meets": {need: list(names) for need, names in drafting.offer.meets.items()},
+        "nesting": language.nesting,
+        "prompting": drafting.prompting,
+        "first_case": language.first_case,
+        "ran": [step.operator for step in steps if step.ok],
+        "checks": [_check(step) for step in steps if step.ok and OPERATORS[step.operator].role is Role.CHECKER],
+        "failed": [_failure(step) for step in steps if not step.ok],
+        "results": len(run.results) if run is not None else 0,
+        "result": one_line(run.answer, RESULT_LENGTH) if run is not None else "",
+        "calls": len(steps),
+    }
+
+
+def _check(step: Step) -> list[Any]:
+    """Return the place, the operator, the verdict and the notes of a check."""
+    value = step.result.value
+    assert value is not None, "a call that worked has a value"
+    return [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
+
+
+def _failure(step: Step) -> list[str]:
+    """Return the place, the operator and what is said of a call that failed."""
+    return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]

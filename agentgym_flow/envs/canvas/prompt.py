@@ -1,20 +1,216 @@
-"""How a policy is shown Canvas: the text prompts of a language model, in a turn or in one conversation.
+"""How a policy is shown Canvas: text prompts for a language model, and words for the tiny policy.
 
 The published prompt restates everything at every turn: rules, operators, actions, the task, and the last feedback. So
 does `text`; as a conversation, rules and task stand in its first message. The words are ours. Canvas has action tags of
 its own, so a completion is handed to the environment as it is, which finds the action in it and tells of repairs.
+
+`compact` reads the goal (`proposals.cues_of`), the workflow and its last run as they are shown, and nothing else. It
+says
+
+1. the turns left, the family of the task and what was noticed in its text,
+2. the workflow, a word for each node, the last `MOST_NODES` of them,
+3. of each kind of check the last verdict, and of the result whether it is `none`, `one`, `long` or `many`; `broken`
+   when a call failed, `lacking` when finish is not accepted yet.
+
+Its completion is the word of a move, one of `MOVES`: the same moves at every turn, so they are not listed. A move whose
+edit is not accepted is an invalid action. Which words of the problem a warned operator minds is decided by
+`proposals.warning`. Operators beside the standard ones have moves of their own where they can be used; their words
+stand behind the others in the vocabulary, by name.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
-from agentgym_flow.envs.canvas.compact import CompactProfile
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS
-from agentgym_flow.prompts import ChoiceProfile, Profile, Situation, TextProfile, history_window
+from agentgym_flow.envs.canvas.actions.edits import Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.actions.reading import read_action, write_action
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role
+from agentgym_flow.envs.canvas.proposals import TRIES, WARNING, cues_of, mending, prompts, sharing, voting, warning
+from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
+from agentgym_flow.prompts import (
+    ChoiceProfile,
+    IndexedPrompt,
+    IndexProfile,
+    Profile,
+    Situation,
+    TextProfile,
+    history_window,
+)
 
+# ---------------------------------------------------------------- words for the tiny policy
+MOST_NODES = 8
+"""The last nodes of a workflow are shown, so many of them."""
+
+_LEFT = (1, 2, 3, 4, 6, 9, 13)
+LEFT = tuple(f"left{least}" for least in _LEFT)
+FAMILIES = ("arithmetic", "code", "qa")
+NOTICED = ("parts", "accounts", "steps", "twist", "numbers", "endless", "warned")
+VERDICTS = tuple(f"{checker}-{verdict}" for checker in CHECKERS for verdict in ("passed", "failed"))
+RESULTS = ("none", "one", "long", "many", "broken", "lacking", "waiting", "refused")
+
+
+@lru_cache(maxsize=1 << 8)
+def _nodes_of(names: tuple[str, ...]) -> Mapping[str, Node]:
+    """Return the moves that add a node of some operators, each with the node."""
+    solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
+    return {
+        **{name: OperatorNode(name) for name in names},
+        **{f"vote-{solver}": voting(solver) for solver in solvers},
+        **{f"share-{solver}": sharing(solver) for solver in solvers},
+        **{f"mend-{checker}": mending(checker) for checker in checkers},
+        **{f"try-{checker}": Loop((mending(checker),), TRIES) for checker in checkers},
+        **{f"loop-{checker}": Loop((OperatorNode(checker), OperatorNode("Revise")), TRIES) for checker in checkers},
+    }
+
+
+def _warned(names: tuple[str, ...]) -> dict[str, str]:
+    return {f"warned-{solver}": solver for solver in of_role(Role.SOLVER, names)}
+
+
+MOVES = ("finish", *_nodes_of(STANDARD), *_warned(STANDARD), "delete", "warn", "prompt")
+"""The completions where the standard operators are used."""
+
+OTHER = "other"
+"""A node that no move adds."""
+
+_FINISH = write_action(Finish())
+
+VOCABULARY = tuple(
+    dict.fromkeys((*MOVES, *LEFT, *FAMILIES, *NOTICED, *VERDICTS, *RESULTS, OTHER, "workflow", "checks", "choose"))
+)
+"""Every word of a compact prompt or of its completion where the standard operators are used."""
+
+
+class CompactProfile(IndexProfile):
+    """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
+
+    At most `24 + MOST_NODES` words. In one conversation, later messages say only what has changed; a move that was not
+    accepted is `refused`.
+    """
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:  # type: ignore[override]
+        """`VOCABULARY`, and the words of all operators that other modules have registered.
+
+        Play a tiny policy with the modules imported with which it was trained.
+        """
+        others = tuple(sorted(set(OPERATORS) - set(STANDARD)))
+        verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
+        return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
+
+    def written(self, view: Situation) -> IndexedPrompt:
+        """Return the words for the present situation, with the moves there are."""
+        told = view.info["workflow"]
+        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
+        actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
+        return IndexedPrompt(" ".join((*words, "choose")), actions, {action: word for word, action in actions.items()})
+
+    def follow_up(self, view: Situation) -> str:
+        """Return the words for what the last action led to; the workflow is what was said before."""
+        refused = [] if view.episode.turns[-1].action_valid else ["refused"]
+        return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
+
+    def answer(self, action: str, view: Situation) -> str | None:
+        """Return the move that does what `action` does, or its nearest; None when there is none.
+
+        An operator with an instruction that is not proposed is asked for as the warned one, or the plain one.
+        """
+        indices = self.written(view).indices
+        if action in indices:
+            return indices[action]
+        spoken = Language(operators=(*STANDARD, *_others(view.info["workflow"])))
+        read = read_action(action, spoken).action
+        if not isinstance(read, Add) or not isinstance(read.node, OperatorNode):
+            return None
+        return read.node.name
+
+
+def _others(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the operators beside the standard ones that can be used."""
+    return tuple([name for name in told["usable"] if name not in STANDARD])
+
+
+def _noticed(goal: str) -> list[str]:
+    cues = cues_of(goal)
+    flags = [name for name in NOTICED[:-1] if getattr(cues, name)]
+    return [cues.family, *flags, *(["warned"] if cues.warning else [])]
+
+
+def _left(view: Situation) -> str:
+    left = view.episode.max_steps - len(view.episode.turns)
+    return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
+
+
+def _nodes(told: Mapping[str, Any]) -> list[str]:
+    return [_word(node) for node in told["graph"][-MOST_NODES:]]
+
+
+def _checks(told: Mapping[str, Any]) -> list[str]:
+    verdicts = {operator: passed for _, operator, passed, _ in told["checks"]}
+    result = ("none", "one")[told["results"]] if told["results"] < 2 else "many"
+    return [
+        *(f"{operator}-{'passed' if passed else 'failed'}" for operator, passed in verdicts.items()),
+        "long" if result == "one" and is_long(told["result"]) else result,
+        *(["broken"] if told["failed"] else []),
+        *(["lacking"] if told["missing"] else []),
+        *(["waiting"] if told["asked"] else []),
+    ]
+
+
+def _word(node: Mapping[str, Any]) -> str:
+    """Return the move that adds a node like this one, a node of `info["workflow"]["graph"]`; `OTHER` for none."""
+    match node["kind"]:
+        case "operator":
+            warned = node["instruction"].startswith(WARNING)
+            word = f"warned-{node['name']}" if warned else node["name"]
+        case "parallel":
+            first = node["branches"][0][0]
+            told = first.get("instruction")
+            word = f"{'vote' if told else 'share'}-{first.get('name')}"
+        case "conditional":
+            word = f"mend-{node['check']['name']}"
+        case _:
+            body = node["body"][0]
+            word = f"try-{body['check']['name']}" if body["kind"] == "conditional" else f"loop-{body.get('name')}"
+    return word if word in MOVES or _adds_another(word) else OTHER
+
+
+def _adds_another(word: str) -> bool:
+    """Return whether this is the move that adds a node of an operator that is not standard."""
+    name = word.rpartition("-")[2]
+    return name in OPERATORS and (word in _nodes_of((name,)) or word in _warned((name,)))
+
+
+@lru_cache(maxsize=1 << 10)  # many tasks are warned of the same
+def _additions(told: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
+    nodes = dict(_nodes_of(names))
+    if told:
+        nodes |= {word: OperatorNode(solver, told) for word, solver in _warned(names).items()}
+    return {word: _addition(node, first_case) for word, node in nodes.items()}
+
+
+@lru_cache(maxsize=1 << 12)
+def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
+    return write_action(Add(node), Language(first_case=first_case))
+
+
+def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]) -> dict[str, str]:
+    """Return the moves there are with the actions that they stand for."""
+    told = warning(goal)
+    moves = {"finish": _FINISH, **_additions(told, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
+    if nodes:
+        moves["delete"] = write_action(Delete(f"node_{nodes}"))
+        if told:
+            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", told))
+    return moves
+
+
+# ---------------------------------------------------------------- texts for a language model
 RULES = """\
 Design a workflow of operators that solves a task. You do not solve the task yourself: after every edit the workflow is
 run, and you are shown what came of it. When the result can be trusted, hand the workflow in. A workflow is a chain:
@@ -87,8 +283,8 @@ class CanvasText(TextProfile):
     def _manual(self, told: Mapping[str, Any]) -> str:
         """Return rules, operators and actions, as far as they hold in this episode."""
         first, second = ("B", "C") if told["first_case"] == "passed" else ("C", "B")
-        operators = [f"- {name}: {OPERATORS[name].summary}" for name in told["usable"]]
-        checkers = ", ".join(name for name in CHECKERS if name in told["usable"])
+        operators = [f"- {name}: {said}" for name, said in told["descriptions"].items()]
+        checkers = ", ".join(told["meets"]["checker"])
         conditional = [_CONDITIONAL.format(checkers=checkers, first=first, second=second)] if checkers else []
         edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])

@@ -1,7 +1,9 @@
-"""Concrete actions to choose from: a fixed list of edits that make sense in most workflows, made from what was shown.
+"""What can be said of a task by its text alone: concrete actions to choose from, and what a careful reader notices.
 
-They are listed by what they do, never by how good they are. Words of the problem that often point at a mistake
-(`WATCH_WORDS`) become instructions; the list is the same for every task, and has many words that point at nothing.
+The actions are a fixed list of edits that make sense in most workflows, listed by what they do, never by how good they
+are. Words of the problem that often point at a mistake (`WATCH_WORDS`) become instructions; the list is the same for
+every task, and has many words that point at nothing. What a reader notices (`Cues`) are rules of thumb, made by people
+who have seen such tasks; they err. Nothing hidden is read.
 """
 
 from __future__ import annotations
@@ -9,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, SetPrompt
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, Role
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.operators import Role, of_role
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
 
 WATCH_WORDS = (
@@ -54,9 +56,6 @@ MOST_DELETIONS = 4
 WARNING = "Mind: "
 """How an instruction with watch-words begins."""
 
-SOLVERS = tuple(name for name, spec in OPERATORS.items() if spec.role is Role.SOLVER)
-"""The operators that make a solution."""
-
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 _MOST_WATCHED = 12
 
@@ -71,17 +70,17 @@ def warning(problem: str) -> str:
 
 def voting(solver: str) -> Parallel:
     """Return branches with the same solver that are told to think differently."""
-    return Parallel(tuple((Operator(solver, voice),) for voice in VOICES))
+    return Parallel(tuple((OperatorNode(solver, voice),) for voice in VOICES))
 
 
 def sharing(solver: str) -> Parallel:
     """Return branches for sub-problems."""
-    return Parallel(((Operator(solver),),) * BRANCHES)
+    return Parallel(((OperatorNode(solver),),) * BRANCHES)
 
 
 def mending(checker: str) -> Conditional:
     """Return a check that has the solution revised when it does not pass."""
-    return Conditional(Operator(checker), failed=(Operator("Revise"),))
+    return Conditional(OperatorNode(checker), failed=(OperatorNode("Revise"),))
 
 
 def proposals(problem: str, workflow: Workflow, language: Language, *, may_finish: bool) -> list[Action]:
@@ -94,10 +93,10 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
         may_finish: whether `finish` is accepted now.
     """
     actions: list[Action] = [Finish()] if may_finish else []
-    actions += [Add(node) for node in _nodes(warning(problem)) if _fits(node, workflow, language)]
+    actions += [Add(node) for node in _nodes(warning(problem), language.known) if _fits(node, workflow, language)]
     actions += deletions(workflow)
     last = workflow.nodes[-1] if workflow.nodes else None
-    if isinstance(last, Operator) and warning(problem) not in ("", last.instruction):
+    if isinstance(last, OperatorNode) and warning(problem) not in ("", last.instruction):
         actions.append(SetPrompt(f"node_{len(workflow.nodes)}", warning(problem)))
     return actions[:MAX_CANDIDATES]
 
@@ -107,15 +106,16 @@ def deletions(workflow: Workflow) -> list[Delete]:
     return [Delete(f"node_{number}") for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
 
 
-def _nodes(told: str) -> Iterator[Node]:
-    yield from map(Operator, OPERATORS)
+def _nodes(told: str, names: tuple[str, ...]) -> Iterator[Node]:
+    solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
+    yield from map(OperatorNode, names)
     if told:
-        yield from (Operator(solver, told) for solver in SOLVERS)
-    yield from map(voting, SOLVERS)
-    yield from map(sharing, SOLVERS)
-    yield from map(mending, CHECKERS)
-    yield from (Loop((mending(checker),), TRIES) for checker in CHECKERS)
-    yield from (Loop((Operator(checker), Operator("Revise")), TRIES) for checker in CHECKERS)
+        yield from (OperatorNode(solver, told) for solver in solvers)
+    yield from map(voting, solvers)
+    yield from map(sharing, solvers)
+    yield from map(mending, checkers)
+    yield from (Loop((mending(checker),), TRIES) for checker in checkers)
+    yield from (Loop((OperatorNode(checker), OperatorNode("Revise")), TRIES) for checker in checkers)
 
 
 def _fits(node: Node, workflow: Workflow, language: Language) -> bool:
@@ -130,3 +130,90 @@ def prompts(problem: str) -> Sequence[str]:
     """Return texts to answer with where a prompt is asked for."""
     told = warning(problem)
     return (*((told,) if told else ()), *VOICES)
+
+
+class Cues(NamedTuple):
+    """What was noticed.
+
+    Attributes:
+        family: `"code"`, `"qa"` or `"arithmetic"`.
+        parts: the problem falls into parts that can be solved apart.
+        accounts: it rests on accounts that nobody can be sure of.
+        steps: there are many steps to take.
+        twist: the story has a turn that must be read with care.
+        numbers: the numbers are awkward.
+        endless: the program that is asked for does not end by itself.
+        warning: an instruction that names what may mislead; empty when nothing was noticed.
+    """
+
+    family: str
+    parts: bool
+    accounts: bool
+    steps: bool
+    twist: bool
+    numbers: bool
+    endless: bool
+    warning: str
+
+
+_CODE = re.compile(r"\bdef \w+\(|must pass these tests|\bassert \w", re.IGNORECASE)
+_ENDLESS = re.compile(
+    r"\b(?:generator|yields?|endless|for ?ever|without end|never (?:ends|stops)|islice)\b", re.IGNORECASE
+)
+_UNSURE = re.compile(
+    r"\b(?:accounts?|witness\w*|sources|most of them|mistaken|agree|weigh|recall\w*|remember\w*|by eye|smudged|grainy|"
+    r"rumou?r\w*|hearsay|they say|it seems|seems to|makes out|maybe|perhaps|roughly|guess\w*|estimat\w*|reckons?|"
+    r"close to|believing|if the story|by their count|faded|blurred|at a glance|sounds like|give or take|"
+    r"overheard|from memory|judg\w+)\b"
+)
+_TOLD_BY = re.compile(r"according to|one reads|has it that|reports that|learn from")
+_PAIRED = re.compile(
+    r"\b(?:which(?: one)? of|compare|between|add|sum|total|both|combined|and that of|or that of|earlier|older|younger|"
+    r"later|longer|larger|fewer|taken together)\b|^of "
+)
+_TWIST = re.compile(
+    r"\b(?:all but|except|instead|changes?|mind|only then|not counting|but then|turns out|gives? back|puts? back|"
+    r"mistake|second thoughts|corrects?|actually|after all|unless|other than|however|than|apart from|without|weekend|"
+    r"promised|of the days|counted|others|every (?:third|fourth|fifth|sixth|seventh)|back|only)\b"
+)
+_WHOLE = re.compile(
+    r"\b(?:altogether|in all|together|in total|both|the two|of them|how many more|combined|overall|"
+    r"put together|jointly)\b"
+)
+_THEN = re.compile(r"\b(?:then|next|after that|afterwards|overnight|later|in the end|lastly|finally|at last|first)\b")
+LONG_STORY = 240
+"""A story with more characters is likely to have many steps."""
+
+AWKWARD = 1000
+"""Numbers from here on, and those with decimals, invite wrong calculations."""
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+@lru_cache(maxsize=1 << 12)
+def cues_of(problem: str) -> Cues:
+    """Return what a reader notices in the text of a problem."""
+    told = warning(problem)
+    if _CODE.search(problem):
+        return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), told)
+    _, passages, question = problem.rpartition("Question: ")
+    if passages:
+        asked = question.lower()
+        accounts = bool(_UNSURE.search(asked)) or len(set(_TOLD_BY.findall(problem.lower()))) > 1
+        parts = bool(_PAIRED.search(asked)) and not accounts
+        return Cues("qa", parts, accounts, False, False, False, False, told)
+    lowered = problem.lower()
+    numbers = [number.replace(",", "") for number in _NUMBER.findall(problem)]
+    accounts = bool(_UNSURE.search(lowered))
+    sequence = len(_THEN.findall(lowered))
+    parts = bool(_WHOLE.search(lowered)) and len(numbers) >= 4 and sequence < 2 and not accounts
+    return Cues(
+        "arithmetic",
+        parts=parts,
+        accounts=accounts,
+        steps=sequence >= 2 or len(numbers) >= 6 or len(problem) > LONG_STORY,
+        twist=bool(_TWIST.search(lowered)),
+        numbers=any(float(number) >= AWKWARD or "." in number for number in numbers),
+        endless=False,
+        warning=told,
+    )

@@ -10,8 +10,8 @@ from typing import Any
 from fault_server import FaultServer, Handler, Step, faults
 
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.calls import Input, OpCall, Value
 from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, Value
 
 GIVEN: dict[str, Input] = {
     "problem": "How many apples are left?",

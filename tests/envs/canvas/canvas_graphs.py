@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, STANDARD
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import Language
 
 ROOMY = Language(most_operators=10_000, most_depth=50, most_calls=10**9)
 """A language in which nothing that the strategies draw is too large."""
@@ -28,12 +28,12 @@ instructions = st.one_of(
 
 
 @st.composite
-def operators(draw: st.DrawFn, checker: bool = False) -> Operator:
-    return Operator(draw(st.sampled_from(CHECKERS if checker else tuple(OPERATORS))), draw(instructions))
+def operators(draw: st.DrawFn, checker: bool = False) -> OperatorNode:
+    return OperatorNode(draw(st.sampled_from(CHECKERS if checker else STANDARD)), draw(instructions))
 
 
 def _branch(chain: Chain) -> bool:
-    return not (isinstance(chain[0], Operator) and chain[0].name in ENSEMBLES)
+    return not (isinstance(chain[0], OperatorNode) and chain[0].name in ENSEMBLES)
 
 
 @st.composite
@@ -45,7 +45,7 @@ def _nodes(draw: st.DrawFn, level: int = 0) -> Node:
     if kind == 3:
         branches = [_chain(draw, level, 1) for _ in range(draw(st.integers(2, 3)))]
         # An ensemble cannot begin a branch; a plan may.
-        return Parallel(tuple(branch if _branch(branch) else (Operator("Plan"), *branch) for branch in branches))
+        return Parallel(tuple(branch if _branch(branch) else (OperatorNode("Plan"), *branch) for branch in branches))
     if kind == 4:
         case, full = _chain(draw, level, 0), _chain(draw, level, 1)
         return Conditional(draw(operators(checker=True)), *((case, full) if draw(st.booleans()) else (full, case)))
@@ -69,12 +69,12 @@ flat_nodes: st.SearchStrategy[Node] = st.one_of(
 )
 
 
-def op(name: str, instruction: str = "") -> Operator:
-    return Operator(name, instruction)
+def op(name: str, instruction: str = "") -> OperatorNode:
+    return OperatorNode(name, instruction)
 
 
 def ops(*names: str) -> Chain:
-    return tuple(Operator(name) for name in names)
+    return tuple(OperatorNode(name) for name in names)
 
 
 def par(*names: str) -> Parallel:

@@ -7,23 +7,20 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
+from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
+from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.designer import next_edit
-from agentgym_flow.envs.canvas.drafting import Draft
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.expert import next_action
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.operators import STANDARD
+from agentgym_flow.envs.canvas.operators.registry import operators_of
+from agentgym_flow.envs.canvas.policies import next_action, next_edit
 from agentgym_flow.envs.canvas.proposals import proposals
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.settings import drafting_of
-from agentgym_flow.envs.canvas.simulated.rules import SimulatedBackend
-from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
-from agentgym_flow.envs.canvas.source import COUNTS, FAMILIES, generated
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.source import COUNTS, FAMILIES, generated
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import Language
+from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.seeding import Stream
 
 Choice: TypeAlias = Callable[[Session, int, int], str | None]
@@ -50,8 +47,8 @@ def of_all(split: str, count: int | None = None) -> tuple[SimulatedTask, ...]:
 
 def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), language: str = "full") -> Session:
     """Return a new episode as the environment begins it, without some of the operators."""
-    usable = [name for name in OPERATORS if name not in without] if without else None
-    drafting = drafting_of(language, usable, "lax", "inline", False)
+    usable = [name for name in STANDARD if name not in without] if without else None
+    drafting = drafting_of(language, None if usable is None else operators_of(usable), "lax", "inline", False)
     return Session.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
 
 

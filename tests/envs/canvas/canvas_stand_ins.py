@@ -6,10 +6,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult
+from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.simulated.rules import SimulatedBackend
-from agentgym_flow.envs.canvas.source import generated
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult
+from agentgym_flow.envs.canvas.tasks.source import generated
 
 
 class Elsewhere:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentgym_flow.envs.canvas.calls import Input, OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
 
 Answer = Value | OpResult | Callable[[OpCall], Value | OpResult]
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.ablation import Ablation, ablation
-from agentgym_flow.envs.canvas.actions.kinds import Add, Finish
+from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.drafting import Draft
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.workflow.ablation import Ablation, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.episode import Recorder
 from agentgym_flow.errors import UnknownOption
@@ -185,7 +185,7 @@ def test_it_is_found_out_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyP
     *_, info = asked.step(add("Custom"))
     assert info["ablation"]["needed"] == ["Custom"]
     assert info["ablation"]["places"] == ["node_1"]
-    monkeypatch.setattr("agentgym_flow.envs.canvas.session.ablation", ablate)
+    monkeypatch.setattr("agentgym_flow.envs.canvas.game.ablation", ablate)
     env = StructureReward(CanvasEnv(), "paper")
     env.reset(seed=0)
     assert "ablation" not in env.step(add("Custom"))[-1]

@@ -10,12 +10,12 @@ from canvas_graphs import ROOMY, flat_nodes, instructions, nodes, op, operators,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import Reading, read_action, write_action
-from agentgym_flow.envs.canvas.dsl import Repair
-from agentgym_flow.envs.canvas.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.operators import STANDARD
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
+from agentgym_flow.envs.canvas.workflow.text import Repair
 
 targets = st.sampled_from(["node_1", "node_2_p0", "node_3_fail_s1"])
 positions = st.one_of(st.none(), st.integers(0, 999_999))
@@ -302,4 +302,4 @@ def test_leniency_changes_nothing_about_what_is_right(text: str) -> None:
 
 
 def test_every_operator_can_be_added_by_its_bare_name() -> None:
-    assert all(read_action(name).action == Add(op(name)) for name in OPERATORS)
+    assert all(read_action(name).action == Add(op(name)) for name in STANDARD)

@@ -22,8 +22,8 @@ from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, s
 
 from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
-from agentgym_flow.envs.canvas.backends.programs import Executed, Execution
-from agentgym_flow.envs.canvas.calls import Value
+from agentgym_flow.envs.canvas.operators.calls import Value
+from agentgym_flow.envs.canvas.operators.model import Executed, Execution
 from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
 from agentgym_flow.openai_access import PROBE
 

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import Entry, Recorder, Replay
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Loop
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, statistics
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.seeding import stable_hash
 

@@ -14,9 +14,9 @@ from served_model import serving
 
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.calls import Problem
-from agentgym_flow.envs.canvas.interpreter import Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional
+from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 
 pytestmark = pytest.mark.heavy
 

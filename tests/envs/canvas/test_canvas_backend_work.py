@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from backend_calls import CUSTOM, call_of
@@ -11,14 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.backends import replies
-from agentgym_flow.envs.canvas.backends.programs import Executed, Execution, in_sandbox
-from agentgym_flow.envs.canvas.backends.prompts import Messages, messages
-from agentgym_flow.envs.canvas.backends.replies import Failed
-from agentgym_flow.envs.canvas.backends.work import Means, work
-from agentgym_flow.envs.canvas.calls import OpCall, Value
-from agentgym_flow.envs.canvas.interpreter import _lacks
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, replies
+from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
+from agentgym_flow.envs.canvas.operators.model import (
+    Executed,
+    Execution,
+    Messages,
+    Model,
+    RunCode,
+    in_sandbox,
+    messages,
+)
+from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.workflow.interpreter import _lacks
 from agentgym_flow.errors import SandboxUnavailable
 
 GOOD = "def double(x):\n    return 2 * x\n"
@@ -43,7 +49,19 @@ SAID = {
 }
 
 
-class Model:
+class Means(NamedTuple):
+    """What a model is made of, besides its call."""
+
+    reply: Callable[[Messages], str]
+    run_code: RunCode
+    repairs: int
+
+
+def work(call: OpCall, means: Means) -> Value:
+    return OPERATORS[call.operator].run(Model(call, *means), call.inputs)
+
+
+class Speaker:
     """Says one thing after the other, and the last one again and again."""
 
     def __init__(self, *said: str) -> None:
@@ -69,23 +87,23 @@ class Model:
 
 
 def made(call: OpCall, *said: str, run: Callable[[Execution], Executed] | None = None) -> Value:
-    return work(call, Model(*said).means(run))
+    return work(call, Speaker(*said).means(run))
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", STANDARD)
 def test_every_operator_makes_what_it_declares(operator: str) -> None:
     call = call_of(operator, tests=TESTS, solution=Value(code=GOOD) if operator == "Test" else Value(text="four"))
     value = made(call, SAID.get(operator, "four"))
     assert not _lacks(OPERATORS[operator], value)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", STANDARD)
 def test_every_operator_follows_its_instruction(operator: str) -> None:
     """Published: AnswerGenerate and ScEnsemble ignored theirs."""
     failing = operator == "Test"
     solution = Value(code=BAD) if failing else Value(text="four")
     for instruction in ("", "mind the twelve camels"):
-        model = Model(fenced(GOOD) if failing else SAID.get(operator, "four"))
+        model = Speaker(fenced(GOOD) if failing else SAID.get(operator, "four"))
         outcomes = iter([Executed("failed", problem="no"), Executed("ok")])
         means = model.means((lambda _: next(outcomes)) if failing else None)  # noqa: B023
         work(call_of(operator, instruction, tests=TESTS, solution=solution), means)
@@ -163,7 +181,7 @@ def test_only_a_line_of_its_own_passes(reply: str) -> None:
 
 def test_checkers_need_something_to_check() -> None:
     for operator in ("Verify", "Review", "Revise", "Format"):
-        model = Model("Verdict: pass")
+        model = Speaker("Verdict: pass")
         with pytest.raises(Failed, match="no solution"):
             work(call_of(operator, solution=None), model.means())
         assert not model.asked
@@ -173,11 +191,11 @@ def test_checkers_need_something_to_check() -> None:
 
 
 def test_a_program_is_run_and_gives_its_answer() -> None:
-    model = Model(SAID["Programmer"])
+    model = Speaker(SAID["Programmer"])
     value = work(call_of("Programmer"), model.means())
     assert (value.text, value.code) == ("4", "def solve():\n    return 4\n")
     assert model.executed == [Execution(value.code, "solve")]
-    model = Model(fenced(GOOD))
+    model = Speaker(fenced(GOOD))
     value = work(call_of("Programmer", entry_point="double"), model.means())
     assert (value.text, value.code) == ("", GOOD)  # the program is the answer, whatever it prints
     assert model.executed == [Execution(GOOD + "\ndouble\n")]  # which fails where nothing of that name is
@@ -185,7 +203,7 @@ def test_a_program_is_run_and_gives_its_answer() -> None:
 
 def test_a_program_that_fails_is_given_back() -> None:
     outcomes = iter([Executed("failed", problem="a colon is missing in line 7"), Executed("ok", "4")])
-    model = Model(fenced("first\n"), fenced("second\n"))
+    model = Speaker(fenced("first\n"), fenced("second\n"))
     value = work(call_of("Programmer"), model.means(lambda _: next(outcomes)))
     assert value.code == "second\n"
     assert "a colon is missing in line 7" in model.read
@@ -193,11 +211,11 @@ def test_a_program_that_fails_is_given_back() -> None:
 
 
 def test_a_program_that_keeps_failing_is_an_error() -> None:
-    model = Model(fenced("1 / 0\n"))
+    model = Speaker(fenced("1 / 0\n"))
     with pytest.raises(Failed, match="does not run: division"):
         work(call_of("Programmer"), model.means(lambda _: Executed("failed", problem="division by zero")))
     assert len(model.asked) == 3
-    model = Model(fenced("1 / 0\n"))
+    model = Speaker(fenced("1 / 0\n"))
     with pytest.raises(Failed, match="no walls"):
         work(call_of("Programmer"), model.means(lambda _: Executed("error", problem="no walls here")))
     assert len(model.asked) == 1  # the program is not at fault
@@ -227,7 +245,7 @@ def test_programs_are_found(reply: str, code: str | None) -> None:
 
 def test_the_tests_decide() -> None:
     call = call_of("Test", tests=TESTS, entry_point="double", solution=Value(code=GOOD))
-    model = Model("Verdict: pass")
+    model = Speaker("Verdict: pass")
     assert work(call, model.means()).passed is True
     assert not model.asked
     assert model.executed == [Execution(GOOD, "double", TESTS)]
@@ -267,7 +285,7 @@ def test_what_cannot_be_tested_does_not_pass(more: dict[str, Value], said: str) 
 
 def test_a_judge_that_cannot_tell_does_not_pass() -> None:
     call = call_of("Test", tests=TESTS, solution=Value(code=GOOD))
-    model = Model(fenced(GOOD))
+    model = Speaker(fenced(GOOD))
     with pytest.raises(Failed, match="could not be run"):
         work(call, model.means(lambda _: Executed("error", problem="unsupported")))
     assert not model.asked  # there is nothing to repair
@@ -275,7 +293,7 @@ def test_a_judge_that_cannot_tell_does_not_pass() -> None:
 
 def test_revising_a_program_makes_a_program_that_runs() -> None:
     solution = Value(text="5", code="def solve(): return 5\n", data={"function": "solve"})
-    model = Model(SAID["Programmer"])
+    model = Speaker(SAID["Programmer"])
     value = work(call_of("Revise", solution=solution), model.means())
     assert (value.text, value.code) == ("4", "def solve():\n    return 4\n")
     assert model.executed == [Execution(value.code, "solve")]
@@ -342,7 +360,7 @@ def test_a_choice_gives_the_candidate_itself() -> None:
 
 @pytest.mark.parametrize("operator", ["ScEnsemble", "MdEnsemble"])
 def test_one_candidate_needs_no_choice(operator: str) -> None:
-    model = Model("no")
+    model = Speaker("no")
     assert work(call_of(operator, candidates=(Value(text="4"),)), model.means()) == Value(text="4")
     assert not model.asked
     with pytest.raises(Failed, match="no solution"):

@@ -15,9 +15,9 @@ from fault_server import silent
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Parallel
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Parallel
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import ExecutorFailed
 
 PROBLEM = Problem("task", "How many?")
@@ -146,9 +146,9 @@ import sys, threading, time
 sys.path[:0] = sys.argv[2:]
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
 from agentgym_flow.envs.canvas.backends.replay import Recorder
-from agentgym_flow.envs.canvas.calls import Problem
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.workflow.text import read
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 backend = OpenAIBackend("tiny", sys.argv[1], timeout=500, deadline=600, concurrency=4)
 interpreter = Interpreter(Recorder(backend), cache=Cache(), concurrent=True)
 nodes = read("[Custom -> Format, Programmer, [Custom, Custom] -> ScEnsemble] -> Aggregate")

@@ -30,15 +30,13 @@ from canvas_measure import (
 )
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.canvas.drafting import Draft
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.proposals import voting
-from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
-from agentgym_flow.envs.canvas.source import FAMILIES
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.seeding import canonical
 
 SAMPLE = 120
@@ -199,7 +197,7 @@ def test_some_operators_are_missed(operator: str) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("operator", list(OPERATORS))
+@pytest.mark.parametrize("operator", list(STANDARD))
 def test_every_operator_is_missed(operator: str) -> None:
     assert worth_of(operator, MISSED[operator], 400, range(4)) >= POINTS
 
@@ -233,7 +231,7 @@ def test_clones_gain_nothing_at_all(solver: str, ensemble: str) -> None:
 def test_diverse_branches_gain_where_one_cannot_be_sure(family: str, kind: str, ensemble: str) -> None:
     """The other side of it: voices that differ are worth their price, in the tasks that ask for them."""
     among = [task for task in tasks("train", family, 400) if task.kind == kind]
-    crowd = (voting("AnswerGenerate"), Operator(ensemble))
+    crowd = (voting("AnswerGenerate"), OperatorNode(ensemble))
     assert share(crowd, among) - share("AnswerGenerate", among) >= 5 * POINTS
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.data.calculation import Name, Number, Operation
-from agentgym_flow.envs.canvas.data.chain import BadChain, chain_of, read_chain, usable
-from agentgym_flow.envs.canvas.data.load import load_problems
-from agentgym_flow.envs.canvas.data.problem import Problem
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.sets.calculation import Name, Number, Operation
+from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of, read_chain, usable
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 
 
 def problem(solution: str, answer: str) -> Problem:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.canvas.data.load import load_problems, problems_of
-from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
+from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.running import run_tests
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems, problems_of
 from agentgym_flow.sandbox import default
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz import fuzz
 
-from agentgym_flow.envs.canvas.data.checks import Pair, check_problems, overlap, without
-from agentgym_flow.envs.canvas.data.load import load_problems
-from agentgym_flow.envs.canvas.data.near import folded, near_pairs
-from agentgym_flow.envs.canvas.data.problem import CodeTests, Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Passage, Problem
+from agentgym_flow.envs.canvas.tasks.sets.checks import Pair, check_problems, overlap, without
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.sets.near import folded, near_pairs
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.seeding import Stream
 
@@ -125,7 +125,7 @@ def test_the_work_grows_with_the_sets_and_not_with_their_product(monkeypatch: py
         compared += 1
         return ratio(*args, score_cutoff=score_cutoff)
 
-    monkeypatch.setattr("agentgym_flow.envs.canvas.data.near.fuzz.ratio", counting)
+    monkeypatch.setattr("agentgym_flow.envs.canvas.tasks.sets.near.fuzz.ratio", counting)
     draw = Stream("test work")
     letters = "abcdefghijklmnopqrstuvwxyz     "
     texts = ["".join(draw.choice(letters) for _ in range(120)) for _ in range(2000)]

@@ -11,7 +11,14 @@ import pytest
 from canvas_stand_ins import OBJECT_ID
 
 from agentgym_flow.core import SPLITS, TextEnv
-from agentgym_flow.envs.canvas.source import COUNTS, FAMILIES, MANIFEST, GeneratedTasks, generated, manifest_digest
+from agentgym_flow.envs.canvas.tasks.source import (
+    COUNTS,
+    FAMILIES,
+    MANIFEST,
+    GeneratedTasks,
+    generated,
+    manifest_digest,
+)
 from agentgym_flow.errors import UnknownOption, UnknownSplit
 from agentgym_flow.testing import EnvCompliance, play
 
@@ -26,7 +33,7 @@ class CanvasCompliance(EnvCompliance):
     key_states = 8
     tasks_per_split = 4
     key_tasks = 1
-    presentations: ClassVar[Any] = ({"hints": False},)
+    presentations: ClassVar[Any] = ({"hints": False}, {"descriptions": {"Custom": "answers in its own words"}})
 
     def is_lost(self, env: TextEnv) -> bool | None:
         # Until the workflow is handed in, every node can be deleted again.
@@ -88,7 +95,9 @@ def test_the_manifest_of_the_training_tasks_is_as_recorded() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", ["1", "77"])
 def test_manifests_are_the_same_in_every_process(seed: str) -> None:
-    code = "from agentgym_flow.envs.canvas.source import *\nprint(manifest_digest('test'), manifest_digest('valid'))"
+    code = (
+        "from agentgym_flow.envs.canvas.tasks.source import *\nprint(manifest_digest('test'), manifest_digest('valid'))"
+    )
     surroundings = {**os.environ, "PYTHONHASHSEED": seed}
     run = subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, check=True)
     assert run.stdout.split() == [MANIFEST["test"], MANIFEST["valid"]]

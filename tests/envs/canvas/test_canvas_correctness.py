@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.data.load import load_problems
-from agentgym_flow.envs.canvas.data.problem import Case, CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, scorer_of
+from agentgym_flow.envs.canvas.scoring.problem import Case, CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed, defines, program_in, same_output
 from agentgym_flow.envs.canvas.scoring.questions import score_question
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import BadSetting
 
 SUM = Problem("1", "What is 2 + 3?", "math", "gsm8k", ("5",))
@@ -257,7 +257,7 @@ def test_a_gold_answer_is_never_run(tmp_path: Path) -> None:
 
 def test_the_base_install_is_enough_to_import_it() -> None:
     code = (
-        "import sys; import agentgym_flow.envs.canvas.scoring.correctness, agentgym_flow.envs.canvas.data.load;"
+        "import sys; import agentgym_flow.envs.canvas.scoring.correctness, agentgym_flow.envs.canvas.tasks.sets.load;"
         "print([name for name in ('sympy', 'math_verify', 'datasets', 'pyarrow', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

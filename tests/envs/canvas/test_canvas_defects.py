@@ -41,8 +41,8 @@ import numpy as np
 import pytest
 
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.source import generated
+from agentgym_flow.envs.canvas.operators import STANDARD
+from agentgym_flow.envs.canvas.tasks.source import generated
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.testing import play
 
@@ -213,8 +213,8 @@ def test_row_11_no_task_bans_an_operator() -> None:
     for task in range(0, 60):
         env = canvas(split="test")
         moment = play.start(env, 0, task)
-        assert moment.info["workflow"]["usable"] == list(OPERATORS)
-        offered = [play.advance(copy.deepcopy(env), add(name)).info["action_valid"] for name in OPERATORS]
+        assert moment.info["workflow"]["usable"] == list(STANDARD)
+        offered = [play.advance(copy.deepcopy(env), add(name)).info["action_valid"] for name in STANDARD]
         assert all(offered)
 
 

@@ -10,14 +10,12 @@ from canvas_graphs import op, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.kinds import Add
+from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn, prompt_in
+from agentgym_flow.envs.canvas.actions.edits import Add
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.drafting import Draft, Drafting, Turn, prompt_in
-from agentgym_flow.envs.canvas.dsl import to_text
-from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, FinishRules
-from agentgym_flow.envs.canvas.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Conditional
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Workflow
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, PUBLISHED_FINISH, FinishRules, Language
+from agentgym_flow.envs.canvas.workflow.text import to_text
 from agentgym_flow.errors import BadSetting
 
 INLINE = Drafting()

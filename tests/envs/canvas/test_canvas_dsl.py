@@ -7,9 +7,9 @@ from canvas_graphs import ROOMY, flat_nodes, op, ops, par, workflows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.dsl import Reader, Repair, read, to_text
-from agentgym_flow.envs.canvas.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Operator, Parallel
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED, Language
+from agentgym_flow.envs.canvas.workflow.text import Reader, Repair, read, to_text
 from agentgym_flow.errors import BadSetting, BadWorkflow
 
 ROOMY_FAILED_FIRST = Language(first_case="failed", most_operators=10_000, most_depth=50, most_calls=10**9)
@@ -228,6 +228,6 @@ def test_operators_take_separate_instructions_in_the_order_in_which_they_are_wri
 
 
 def test_operators_are_read_at_once() -> None:
-    assert isinstance(Reader(Language()).operator_of('Custom "be brief"'), Operator)
+    assert isinstance(Reader(Language()).operator_of('Custom "be brief"'), OperatorNode)
     with pytest.raises(BadWorkflow, match="exactly one operator"):
         Reader(Language()).operator_of("Custom -> Plan")

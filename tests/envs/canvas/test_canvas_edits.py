@@ -7,14 +7,17 @@ from canvas_graphs import instructions, op, operators, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Edit, Finish, Modify, SetPrompt, apply
 from agentgym_flow.envs.canvas.actions.reading import read_action
-from agentgym_flow.envs.canvas.edits import Edit, apply
-from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, Circumstances, FinishRules, is_long
-from agentgym_flow.envs.canvas.language import PUBLISHED, Language
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Parallel
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Parallel, Workflow, statistics
+from agentgym_flow.envs.canvas.workflow.rules import (
+    PUBLISHED,
+    PUBLISHED_FINISH,
+    Circumstances,
+    FinishRules,
+    Language,
+    is_long,
+)
 from agentgym_flow.errors import BadSetting
 
 LANGUAGE = Language()

@@ -28,10 +28,10 @@ from typer.testing import CliRunner, Result
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas import published
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage
-from agentgym_flow.envs.canvas.calls import OpCall, Value
-from agentgym_flow.envs.canvas.data.load import Loaded, load_problems
+from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
+from agentgym_flow.envs.canvas.tasks import published
+from agentgym_flow.envs.canvas.tasks.sets.load import Loaded, load_problems
 from agentgym_flow.episode import Recorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed

@@ -7,16 +7,15 @@ from canvas_graphs import workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.calls import OpResult, Problem, Value
-from agentgym_flow.envs.canvas.drafting import Draft, Drafting, Turn
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, one_line, run_lines
-from agentgym_flow.envs.canvas.finishing import PUBLISHED_FINISH, Circumstances
-from agentgym_flow.envs.canvas.interpreter import Interpreter
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.run import Run
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain
+from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn
+from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines
+from agentgym_flow.envs.canvas.operators.calls import OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
+from agentgym_flow.envs.canvas.workflow.plain import one_line
+from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED_FINISH, Circumstances, Language
+from agentgym_flow.envs.canvas.workflow.run import Run
+from agentgym_flow.envs.canvas.workflow.text import read
 
 INLINE = Drafting()
 PROBLEM = Problem("t", "How many?")

@@ -11,10 +11,19 @@ from canvas_graphs import nodes, op, ops, par, workflows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.operators import ADVERTISED, CHECKERS, ENSEMBLES, INPUTS, OPERATORS, OUTPUTS
-from agentgym_flow.envs.canvas.workflow.graph import UNDO_DEPTH, Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel
-from agentgym_flow.envs.canvas.workflow.statistics import every, statistics
+from agentgym_flow.envs.canvas.operators import ADVERTISED, CHECKERS, ENSEMBLES, INPUTS, OPERATORS, OUTPUTS, STANDARD
+from agentgym_flow.envs.canvas.workflow.graph import (
+    UNDO_DEPTH,
+    Chain,
+    Conditional,
+    Loop,
+    Node,
+    OperatorNode,
+    Parallel,
+    Workflow,
+    every,
+    statistics,
+)
 from agentgym_flow.errors import BadWorkflow
 
 MIXED = Workflow(
@@ -32,15 +41,15 @@ MIXED_IDS = [
 
 # -------------------------------------------------------------------- operators
 def test_there_are_fourteen_operators_and_two_are_not_advertised() -> None:
-    assert set(OPERATORS) == {
+    assert set(STANDARD) == {
         "Plan", "Decompose", "Programmer", "Custom", "AnswerGenerate", "Test", "Review", "Verify", "Revise",
         "ScEnsemble", "MdEnsemble", "Aggregate", "Format", "CustomCodeGenerate",
     }  # fmt: skip
-    assert set(OPERATORS) - set(ADVERTISED) == {"CustomCodeGenerate", "MdEnsemble"}
+    assert set(STANDARD) - set(ADVERTISED) == {"CustomCodeGenerate", "MdEnsemble"}
     assert (CHECKERS, ENSEMBLES) == (("Test", "Review", "Verify"), ("ScEnsemble", "MdEnsemble", "Aggregate"))
 
 
-@pytest.mark.parametrize("spec", OPERATORS.values(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [OPERATORS[name] for name in STANDARD], ids=lambda spec: spec.name)
 def test_what_is_declared_of_an_operator_has_a_type(spec) -> None:
     assert set(spec.inputs) <= set(INPUTS)
     assert set(spec.outputs) <= set(OUTPUTS)
@@ -56,14 +65,14 @@ def test_what_is_declared_of_an_operator_has_a_type(spec) -> None:
 def test_an_operator_that_does_not_exist_is_refused_when_it_is_made(name: str) -> None:
     """Spec 5, row 1: upstream pends such a name for ever."""
     with pytest.raises(BadWorkflow) as refusal:
-        Operator(name)
+        OperatorNode(name)
     assert len(str(refusal.value)) < 300
     str(refusal.value).encode("utf-8")
 
 
 def test_the_closest_operator_is_guessed() -> None:
     with pytest.raises(BadWorkflow, match=r"Did you mean Programmer\?"):
-        Operator("Programer")
+        OperatorNode("Programer")
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,13 @@ from canvas_graphs import op, ops, par, workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas import interpreter as interpreter_module
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, Kind
-from agentgym_flow.envs.canvas.run import Run, Step, StepId
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop
-from agentgym_flow.envs.canvas.workflow.statistics import statistics
+from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, STANDARD, FieldType
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow import interpreter as interpreter_module
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, statistics
+from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
+from agentgym_flow.envs.canvas.workflow.run import Run, Step, StepId
+from agentgym_flow.envs.canvas.workflow.text import read
 
 PROBLEM = Problem("task-1", "How many?", "count", ("assert count() == 4",))
 FAILS = Value(passed=False, notes="off by one")
@@ -41,18 +40,18 @@ def places(run: Run) -> list[str]:
 # -------------------------------------------------------------------- what operators are given
 def test_every_operator_gets_the_inputs_that_are_declared_and_no_others() -> None:
     backend = RecordingBackend()
-    names = [name for name in OPERATORS if name != "Decompose"]
+    names = [name for name in STANDARD if name != "Decompose"]
     ran(ops("Decompose", *names), backend)
     assert backend.operators == ["Decompose", *names]
     for call in backend.calls:
         assert tuple(call.inputs) == OPERATORS[call.operator].inputs
         for name, value in call.inputs.items():
             match INPUTS[name]:
-                case Kind.TEXT:
+                case FieldType.TEXT:
                     assert isinstance(value, str)
-                case Kind.TEXTS:
+                case FieldType.TEXTS:
                     assert all(isinstance(item, str) for item in value)
-                case Kind.VALUES:
+                case FieldType.VALUES:
                     assert all(isinstance(item, Value) for item in value)
                 case _:
                     assert value is None or isinstance(value, Value)
@@ -298,7 +297,7 @@ def test_what_was_called_before_is_not_called_again() -> None:
     assert second.answer == ran("Plan -> Custom -> Format").answer
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", STANDARD)
 def test_another_instruction_is_another_call(operator: str) -> None:
     """Spec 5, row 8: upstream leaves the prompts of Plan and others out, so that set_prompt changes nothing."""
     backend, cache = RecordingBackend(), Cache()
@@ -398,8 +397,9 @@ def test_one_interpreter_serves_many_threads() -> None:
 
 def test_nothing_here_turns_text_into_code() -> None:
     """Spec 5, row 13: upstream runs generated workflows with `exec` in its own process."""
-    folder = Path(interpreter_module.__file__).parent
-    files = [*folder.glob("*.py"), *folder.glob("actions/*.py"), *folder.glob("workflow/*.py")]
+    folder = Path(interpreter_module.__file__).parents[1]
+    rooms = (folder, *(folder / name for name in ("actions", "operators", "workflow")))
+    files = [file for room in rooms for file in room.glob("*.py")]
     assert len(files) > 15
     for file in files:
         called = {

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from canvas_rows import NATIVE, ROWS
 
-from agentgym_flow.envs.canvas.data.code_sets import examples_in
-from agentgym_flow.envs.canvas.data.load import SETS, load_from_hub, load_problems, problems_of
-from agentgym_flow.envs.canvas.data.problem import Case, CodeTests, Passage, Problem
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
+from agentgym_flow.envs.canvas.scoring.problem import Case, CodeTests, Passage, Problem
+from agentgym_flow.envs.canvas.tasks.sets.code_sets import examples_in
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, load_from_hub, load_problems, problems_of
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
 
 

@@ -27,12 +27,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.drafting import Draft
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.settings import LANGUAGES, drafting_of
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.operators.registry import operators_of
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import LANGUAGES
 from agentgym_flow.errors import ResetNeeded
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
@@ -129,7 +130,11 @@ class CanvasMachine(RuleBasedStateMachine):
     @initialize(setup=setups, task=st.integers(0, 20), seed=st.integers(0, 3))
     def make(self, setup: dict[str, Any], task: int, seed: int) -> None:
         self.drafting = drafting_of(
-            setup["language"], setup["operators"], setup["finish"], setup["prompting"], setup["strict"]
+            setup["language"],
+            None if setup["operators"] is None else operators_of(setup["operators"]),
+            setup["finish"],
+            setup["prompting"],
+            setup["strict"],
         )
         self.env: CanvasEnv = gym.make("agentgym_flow/Canvas-v0", disable_env_checker=True, **setup).unwrapped  # type: ignore[assignment]
         self.last = play.start(self.env, seed, task)
@@ -170,7 +175,7 @@ class CanvasMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.playing and self.env.session.draft.workflow.nodes)
     @rule(number=st.integers(0, 30), operator=operators(), told=instructions, verb=st.sampled_from("dmmss"))
-    def edit_what_is_there(self, number: int, operator: Operator, told: str, verb: str) -> None:
+    def edit_what_is_there(self, number: int, operator: OperatorNode, told: str, verb: str) -> None:
         """Delete, replace or tell something to a node that exists; what is shown then is not what was shown before."""
         places = list(self.env.session.draft.workflow.places)
         target = places[number % len(places)]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.data.load import load_problems
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.mathematics import equal
 from agentgym_flow.envs.canvas.scoring.number import same_number, stated_number
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.errors import MissingExtra
 
 with_math_verify = pytest.mark.skipif(not mathematics._installed(), reason="needs Math-Verify (the extra canvas)")

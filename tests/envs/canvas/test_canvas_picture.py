@@ -12,13 +12,12 @@ from canvas_graphs import ROOMY, op, ops, par, workflows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.interpreter import Interpreter
 from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.plain import plain_graph, plain_run
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Operator, Parallel
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
+from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.report import workflow_html, workflow_svg
 from agentgym_flow.report.workflow import workflow_picture
 from agentgym_flow.report.workflow.data import read_graph, read_run
@@ -94,7 +93,7 @@ def word_extent(word: Word, down: bool) -> Rectangle:
 @settings(max_examples=60)
 def test_every_operator_is_there_once_under_the_id_of_its_place(nodes):
     root = svg(nodes)
-    places = [place for place in Workflow(nodes).places.values() if isinstance(place.node, Operator)]
+    places = [place for place in Workflow(nodes).places.values() if isinstance(place.node, OperatorNode)]
     drawn = {str(group.findtext(f"{SVG}title")).partition(":")[0]: group for group in boxes(root)}
     assert sorted(drawn) == sorted(place.id for place in places)
     assert len(boxes(root)) == len(places)
@@ -309,7 +308,9 @@ def test_deep_and_large_workflows_are_drawn_in_time():
     started = time.perf_counter()
     root = svg(large)
     assert time.perf_counter() - started < 5
-    assert len(boxes(root)) == len([1 for place in Workflow(large).places.values() if isinstance(place.node, Operator)])
+    assert len(boxes(root)) == len(
+        [1 for place in Workflow(large).places.values() if isinstance(place.node, OperatorNode)]
+    )
 
 
 # ---------------------------------------------------------------- text stays text

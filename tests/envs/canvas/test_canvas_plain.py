@@ -9,12 +9,11 @@ from canvas_graphs import ROOMY, ops, workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.calls import OpResult, Problem, Value
-from agentgym_flow.envs.canvas.dsl import read
-from agentgym_flow.envs.canvas.interpreter import Interpreter
-from agentgym_flow.envs.canvas.plain import plain_graph, plain_run
-from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Operator, Parallel
+from agentgym_flow.envs.canvas.operators.calls import OpResult, Problem, Value
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
+from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
+from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.workflow.data import read_graph, read_run
 
@@ -29,7 +28,7 @@ def chain_of(plain: list[dict]) -> Chain:
 def node_of(plain: dict):
     match plain["kind"]:
         case "operator":
-            return Operator(plain["name"], plain["instruction"])
+            return OperatorNode(plain["name"], plain["instruction"])
         case "parallel":
             return Parallel(tuple(map(chain_of, plain["branches"])))
         case "conditional":

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.env import CanvasEnv
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import profile_for

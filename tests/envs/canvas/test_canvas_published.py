@@ -18,12 +18,12 @@ from agentgym_flow import data as registry
 from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.canvas import published
-from agentgym_flow.envs.canvas.assignment import PublishedTask
-from agentgym_flow.envs.canvas.data.load import SETS, Loaded, load_problems
-from agentgym_flow.envs.canvas.data.naming import part_named, set_named
-from agentgym_flow.envs.canvas.published import PublishedTasks, split_sizes
-from agentgym_flow.envs.canvas.simulated.task import SimulatedTask
+from agentgym_flow.envs.canvas.tasks import published
+from agentgym_flow.envs.canvas.tasks.assignment import PublishedTask
+from agentgym_flow.envs.canvas.tasks.published import PublishedTasks, split_sizes
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, Loaded, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.naming import part_named, set_named
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, UnknownData, UnknownSplit
 from agentgym_flow.seeding import Stream
 

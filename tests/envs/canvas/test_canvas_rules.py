@@ -12,17 +12,17 @@ import pytest
 from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.data.problem import Problem
-from agentgym_flow.envs.canvas.drafting import Draft
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.run import Run
-from agentgym_flow.envs.canvas.simulated import odds
-from agentgym_flow.envs.canvas.simulated.rules import LOST, NO_ANSWER, SimulatedBackend
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind, SimulatedTask
-from agentgym_flow.envs.canvas.simulated.task import Tested as Outcome
-from agentgym_flow.envs.canvas.source import FAMILIES
+from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
+from agentgym_flow.envs.canvas.tasks.simulated import Tested as Outcome
+from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
+from agentgym_flow.envs.canvas.workflow.run import Run
 from agentgym_flow.seeding import Stream
 
 SOLVERS = ("Custom", "AnswerGenerate", "Programmer", "CustomCodeGenerate")
@@ -108,15 +108,23 @@ def same_results(one: Run, other: Run) -> bool:
     return [value.identity for value in one.results] == [value.identity for value in other.results]
 
 
+def change(monkeypatch: pytest.MonkeyPatch, name: str, **odds: Mapping[Kind, float]) -> None:
+    """Give an operator other odds."""
+    operator = type(OPERATORS[name])
+    monkeypatch.setattr(operator, "odds", replace(operator.odds, **odds))  # type: ignore[type-var]
+
+
 @pytest.fixture
 def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Odds without chance: every mistake is made, found and mended; warned against it is not made; nothing else."""
     always: Mapping[Kind, float] = dict.fromkeys(Kind, 1.0)
-    monkeypatch.setattr(odds, "RISK", {kind: dict.fromkeys(SOLVERS, 1.0) for kind in Kind})
+    for name in SOLVERS:
+        change(monkeypatch, name, risk=always)
     monkeypatch.setattr(odds, "WARNED", dict.fromkeys(Kind, 0.0))
     monkeypatch.setattr(odds, "PLANNED", {Kind.OMISSION: 0.0})
-    monkeypatch.setattr(odds, "SENSITIVITY", {"Verify": always, "Review": always})
-    monkeypatch.setattr(odds, "MENDED", always)
+    change(monkeypatch, "Verify", finds=always)
+    change(monkeypatch, "Review", finds=always)
+    change(monkeypatch, "Revise", mends=always)
     for name, value in {"UNLIKELY": 0, "FALSE_ALARM": 0, "SPOILT_UNPROMPTED": 0, "SPOILT_MISLED": 0, "TOLD": 1}.items():
         monkeypatch.setattr(odds, name, float(value))
     for name, value in {"TELLING": 0, "RAMBLING": 1, "PUT_TOGETHER": 1, "LOST_SEEN": 1}.items():
@@ -147,7 +155,7 @@ def test_repetitions_gain_nothing() -> None:
             assert same_results(runs(task, one), runs(task, twice))
 
 
-@pytest.mark.parametrize("operator", list(OPERATORS))
+@pytest.mark.parametrize("operator", list(STANDARD))
 def test_letters_and_marks_of_an_instruction_do_not_matter(operator: str) -> None:
     for task in of_all("valid", 12):
         before = runs(task, "Decompose -> [Custom, Programmer, AnswerGenerate]")
@@ -206,7 +214,7 @@ def test_a_call_gives_the_same_in_any_order_and_in_32_threads() -> None:
     for family in FAMILIES:
         for task in tasks("valid", family, 6):
             calls = every_call(task)
-            assert {one.operator for one in calls} == set(OPERATORS)
+            assert {one.operator for one in calls} == set(STANDARD)
             alone = [SimulatedBackend(task).run(one) for one in calls]
             order = list(range(len(calls)))
             Stream("order", task.problem.key).shuffle(order)
@@ -359,7 +367,7 @@ def test_a_checker_names_one_mistake_that_is_there(checker: str) -> None:
 @pytest.mark.usefixtures("certain")
 def test_a_false_alarm_names_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odds, "FALSE_ALARM", 1.0)
-    monkeypatch.setattr(odds, "SENSITIVITY", {"Verify": dict.fromkeys(Kind, 0.0)})
+    change(monkeypatch, "Verify", finds=dict.fromkeys(Kind, 0.0))
     task = Toy(faults=(fault("a"), fault("b")))
     alarm = does(task, "Verify", solution=solution(task, "a"))
     assert (alarm.passed, alarm.notes, alarm.data["found"]) == (False, "There is something wrong: b.", "")
@@ -417,8 +425,8 @@ def test_the_simulator_never_asks_the_sandbox(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(sandbox, name, lambda *_, name=name, **__: asked.append(name))
     pair = "Decompose -> [Programmer, Custom]"
     for text in (
-        *OPERATORS, *(f"{solver} -> {after}" for solver in SOLVERS for after in OPERATORS), pair,
-        *(f"{pair} -> {after}" for after in OPERATORS), "Decompose -> [CustomCodeGenerate, Plan] -> Test -> Revise",
+        *STANDARD, *(f"{solver} -> {after}" for solver in SOLVERS for after in STANDARD), pair,
+        *(f"{pair} -> {after}" for after in STANDARD), "Decompose -> [CustomCodeGenerate, Plan] -> Test -> Revise",
         "[Programmer, CustomCodeGenerate, Custom, AnswerGenerate]", "Decompose -> [Programmer, Test]",
     ):  # fmt: skip
         for task in of_all("valid", 4):
@@ -533,14 +541,21 @@ def test_answers_in_other_words_are_one_answer_to_mdensemble() -> None:
 
 # ---------------------------------------------------------------- the odds
 def test_the_odds_are_probabilities_for_everyone() -> None:
-    assert set(odds.RISK) == set(Kind)
-    assert all(set(row) == set(SOLVERS) for row in odds.RISK.values())
-    assert set(odds.SENSITIVITY) == {"Verify", "Review"}
-    assert all(set(row) == set(Kind) for row in odds.SENSITIVITY.values())
-    assert set(odds.MENDED) == set(Kind)
-    values = [*odds.MENDED.values(), *odds.PLANNED.values(), *odds.WARNED.values()]
-    for table in (odds.RISK, odds.SENSITIVITY):
-        values += [value for row in table.values() for value in row.values()]
+    values = [*odds.PLANNED.values(), *odds.WARNED.values()]
+    for name in STANDARD:
+        row = OPERATORS[name].odds
+        table: Mapping[Kind, float] | None = None
+        match row:
+            case odds.SolverOdds(risk):
+                table = risk
+            case odds.CheckerOdds(finds, runs_tests):
+                table = None if runs_tests else finds
+            case odds.ReviserOdds(mends):
+                table = mends
+        assert row is not None
+        assert table is None or set(table) == set(Kind)
+        values += [] if table is None else table.values()
+    assert len(values) == len(odds.PLANNED) + len(odds.WARNED) + 7 * len(Kind)
     for name in ("UNLIKELY", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "TELLING",
                  "RAMBLING", "PUT_TOGETHER"):  # fmt: skip
         values.append(getattr(odds, name))
@@ -557,5 +572,7 @@ def test_mistakes_are_made_as_often_as_the_odds_say(operator: str) -> None:
         for tag in made(does(task, operator)):
             counts[Kind(tag)] += 1
     for kind, count in counts.items():
-        risk = odds.RISK[kind][operator]
+        row = OPERATORS[operator].odds
+        assert isinstance(row, odds.SolverOdds)
+        risk = row.risk[kind]
         assert abs(count - draws * risk) <= 4 * (draws * risk * (1 - risk)) ** 0.5, kind

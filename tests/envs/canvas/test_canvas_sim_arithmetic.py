@@ -16,16 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.data.chain import BadChain, chain_of, read_chain
-from agentgym_flow.envs.canvas.data.load import load_problems
-from agentgym_flow.envs.canvas.data.problem import Problem
-from agentgym_flow.envs.canvas.operators import OPERATORS
+from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.simulated.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
-from agentgym_flow.envs.canvas.simulated.arithmetic.people import PEOPLE
-from agentgym_flow.envs.canvas.simulated.arithmetic.stories import STORIES
-from agentgym_flow.envs.canvas.simulated.arithmetic.story import draw
-from agentgym_flow.envs.canvas.simulated.arithmetic.task import (
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
+from agentgym_flow.envs.canvas.tasks.arithmetic.people import PEOPLE
+from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
+from agentgym_flow.envs.canvas.tasks.arithmetic.story import draw
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     VARIANTS,
     VARYING,
     Change,
@@ -33,12 +32,14 @@ from agentgym_flow.envs.canvas.simulated.arithmetic.task import (
     slip_amounts,
     written,
 )
-from agentgym_flow.envs.canvas.simulated.task import Fault, Kind
+from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of, read_chain
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
+from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream
 
 SPLITS = ("train", "valid", "test")
-EVERYWHERE = " ".join(spec.instruction for spec in OPERATORS.values()).lower()
+EVERYWHERE = " ".join(OPERATORS[name].instruction for name in STANDARD).lower()
 """What operators are told by default: a word in it would warn without anybody having read the problem."""
 WARNED = (Kind.NUANCE, Kind.TRAP)
 GOLDEN = "956d064cd49fac82b7abe2d122bcdc86437b172250f4028610fe6f56df872dae"

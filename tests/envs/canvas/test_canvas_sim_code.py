@@ -16,14 +16,14 @@ import pytest
 
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.simulated.code import fuel, make_task
-from agentgym_flow.envs.canvas.simulated.code.build import _cases, split_of
-from agentgym_flow.envs.canvas.simulated.code.changes import NOTES, WORDS, changed, changes_of, parsed
-from agentgym_flow.envs.canvas.simulated.code.draft import Draw, Pattern
-from agentgym_flow.envs.canvas.simulated.code.fuel import ENDLESS, Case, calls, compiled
-from agentgym_flow.envs.canvas.simulated.code.library import PATTERNS, STREAMS
-from agentgym_flow.envs.canvas.simulated.code.own import ISLICE, OwnTask
-from agentgym_flow.envs.canvas.simulated.task import Kind
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
+from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
+from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, WORDS, changed, changes_of, parsed
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, Pattern
+from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, Case, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
+from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, OwnTask
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import stable_hash
 

@@ -13,11 +13,11 @@ from functools import cache
 import pytest
 
 from agentgym_flow.envs.answers import normalise
+from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.simulated.facts import FactTask, make_task
-from agentgym_flow.envs.canvas.simulated.facts.names import ONSETS
-from agentgym_flow.envs.canvas.simulated.facts.relations import marked
-from agentgym_flow.envs.canvas.simulated.task import Kind
+from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
+from agentgym_flow.envs.canvas.tasks.facts.names import ONSETS
+from agentgym_flow.envs.canvas.tasks.facts.relations import marked
 from agentgym_flow.seeding import stable_hash
 
 SPLITS = ("train", "valid", "test")

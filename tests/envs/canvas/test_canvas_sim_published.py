@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.data.code_sets import humaneval, mbpp
-from agentgym_flow.envs.canvas.data.load import load_problems
-from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.simulated.code import NotUsable, PublishedProgram, from_program
-from agentgym_flow.envs.canvas.simulated.code.foreign import MOST_TRIES, in_sandbox
-from agentgym_flow.envs.canvas.simulated.task import Kind
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.tasks.code import NotUsable, PublishedProgram, from_program
+from agentgym_flow.envs.canvas.tasks.code.foreign import MOST_TRIES, in_sandbox
+from agentgym_flow.envs.canvas.tasks.sets.code_sets import humaneval, mbpp
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 
 PROMPT = '''import math
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.drafting import Drafting
-from agentgym_flow.envs.canvas.interpreter import Interpreter
-from agentgym_flow.envs.canvas.session import Session
-from agentgym_flow.envs.canvas.source import generated
+from agentgym_flow.envs.canvas.actions.drafting import Drafting
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.tasks.source import generated
+from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 
 FAILED = OpResult("error", text="no answer")
 

@@ -11,7 +11,7 @@
 | `set_prompt` | | `target`, `prompt` | |
 | `finish` | | | `answer` |
 
-Where an operator, a branch, a step or a case is asked for, the text is that of `dsl`.
+Where an operator, a branch, a step or a case is asked for, the text is that of `workflow.text`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Delete, Finish, Modify, SetPrompt
-from agentgym_flow.envs.canvas.dsl import DONE, Reader, Repair, conditional, to_text
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.workflow.nodes import DEFAULT_LOOPS, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
+from agentgym_flow.envs.canvas.workflow.graph import DEFAULT_LOOPS, Conditional, Loop, Node, OperatorNode, Parallel
+from agentgym_flow.envs.canvas.workflow.rules import Language
+from agentgym_flow.envs.canvas.workflow.text import DONE, Reader, Repair, conditional, to_text
 from agentgym_flow.errors import BadWorkflow
 
 VERBS = ("add", "delete", "modify", "set_prompt", "finish")
@@ -37,6 +37,18 @@ FIELDS = (
     "prompt", "answer",
 )  # fmt: skip
 """Every field, in the order in which they are written."""
+
+TEMPLATES = (
+    "<action>add</action><operator>{operator}</operator><prompt>{prompt}</prompt>",
+    "<action>add</action><structure>parallel</structure><operators>{operators}</operators>",
+    "<action>add</action><structure>conditional</structure><condition>{operator}</condition><true>{operators}</true>"
+    "<false>{operators}</false>",
+    "<action>add</action><structure>loop</structure><operators>{operators}</operators><count>{number}</count>",
+    "<action>delete</action><target>{node}</target>",
+    "<action>modify</action><target>{node}</target><operator>{operator}</operator><prompt>{prompt}</prompt>",
+    "<action>set_prompt</action><target>{node}</target><prompt>{prompt}</prompt>",
+)
+"""The actions with what can be filled in."""
 
 Fields: TypeAlias = Mapping[str, Sequence[str]]
 """The fields of a written action; `operators` and `prompt` can have several values, the others have one."""
@@ -217,12 +229,12 @@ def fields_of(action: Action, language: Language) -> dict[str, str | list[str] |
 
 
 def _prompt(node: Node) -> dict[str, str]:
-    return {"prompt": node.instruction} if isinstance(node, Operator) and node.instruction else {}
+    return {"prompt": node.instruction} if isinstance(node, OperatorNode) and node.instruction else {}
 
 
 def _node_fields(node: Node, language: Language) -> dict[str, str | list[str] | int]:
     match node:
-        case Operator(name):
+        case OperatorNode(name):
             return {"operator": name}
         case Parallel(branches):
             return {"structure": "parallel", "operators": [to_text(branch, language) for branch in branches]}

@@ -3,27 +3,30 @@
 No text raises. What cannot be read comes with a reason, and what was read only with good will with a list of repairs,
 so that whoever trains can count them, or refuse them with `strict=True`. Nothing is guessed from words in a sentence:
 "do not finish yet" is no `finish`, and a failure to answer never becomes an action.
+
+Tags are the published form, `<action>add</action><operator>Plan</operator>`. The strict form is a row of tags and
+nothing else. The lenient one takes what models write around it and instead of it, finds the first action in it, and
+says what it had to overlook. Both read any text in linear time. Within a tag, `&lt;`, `&gt;` and `&amp;` stand for what
+they stand for in XML; a bare `<` or `&` is itself.
+
+JSON is an object with the same fields, `{"action": "add", "operator": "Plan", "prompt": "..."}`. `operators` and
+`prompt` can be lists, `count` and `position` are numbers. An object that is at hand already (a program that acts, a
+structured decoder) is read without going through text.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from agentgym_flow.envs.canvas.actions.fields import action_of, fields_of
-from agentgym_flow.envs.canvas.actions.kinds import Action, Add, Finish
-from agentgym_flow.envs.canvas.actions.structured import fields_in, find_json, read_json, to_json
-from agentgym_flow.envs.canvas.actions.tags import find_tags, read_tags, to_tags
-from agentgym_flow.envs.canvas.dsl import Repair
-from agentgym_flow.envs.canvas.language import Language
-from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.workflow.nodes import Operator
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish
+from agentgym_flow.envs.canvas.actions.fields import FIELDS, action_of, fields_of
+from agentgym_flow.envs.canvas.workflow.graph import OperatorNode
+from agentgym_flow.envs.canvas.workflow.rules import Language
+from agentgym_flow.envs.canvas.workflow.text import Repair
 from agentgym_flow.errors import BadWorkflow
-
-_BARE: Mapping[str, Action] = {
-    "finish": Finish(),
-    **{name.lower(): Add(Operator(name)) for name in OPERATORS},
-}
 
 
 class Reading(NamedTuple):
@@ -55,13 +58,20 @@ def read_action(written: str | Mapping[str, Any], language: Language | None = No
         reason = refusal
     if strict:
         return Reading(None, str(reason))
-    bare = _BARE.get(written.strip().lower()) if isinstance(written, str) else None
+    bare = _bare(written.strip().lower(), language) if isinstance(written, str) else None
     if bare is not None and isinstance(written, str):
         return Reading(bare, repairs=(Repair.of("bare_word", written.strip()),))
     try:
         return _read(written, language, lenient=True)
     except BadWorkflow as refusal:
         return Reading(None, str(refusal))
+
+
+def _bare(word: str, language: Language) -> Action | None:
+    """Return the action that a word alone says: `finish`, or the name of an operator to add."""
+    if word == "finish":
+        return Finish()
+    return next((Add(OperatorNode(name)) for name in language.known if name.lower() == word), None)
 
 
 def write_action(action: Action, language: Language | None = None, form: Literal["tags", "json"] = "tags") -> str:
@@ -93,3 +103,225 @@ def _fields(text: str, *, lenient: bool) -> tuple[dict[str, list[str]], list[Rep
     found, around = find_json(text)
     fields, repairs = fields_in(found, lenient=True)
     return fields, around + repairs
+
+
+# ---------------------------------------------------------------- tags
+THINKING = ("think", "thinking", "thought", "reasoning", "scratchpad")
+"""Tags whose content is none of an action."""
+
+NO_ACTION = "There is no action in this text. Write one, such as <action>add</action><operator>Plan</operator>."
+ONLY_THINKING = "There is only thinking in this text. Write an action after it."
+
+_FREE = ("prompt", "answer")
+_OPENING = re.compile(r"<([a-z_]{1,20})>", re.ASCII)
+_ANY_TAG = re.compile(rf"([<\[])\s*+(/?)\s*+({'|'.join((*FIELDS, *THINKING))})\s*+[>\]]", re.IGNORECASE | re.ASCII)
+_ENTITY = re.compile("&(lt|gt|amp);")
+_CHARACTERS = {"lt": "<", "gt": ">", "amp": "&"}
+
+
+def to_tags(fields: dict[str, str | list[str] | int]) -> str:
+    """Return the tags of the fields of an action."""
+    return "".join(f"<{name}>{_escaped(value)}</{name}>" for name, value in fields.items())
+
+
+def _escaped(value: str | list[str] | int) -> str:
+    text = ", ".join(value) if isinstance(value, list) else str(value)
+    return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _content(text: str) -> str:
+    return _ENTITY.sub(lambda match: _CHARACTERS[match[1]], text).strip()
+
+
+def read_tags(text: str) -> dict[str, list[str]]:
+    """Return the fields of a row of tags. Raises `BadWorkflow` when `text` is anything else."""
+    fields: dict[str, list[str]] = {}
+    text = text.strip()
+    position = 0
+    while position < len(text):
+        opening = _OPENING.match(text, position)
+        if opening is None or opening[1] not in FIELDS:
+            raise BadWorkflow(
+                NO_ACTION if "action" not in fields else "there is something else than tags of the action"
+            )
+        name = opening[1]
+        end = text.find(f"</{name}>", opening.end())
+        if end < 0:
+            raise BadWorkflow(f"the tag <{name}> is not closed")
+        if name in fields and name != "prompt":
+            raise BadWorkflow(f"there is more than one <{name}>; write one action at a time")
+        fields.setdefault(name, []).append(_content(text[opening.end() : end]))
+        position = end + len(name) + 3
+        while position < len(text) and text[position].isspace():
+            position += 1
+    if "action" not in fields:
+        raise BadWorkflow(NO_ACTION)
+    return fields
+
+
+def find_tags(text: str) -> tuple[dict[str, list[str]], list[Repair]]:
+    """Return the fields of the first action in `text`, and what was overlooked. Raises `BadWorkflow` for none."""
+    finder = _Finder(text)
+    finder.run()
+    if "action" not in finder.fields:
+        raise BadWorkflow(ONLY_THINKING if finder.thought else NO_ACTION)
+    return finder.fields, finder.repairs
+
+
+class _Finder:
+    """One pass over the tags of a text; at any time at most one tag is open."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.fields: dict[str, list[str]] = {}
+        self.repairs: list[Repair] = []
+        self.thought = False
+        self._open = ""
+        self._start = 0  # where the content of the open tag begins, or the text after the last closed one
+
+    def run(self) -> None:
+        for tag in _ANY_TAG.finditer(self.text):
+            name, closing = tag[3].lower(), bool(tag[2])
+            if self._open:
+                own = closing and name == self._open
+                if not own and self._open in (*_FREE, *THINKING):
+                    continue  # free text ends with its own tag alone
+                if name == self._open and not closing:
+                    self._note("unclosed_tag", name)  # it was only mentioned
+                    self._open = ""
+                else:
+                    self._close(tag.start(), unclosed=not own)
+                self._start = tag.end() if own else tag.start()
+                if own:
+                    self._look(tag)
+                    continue
+            self._between(tag.start())
+            if name == "action" and not closing and "action" in self.fields:
+                self._note("more_actions")
+                return
+            self._begin(name, closing=closing)
+            self._start = tag.end()
+            self._look(tag)
+        if self._open:
+            self._close(len(self.text), unclosed=True)
+        else:
+            self._between(len(self.text))
+
+    def _begin(self, name: str, *, closing: bool) -> None:
+        if not closing:
+            self._open = name
+        elif name in THINKING:
+            # Some chat templates write the opening tag themselves; then all before the closing one is thinking.
+            self.fields.clear()
+            self.repairs.clear()
+            self._think()
+        else:
+            self._note("stray_tag", name)
+
+    def _close(self, end: int, unclosed: bool) -> None:
+        name, self._open = self._open, ""
+        if name in THINKING:
+            self._think()
+            return
+        if unclosed:
+            self._note("unclosed_tag", name)
+        if name in self.fields and name != "prompt":
+            self._note("repeated_field", name)
+            return
+        self.fields.setdefault(name, []).append(_content(self.text[self._start : end]))
+
+    def _think(self) -> None:
+        self.thought = True
+        self._note("thinking")
+
+    def _between(self, end: int) -> None:
+        around = self.text[self._start : end].strip()
+        if around:
+            self._note("text_around", around)
+
+    def _look(self, tag: re.Match[str]) -> None:
+        if tag[3] != tag[3].lower():
+            self._note("tag_case", tag[3])
+        if tag[1] == "[":
+            self._note("brackets", tag[0])
+
+    def _note(self, kind: str, detail: str = "") -> None:
+        """Note the first repair of each kind."""
+        if all(repair.kind != kind for repair in self.repairs):
+            self.repairs.append(Repair.of(kind, detail))
+
+
+# ---------------------------------------------------------------- JSON
+NO_OBJECT = 'There is no JSON object here. Write one, such as {"action": "add", "operator": "Plan"}.'
+
+_LISTS = ("operators", "prompt")
+_NUMBERS = ("count", "position")
+
+
+def to_json(fields: dict[str, str | list[str] | int]) -> str:
+    """Return the fields of an action as one line of ASCII JSON."""
+    return json.dumps(fields)
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """Return the object that `text` is. Raises `BadWorkflow` when it is anything else."""
+    found = _decoded(text.strip())
+    if found[1] != len(text.strip()):
+        raise BadWorkflow("there is something after the JSON object; write one action at a time")
+    return found[0]
+
+
+def find_json(text: str) -> tuple[dict[str, Any], list[Repair]]:
+    """Return the object that begins with the first `{` in `text`, and what stood around it. Raises `BadWorkflow`."""
+    start = text.find("{")
+    if start < 0:
+        raise BadWorkflow(NO_OBJECT)
+    found, end = _decoded(text[start:])
+    around = (text[:start] + text[start + end :]).strip()
+    return found, [Repair.of("text_around", around)] if around else []
+
+
+def _decoded(text: str) -> tuple[dict[str, Any], int]:
+    try:
+        found, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text)
+    except (ValueError, RecursionError):  # too deep for the decoder, or a number of thousands of digits
+        raise BadWorkflow(NO_OBJECT) from None
+    if not isinstance(found, dict):
+        raise BadWorkflow(NO_OBJECT)
+    return found, end
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadWorkflow("a field occurs twice in the JSON object")
+    return found
+
+
+def fields_in(found: Mapping[str, Any], *, lenient: bool = False) -> tuple[dict[str, list[str]], list[Repair]]:
+    """Return the fields that an object has, and what was overlooked. Raises `BadWorkflow` for a wrong type.
+
+    The strict reading also refuses unknown fields, and null.
+    """
+    fields: dict[str, list[str]] = {}
+    repairs: list[Repair] = []
+    for name, value in found.items():
+        known = isinstance(name, str) and name in FIELDS
+        if lenient and (not known or value is None):
+            repairs.append(Repair.of("needless_field", str(name)[:60]))
+            continue
+        if not known:
+            raise BadWorkflow(f"there is no field {str(name)[:20]!a}; the fields are {', '.join(FIELDS)}")
+        fields[name] = _texts(name, value)
+    return fields, repairs[:10]
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if name in _NUMBERS and isinstance(value, int) and not isinstance(value, bool):
+        return [str(value) if abs(value) < 10**6 else "1000000"]
+    if isinstance(value, str):
+        return [value]
+    if name in _LISTS and isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return list(value)
+    kinds = "a number" if name in _NUMBERS else "a text or a list of texts" if name in _LISTS else "a text"
+    raise BadWorkflow(f"the field {name} is {kinds}")

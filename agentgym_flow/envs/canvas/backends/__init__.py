@@ -1,1 +1,1 @@
-"""What can do the work of the operators of Canvas: language models behind a server, and tapes of earlier runs."""
+"""What does the work of the operators: the simulator, models behind servers, and tapes of earlier runs."""

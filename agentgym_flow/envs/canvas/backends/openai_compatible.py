@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
 from agentgym_flow.core import AnswerStore, check_positive
-from agentgym_flow.envs.canvas.backends import replies
-from agentgym_flow.envs.canvas.backends.programs import RunCode, in_sandbox
-from agentgym_flow.envs.canvas.backends.prompts import Messages
-from agentgym_flow.envs.canvas.backends.replies import Failed
 from agentgym_flow.envs.canvas.backends.server import Completion, Patience, ServerFailed, server_at
-from agentgym_flow.envs.canvas.backends.work import Means, work
-from agentgym_flow.envs.canvas.calls import OpCall, OpResult, Value
-from agentgym_flow.errors import BadSetting, ExecutorFailed
+from agentgym_flow.envs.canvas.operators import OPERATORS, replies
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
+from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
+from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 from agentgym_flow.openai_access import (
     KEY_VARIABLE,
     check_count,
@@ -70,7 +70,7 @@ class Usage(NamedTuple):
 
 
 class OpenAIBackend:
-    """Does the work of all fourteen operators with a model. Safe in threads and after a fork.
+    """Does the work of the operators with one or several models. Safe in threads and after a fork.
 
     A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, a reply that is empty,
     cut off at `max_tokens` or not in the form it was asked for. When the server is not there, refuses the key or the
@@ -83,8 +83,11 @@ class OpenAIBackend:
     Copies within a process are the backend itself. A pickle holds the settings and never the key.
 
     Args:
-        model: the model's name on the server.
-        url: the base URL, ending in `/v1` for most servers.
+        model: the model's name on its server.
+        url: the base URL of the server, ending in `/v1` for most; or several, which take requests in turn (one that is
+            not there is passed over as long as another one is); or, for models on different servers, the name of each
+            model -> its URL or URLs.
+        models: name of an operator -> the model that does its work; `model` does that of all others.
         key_variable: the environment variable with the key, read at each request; unset for servers that want none.
         temperature: of sampling; 0 is greedy. None: not sent, for models that refuse it.
         max_tokens: the longest completion, in tokens; sent as `max_completion_tokens` to a server that refuses
@@ -98,7 +101,7 @@ class OpenAIBackend:
             for more time with Retry-After gets it.
         concurrency: a request waits until fewer than so many are under way at its server. All backends and threads of
             the process count together, by URL.
-        price: what the model costs. None: every result has the cost 0, and `usage.cost` is None.
+        price: what the models cost, all of them alike. None: every result has the cost 0, and `usage.cost` is None.
         run_code: runs programs for Programmer, Test and Revise; the sandbox of this package unless you have another.
         repairs: how often a program that fails is given back to be repaired.
 
@@ -110,8 +113,9 @@ class OpenAIBackend:
     def __init__(
         self,
         model: str,
-        url: str,
+        url: str | Sequence[str] | Mapping[str, str | Sequence[str]],
         *,
+        models: Mapping[str, str] | None = None,
         key_variable: str = KEY_VARIABLE,
         temperature: float | None = 0.0,
         max_tokens: int | None = 2048,
@@ -137,7 +141,9 @@ class OpenAIBackend:
             check_temperature(temperature)
         if max_tokens is not None:
             check_positive("max_tokens", max_tokens)
-        self.model, self.url = model, checked_url(url)
+        self.model, self.models = model, _checked_models(models)
+        self._urls = _checked_urls(url, {model, *self.models.values()})
+        self._turns = {name: itertools.count() for name in self._urls}
         self._fields = {"temperature": temperature, "max_tokens": max_tokens, **_checked_fields(request or {})}
         self._patience = Patience(timeout, retries, backoff, check_positive("concurrency", concurrency))
         self._price = _checked_price(price)
@@ -150,7 +156,7 @@ class OpenAIBackend:
         openai_package()
 
     def __repr__(self) -> str:
-        return f"OpenAIBackend({self.model!r}, {self.url!r})"
+        return f"OpenAIBackend({self.model!r}, {', '.join(self.urls)})"
 
     def __getstate__(self) -> dict[str, Any]:
         return self._settings
@@ -166,12 +172,18 @@ class OpenAIBackend:
         """What was used so far."""
         return self._usage
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of all its servers."""
+        return tuple(dict.fromkeys(url for urls in self._urls.values() for url in urls))
+
     def wait_for(self, patience: float) -> None:
-        """Wait so many seconds for a server that had answered; for all who ask the server in this process.
+        """Wait so many seconds for servers that had answered; for all who ask them in this process.
 
         Raises `BadSetting` when it is not a number of at least 0.
         """
-        server_at(self.url).patience = check_patience(patience)
+        for url in self.urls:
+            server_at(url).patience = check_patience(patience)
 
     def keep_answers(self, store: AnswerStore | None) -> None:
         """Take answers from `store` where it has them, and give it every new one as it comes; None: no more."""
@@ -186,7 +198,7 @@ class OpenAIBackend:
         value: Value | None
         started, talk, failed = time.monotonic(), _Talk(self, call), True
         try:
-            value = work(call, Means(talk.ask, self._run_code, self._repairs))
+            value = OPERATORS[call.operator].run(Model(call, talk.ask, self._run_code, self._repairs), call.inputs)
             status, text, failed = "ok", talk.reply, False
         except Failed as failure:
             value, status, text = None, failure.status, str(failure)
@@ -220,26 +232,45 @@ class OpenAIBackend:
                 None if old.cost is None else old.cost + self._cost(talk),
             )
 
-    def _complete(self, messages: Messages, seed: int, seconds: float) -> Completion:
+    def _complete(self, messages: Messages, seed: int, seconds: float, model: str) -> Completion:
         """Return the completion of a conversation. Raises `ServerFailed`."""
         fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
-        request = {"model": self.model, "messages": messages, **fields}
-        name = "" if self._kept is None else stable_hash([self.model, messages, fields])
+        request = {"model": model, "messages": messages, **fields}
+        name = "" if self._kept is None else stable_hash([model, messages, fields])
         known = None if self._kept is None else self._kept.take(name)
         if known is not None:
             return Completion(*known)
-        asked = server_at(self.url).start(request, key_in(self._key_variable), self._patience, seconds)
+        said = self._said(request, seconds)
+        if self._kept is not None:
+            self._kept.add(name, list(said))
+        return said
+
+    def _said(self, request: Mapping[str, Any], seconds: float) -> Completion:
+        """Return what the server whose turn it is says; one that is not there is passed over. Raises `ServerFailed`."""
+        urls, end, tries = self._urls[request["model"]], time.monotonic() + seconds, 0
+        first = next(self._turns[request["model"]])
+        for number in range(first, first + len(urls)):
+            try:
+                said = self._said_at(urls[number % len(urls)], request, end - time.monotonic())
+            except ServerFailed as error:
+                tries += error.tries
+                if not error.lasting or number == first + len(urls) - 1 or time.monotonic() >= end:
+                    error.tries = tries
+                    raise
+            else:
+                return said._replace(tries=said.tries + tries)
+        raise AssertionError("a model has a server")
+
+    def _said_at(self, url: str, request: Mapping[str, Any], seconds: float) -> Completion:
+        asked = server_at(url).start(request, key_in(self._key_variable), self._patience, seconds)
         with self._lock:
             self._asked.add(asked)
         try:
-            said = asked.result()
+            return asked.result()
         finally:
             asked.cancel()  # on Ctrl-C nobody waits for it any more
             with self._lock:
                 self._asked.discard(asked)
-        if self._kept is not None:
-            self._kept.add(name, list(said))
-        return said
 
 
 class _Talk:
@@ -249,6 +280,7 @@ class _Talk:
         self._backend = backend
         self._end = time.monotonic() + backend.deadline
         self._seeds = Stream("canvas request", call.digest)
+        self._model = backend.models.get(call.operator, backend.model)
         self.reply = ""
         self.requests = self.read = self.written = 0
 
@@ -258,13 +290,13 @@ class _Talk:
         if left <= 0:
             raise Failed("the deadline was over before the last request", "timeout")
         try:
-            said = self._backend._complete(messages, self._seeds.below(1 << 31), left)
+            said = self._backend._complete(messages, self._seeds.below(1 << 31), left, self._model)
         except ServerFailed as error:
             self.requests += error.tries
             if error.lasting:
                 # Not the address: messages can end in a log.
                 advice = "check that the server runs, its URL, the name of the model and the key"
-                raise ExecutorFailed(f"executor {self._backend.model!r}: {error}; {advice}") from None
+                raise ExecutorFailed(f"executor {self._model!r}: {error}; {advice}") from None
             raise Failed(str(error), error.status) from None
         self.requests += said.tries
         self._end += said.waited
@@ -288,6 +320,35 @@ def _checked_fields(more: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise BadSetting(f"request must be plain data that JSON can hold: {error}") from None
     return dict(more)
+
+
+def _checked_models(models: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the models of operators. Raises `BadSetting`."""
+    told = {} if models is None else models
+    if not isinstance(told, Mapping) or not all(isinstance(name, str) and name for name in told.values()):
+        raise BadSetting(f"models maps names of operators to names of models, got {shown(models)}")
+    for operator in told:
+        if operator not in OPERATORS:
+            raise BadSetting(f"models: {unknown_operator(str(operator), tuple(OPERATORS))}")
+    return dict(told)
+
+
+def _checked_urls(
+    told: str | Sequence[str] | Mapping[str, str | Sequence[str]], models: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return model -> the URLs of its servers. Raises `BadSetting`."""
+    by_model = told if isinstance(told, Mapping) else dict.fromkeys(models, told)
+    if set(by_model) != set(models):
+        one = sorted(map(str, set(by_model) ^ set(models)))[0]
+        said = "has no URL" if one in models else "has a URL and nothing to do"
+        raise BadSetting(f"model {one!r:.60} {said}; the models are {', '.join(sorted(models))}")
+    found = {}
+    for model, urls in by_model.items():
+        several = [urls] if isinstance(urls, str) else urls
+        if not isinstance(several, Sequence) or not several:
+            raise BadSetting(f"a URL is a text, and several are a list, got {shown(urls)}")
+        found[model] = tuple(dict.fromkeys(checked_url(url) for url in several))
+    return found
 
 
 def _checked_price(price: Price | tuple[float, float] | None) -> Price | None:

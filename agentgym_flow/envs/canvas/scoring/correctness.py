@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_flow.envs.canvas.data.problem import Problem
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.choices import right_choice
 from agentgym_flow.envs.canvas.scoring.number import NUMBER, same_number
+from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import RunTests, passes
 from agentgym_flow.envs.canvas.scoring.questions import score_question
 from agentgym_flow.errors import BadSetting

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from agentgym_flow.envs.canvas.data.code_tests import before, definition
-from agentgym_flow.envs.canvas.data.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.scoring.code_tests import before, definition
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 
 MAX_PROGRAM = 100_000
 """A longer program is not run."""

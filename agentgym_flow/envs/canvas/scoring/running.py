@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.data.problem import CodeTests
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests
 from agentgym_flow.envs.canvas.scoring.programs import same_output
 from agentgym_flow.errors import BadSetting
 
 NO_HARNESS = (
     "tests with a harness (DS-1000) cannot be run here: the sandbox has no NumPy and pandas; load such problems with "
-    "agentgym_flow.envs.canvas.data, and run their tests elsewhere"
+    "agentgym_flow.envs.canvas.tasks.sets, and run their tests elsewhere"
 )
 
 

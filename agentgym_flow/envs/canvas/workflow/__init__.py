@@ -1,1 +1,1 @@
-"""Workflow graphs: their nodes, the places of nodes in a graph, edits that apply whole or not at all, statistics."""
+"""Workflows: the graph and its text, what can be written and handed in, and what happens when one runs."""

@@ -1,16 +1,197 @@
-"""A workflow as a value: its nodes with the names of their places, and edits that apply whole or change nothing."""
+"""A workflow as a value: its nodes, the names of their places, what can be counted of it, and edits.
+
+There are four kinds of node: an operator, parallel branches, a conditional, a loop; they are checked when they are
+made. Nodes stand in *chains*: in a chain each node works on what the one before it made. A workflow is a chain, and so
+is every branch of a parallel or a conditional and the body of a loop; so structures nest to any depth. How deep a
+policy may go, and whether it may at all, is said by `rules.Language`.
+
+An edit applies whole or changes nothing. Nothing here runs a workflow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.workflow.nodes import Chain, Conditional, Loop, Node, Operator, Parallel, form
-from agentgym_flow.envs.canvas.workflow.statistics import Statistics, statistics
+from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role
 from agentgym_flow.errors import BadWorkflow
 from agentgym_flow.seeding import stable_hash
+
+MOST_LOOPS = 10
+"""A loop runs at most so often."""
+
+DEFAULT_LOOPS = 3
+"""A loop runs so often when nothing else is said."""
+
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorNode:
+    """One operator.
+
+    Attributes:
+        name: a name in `operators.OPERATORS`.
+        instruction: what it is told instead of its default; empty for the default. Blanks around it are dropped, and
+            halves of surrogate pairs, which no file can hold, become the replacement character.
+
+    Raises:
+        BadWorkflow: there is no such operator.
+    """
+
+    kind: ClassVar[str] = "operator"
+    name: str
+    instruction: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name not in OPERATORS:
+            raise BadWorkflow(unknown_operator(self.name))
+        if self.instruction:
+            object.__setattr__(self, "instruction", cleaned(self.instruction))
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The chains within: none."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Branches that all start from the same result; what they make is gathered in their order.
+
+    Attributes:
+        branches: at least two chains, none empty. A branch does not begin with an ensemble, which would have nothing to
+            gather there.
+
+    Raises:
+        BadWorkflow: the branches are not like that.
+    """
+
+    kind: ClassVar[str] = "parallel"
+    branches: tuple[Chain, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.branches) < 2 or not all(self.branches):
+            raise BadWorkflow("a parallel needs at least two branches, and none can be empty")
+        for first, *_ in self.branches:
+            if isinstance(first, OperatorNode) and OPERATORS[first.name].role is Role.ENSEMBLE:
+                raise BadWorkflow(f"{first.name} gathers branches: it goes after the parallel, not into it")
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The branches."""
+        return self.branches
+
+    def with_chain(self, slot: int, chain: Chain) -> Parallel:
+        """Return the same with another branch number `slot`; without this branch when `chain` is empty."""
+        return Parallel(self.branches[:slot] + ((chain,) if chain else ()) + self.branches[slot + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """A check, and what runs when the solution passes it and when it fails it.
+
+    Attributes:
+        check: an operator that says whether the solution passes: its role is that of a checker.
+        passed: runs when it does. Empty: the solution goes on as it is.
+        failed: runs when it does not. Empty: likewise. At least one of the two is not empty.
+
+    Raises:
+        BadWorkflow: the check is no checker, or there is nothing to run either way.
+    """
+
+    kind: ClassVar[str] = "conditional"
+    check: OperatorNode
+    passed: Chain = ()
+    failed: Chain = ()
+
+    def __post_init__(self) -> None:
+        if OPERATORS[self.check.name].role is not Role.CHECKER:
+            raise BadWorkflow(f"{self.check.name} gives no verdict; the condition is one of {', '.join(CHECKERS)}")
+        if not self.passed and not self.failed:
+            raise BadWorkflow("a conditional needs something to run in at least one of its two cases")
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The check alone, the chain for a pass, the chain for a fail."""
+        return ((self.check,), self.passed, self.failed)
+
+    def with_chain(self, slot: int, chain: Chain) -> Conditional:
+        """Return the same with another chain number `slot` of `chains`."""
+        if slot == 0:
+            if len(chain) != 1 or not isinstance(chain[0], OperatorNode):
+                raise BadWorkflow("the condition of a conditional is exactly one operator")
+            return Conditional(chain[0], self.passed, self.failed)
+        return Conditional(self.check, chain, self.failed) if slot == 1 else Conditional(self.check, self.passed, chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A chain that runs several times, each time on what the last time made.
+
+    Attributes:
+        body: what runs; not empty.
+        count: how often, from 1 to `MOST_LOOPS`.
+
+    Raises:
+        BadWorkflow: the body is empty or the count is out of range.
+    """
+
+    kind: ClassVar[str] = "loop"
+    body: Chain
+    count: int = DEFAULT_LOOPS
+
+    def __post_init__(self) -> None:
+        if not self.body:
+            raise BadWorkflow("a loop needs at least one operator")
+        if not isinstance(self.count, int) or isinstance(self.count, bool) or not 1 <= self.count <= MOST_LOOPS:
+            raise BadWorkflow(f"a loop runs 1 to {MOST_LOOPS} times")
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """The body."""
+        return (self.body,)
+
+    def with_chain(self, slot: int, chain: Chain) -> Loop:
+        """Return the same with another body; `slot` is 0."""
+        return Loop(chain, self.count)
+
+
+Structure: TypeAlias = Parallel | Conditional | Loop
+Node: TypeAlias = OperatorNode | Structure
+Chain: TypeAlias = tuple[Node, ...]
+
+
+def form(node: Node) -> list[Any]:
+    """Return everything that makes the node what it is, JSON-able; different nodes, different forms."""
+    match node:
+        case OperatorNode(name, instruction):
+            return ["operator", name, instruction]
+        case Loop(body, count):
+            return ["loop", [form(child) for child in body], count]
+        case _:
+            return [node.kind, *([form(child) for child in chain] for chain in node.chains)]
+
+
+def unknown_operator(name: str, known: Sequence[str] = STANDARD) -> str:
+    """Return the refusal of a name that no operator has, with the closest that one of `known` has."""
+    short = name[:_LONGEST_NAME]
+    close = difflib.get_close_matches(short, known, n=1, cutoff=0.5)
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no operator {short!a}.{guess} Known: {', '.join(known)}."
+
+
+def cleaned(text: str) -> str:
+    """Return `text` without blanks around it, its surrogate pairs joined, and halves of pairs replaced."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.strip()
+
 
 UNDO_DEPTH = 100
 """So many edits can be undone."""
@@ -106,7 +287,7 @@ class Workflow:
 def child_ids(own: str, node: Node) -> tuple[tuple[str, ...], ...]:
     """Return the ids of the children of `node`, which is at `own`, chain by chain in the order of `node.chains`."""
     match node:
-        case Operator():
+        case OperatorNode():
             return ()
         case Loop(body):
             return (tuple([f"{own}_l{index}" for index in range(len(body))]),)
@@ -130,7 +311,7 @@ def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict
     for index, (place_id, node) in enumerate(zip(ids, chain, strict=True)):
         own = (*path, index)
         found[place_id] = Place(place_id, own, node)
-        if not isinstance(node, Operator):
+        if not isinstance(node, OperatorNode):
             for slot, (inner_ids, inner) in enumerate(zip(child_ids(place_id, node), node.chains, strict=True)):
                 _walk(inner_ids, inner, (*own, slot), found)
 
@@ -140,7 +321,94 @@ def _changed(chain: Chain, path: tuple[int, ...], node: Node | None) -> Chain:
     index, *rest = path
     if rest:
         around = chain[index]
-        assert not isinstance(around, Operator), "a path leads through structures"
+        assert not isinstance(around, OperatorNode), "a path leads through structures"
         slot = rest[0]
         node = around.with_chain(slot, _changed(around.chains[slot], tuple(rest[1:]), node))
     return chain[:index] + (() if node is None else (node,)) + chain[index + 1 :]
+
+
+class Statistics(NamedTuple):
+    """Counts of a workflow.
+
+    Attributes:
+        top_level: nodes of the top-level chain.
+        operators: operators at any depth, checks included.
+        kinds: how often each operator occurs, in the order of the first time.
+        depth: 0 for the empty workflow, 1 without structures, one more for each structure around an operator.
+        parallel: structures of this kind, at any depth; so are the next two.
+        conditional: conditionals.
+        loop: loops.
+        instructions: operators with an instruction of their own.
+        most_calls: how many operators one run calls at most; loops count as often as they run, a conditional with the
+            longer of its cases.
+    """
+
+    top_level: int
+    operators: int
+    kinds: dict[str, int]
+    depth: int
+    parallel: int
+    conditional: int
+    loop: int
+    instructions: int
+    most_calls: int
+
+
+def statistics(nodes: Chain) -> Statistics:
+    """Return the statistics of a top-level chain."""
+    tally = _Tally()
+    depth, calls = tally.chain(nodes)
+    return Statistics(
+        top_level=len(nodes),
+        operators=sum(tally.kinds.values()),
+        kinds=tally.kinds,
+        depth=depth,
+        parallel=tally.structures["parallel"],
+        conditional=tally.structures["conditional"],
+        loop=tally.structures["loop"],
+        instructions=tally.instructions,
+        most_calls=calls,
+    )
+
+
+def every(nodes: Chain) -> Iterator[Node]:
+    """Yield every node of a chain, at any depth, in the order in which the workflow is written down."""
+    for node in nodes:
+        yield node
+        for chain in node.chains:
+            yield from every(chain)
+
+
+class _Tally:
+    """One walk over a graph. A workflow is counted after every edit, so that it is worth not to walk once per count."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.structures = {"parallel": 0, "conditional": 0, "loop": 0}
+        self.instructions = 0
+
+    def chain(self, nodes: Chain) -> tuple[int, int]:
+        """Count a chain; return its depth, and how many operators one run of it calls at most."""
+        deepest = calls = 0
+        for node in nodes:
+            if isinstance(node, OperatorNode):
+                self.kinds[node.name] = self.kinds.get(node.name, 0) + 1
+                self.instructions += bool(node.instruction)
+                depth, most = 1, 1
+            else:
+                depth, most = self._structure(node)
+            deepest = max(deepest, depth)
+            calls += most
+        return deepest, calls
+
+    def _structure(self, node: Structure) -> tuple[int, int]:
+        self.structures[node.kind] += 1
+        depths, calls = zip(*map(self.chain, node.chains), strict=True)
+        match node:
+            case Loop(_, count):
+                most = count * calls[0]
+            case Conditional():
+                most = calls[0] + max(calls[1:])
+            case Parallel():
+                most = sum(calls)
+        return 1 + max(depths), most

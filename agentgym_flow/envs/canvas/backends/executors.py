@@ -1,0 +1,131 @@
+"""Who does the work of the operators in an episode: the simulator, a model behind a server, or a backend of your own.
+
+An executor that is *settled* gives equal results for equal calls for ever. What another one gives goes on the tape of
+the episode, from which it can be played again without the executor.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
+from agentgym_flow.envs.canvas.operators import Operator
+from agentgym_flow.envs.canvas.operators.calls import Backend
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.errors import BadSetting, UnknownOption, shown
+from agentgym_flow.settings import Maybe, Plain
+from agentgym_flow.sharing import once
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
+
+EXECUTORS = ("simulated", "openai")
+"""The executors that have a name; any object with the method `run` of `calls.Backend` is one, too."""
+
+CUSTOM = "custom:"
+"""The beginning of the name that such an object has in logs; what follows is its class. By name it only plays tapes."""
+
+
+class Executor(NamedTuple):
+    """An executor, as an environment holds it.
+
+    Attributes:
+        name: `"simulated"`, `"openai"`, or for an object `CUSTOM` and the name of its class.
+        backend: does the work; None for the simulator, which has one for each task, and where only tapes can be played.
+        settings: what a log has of it; no addresses and no keys.
+    """
+
+    name: str
+    backend: Backend | None
+    settings: Mapping[str, Any]
+
+    @property
+    def settled(self) -> bool:
+        """Whether equal calls have equal results for ever."""
+        return self.name == "simulated"
+
+    def offered(self, operators: Sequence[Operator]) -> tuple[tuple[Operator, ...], str]:
+        """Return those of some operators whose work it can do, and why not the others; empty when there are none."""
+        without = [one.name for one in operators if one.odds is None] if self.settled else []
+        if not without:
+            return tuple(operators), ""
+        why = f"the simulator does not offer {', '.join(without)}: give a class odds, or name another executor"
+        return tuple([one for one in operators if one.name not in without]), why
+
+    def for_task(self, task: Assignment) -> Backend | None:
+        """Return what does the work of the operators on a task; None where only a tape can."""
+        return SimulatedBackend(cast("SimulatedTask", task)) if self.settled else self.backend
+
+
+def executor_of(
+    executor: str | Backend,
+    model: str | None,
+    base_url: str | Sequence[str] | Mapping[str, Any] | None,
+    settings: Mapping[str, Any] | None,
+) -> Executor:
+    """Return the executor that the arguments of an environment name.
+
+    Args:
+        executor: one of `EXECUTORS`, or an object with the method `run`.
+        model: the model's name on the server; only for `"openai"`.
+        base_url: the base URL of the server, or those of several, see `OpenAIBackend`; only for `"openai"`. None: only
+            tapes can be played.
+        settings: further arguments of `OpenAIBackend`, JSON-able.
+
+    Raises:
+        UnknownOption: there is no such executor, or a setting has an unknown name.
+        BadSetting: an argument that this executor does not take, or one that it needs is missing.
+        MissingExtra: the `openai` package is not installed.
+    """
+    Maybe(Plain()).check("executor_settings", settings)
+    Maybe(Plain()).check("base_url", base_url)
+    if not isinstance(settings, Mapping | None):
+        raise BadSetting(f"executor_settings must be settings by name, got {shown(settings)}")
+    backend = None if isinstance(executor, str) else executor
+    name = executor if isinstance(executor, str) else f"{CUSTOM}{type(executor).__name__}"
+    if backend is None and name not in EXECUTORS and not name.startswith(CUSTOM):
+        raise UnknownOption.among(name, EXECUTORS)
+    if backend is not None and not callable(getattr(backend, "run", None)):
+        raise BadSetting(f"an executor is a name or has a method run, got {executor!r:.60}")
+    if name != "openai":
+        for argument, value in {"model": model, "base_url": base_url, "executor_settings": settings}.items():
+            if value:
+                raise BadSetting(f"{argument} is for executor='openai', this is {name!r}")
+        return Executor(name, backend, {})
+    if not model:
+        raise BadSetting("executor='openai' needs the name of a model: model='...'")
+    told = dict(settings or {})
+    return Executor("openai", openai_backend(model, base_url, told) if base_url else None, told)
+
+
+def openai_backend(
+    model: str, base_url: str | Sequence[str] | Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> OpenAIBackend:
+    """Return the backend with these settings: one for all environments of the process, so that its usage is theirs.
+
+    Raises:
+        UnknownOption: a setting has an unknown name.
+        BadSetting: a setting cannot work, or is no plain data.
+        MissingExtra: the `openai` package is not installed.
+    """
+    try:
+        key = json.dumps([model, base_url, settings or {}], sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"executor_settings must be plain data that JSON can hold: {error}") from None
+    return _shared_backend(key)
+
+
+@once(32)
+def _shared_backend(key: str) -> OpenAIBackend:
+    from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
+
+    model, base_url, settings = json.loads(key)
+    known = [name for name, one in inspect.signature(OpenAIBackend).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for name in settings:
+        if name not in known:
+            raise UnknownOption.among(name, known)
+    return OpenAIBackend(model, base_url, **settings)

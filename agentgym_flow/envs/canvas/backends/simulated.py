@@ -1,0 +1,363 @@
+"""The simulated backend: what each operator does to a solution, by the odds and by nothing but the call itself.
+
+A solution is a set of mistakes and the form it is written in; a task turns that into text or a program. Solvers make
+mistakes, checkers find one at a time, Revise mends what the notes name, ensembles choose, Format digs the answer out.
+
+Chance is drawn from the operator, its instruction (its words, not its punctuation) and what it reads. Where a node
+stands and how often it has run is left out: the same call twice is the same result, so clones gain nothing, in whatever
+order branches run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from agentgym_flow.envs.canvas.operators import OPERATORS, Planner, Role, odds
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.odds import (
+    CheckerOdds,
+    EnsembleOdds,
+    Kind,
+    PlannerOdds,
+    ReviserOdds,
+    SolverOdds,
+)
+from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
+from agentgym_flow.seeding import Stream
+
+LOST = "None"
+"""What comes out where an operator cannot solve tasks of a family: a program that returns nothing."""
+
+NO_ANSWER = "This does not answer the question at all."
+"""What a checker says to that."""
+
+_READ = ("plan", "pieces", "previous", "solution", "candidates", "notes")
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What a solution is to the simulator.
+
+    Attributes:
+        made: the tags of the mistakes in it, in the order of the task.
+        variant: which of the solutions with these mistakes.
+        form: how it is written: the answer alone, with an explanation, or with the answer buried in it.
+        covers: the sub-problems that it solves; empty for the whole problem.
+        fragment: it solves a step of a problem that has no parts.
+        lost: its maker cannot solve tasks of this family; nothing mends it.
+        apart: the program stands by itself, so that it can be tested; in words it is part of the text.
+    """
+
+    made: tuple[str, ...]
+    variant: int
+    form: Literal["short", "telling", "rambling"] = "short"
+    covers: tuple[int, ...] = ()
+    fragment: bool = False
+    lost: bool = False
+    apart: bool = False
+
+
+class Failed(Exception):
+    """An operator cannot do its work; the message is its result. Never leaves the backend."""
+
+
+class SimulatedBackend:
+    """Does the work of the operators on one task.
+
+    Args:
+        task: the task; calls are about it, whatever they name.
+    """
+
+    def __init__(self, task: SimulatedTask) -> None:
+        self.task = task
+        self._faults = {fault.tag: fault for fault in task.faults}
+
+    def run(self, call: OpCall) -> OpResult:
+        """Return what the operator makes of its inputs; `error` or `timeout` where it cannot work on them."""
+        return self.rerun(call, call)
+
+    def rerun(self, call: OpCall, before: OpCall) -> OpResult:
+        """Return what the operator makes of its inputs with the luck it had in the call `before`.
+
+        The same numbers are drawn as there, for other inputs: what differs then is the work of the inputs, not chance.
+        """
+        try:
+            return OpResult("ok", self._value(call, before), tokens=_tokens(call))
+        except TimeoutError as late:
+            return OpResult("timeout", text=str(late), tokens=_tokens(call))
+        except Failed as failure:
+            return OpResult("error", text=str(failure))
+
+    def _value(self, call: OpCall, before: OpCall) -> Value:
+        operator = OPERATORS[call.operator]
+        match operator.odds:
+            case PlannerOdds():
+                pieces = isinstance(operator, Planner) and operator.leaves == "pieces"
+                steps = (pieces and self.task.pieces) or self.task.plan
+                return Value(text=_numbered(steps), items=steps, data={})
+            case SolverOdds() as row:
+                return self._solved(row, call, before)
+            case CheckerOdds() as row:
+                return self._tested(call) if row.runs_tests else self._checked(row, call, before)
+            case ReviserOdds(mends):
+                if mends is None:
+                    return self._written(replace(_solution(call), form="short"))
+                return self._revised(mends, call, before)
+            case EnsembleOdds(by):
+                return self._gathered(by, call, before)
+            case None:
+                raise Failed(f"The simulator has no odds for {call.operator}.")
+
+    # ------------------------------------------------------------------------------------------------ solving
+    def _solved(self, row: SolverOdds, call: OpCall, before: OpCall) -> Value:
+        task = self.task
+        if task.endless and row.program == "run":
+            raise TimeoutError("The program was run and did not end.")
+        chance = self._chance(before)
+        covers, fragment = self._share(call)
+        made = tuple(
+            [fault.tag for fault in task.faults if self._makes(fault, row, call, before, covers, fragment, chance)]
+        )
+        variant = chance.below(VARIANTS)
+        form, lost = self._form(row, chance), task.family in row.beyond
+        apart = task.family == "code" and row.program != "" and not fragment
+        return self._written(Solution(made, variant, form, covers, fragment, lost, apart), program=row.program)
+
+    def _share(self, call: OpCall) -> tuple[tuple[int, ...], bool]:
+        """Return the sub-problems that a solver has been dealt, if not all; and whether they are steps, not parts."""
+        dealt = call.inputs.get("pieces")
+        pieces = self.task.pieces or self.task.plan
+        if not isinstance(dealt, tuple) or not dealt or len(dealt) >= len(pieces):
+            return (), False
+        return tuple(place for place, piece in enumerate(pieces) if piece in dealt), not self.task.pieces
+
+    def _makes(
+        self,
+        fault: Fault,
+        row: SolverOdds,
+        call: OpCall,
+        before: OpCall,
+        covers: tuple[int, ...],
+        fragment: bool,
+        chance: Stream,
+    ) -> bool:
+        """Return whether this solver makes this mistake; takes the same from `chance` whatever the outcome."""
+        drawn = chance.uniform()
+        planned = isinstance(call.inputs.get("plan"), Value)
+        # Whoever follows one plan errs alike.
+        if fault.kind is Kind.WOBBLE and isinstance(before.inputs.get("plan"), Value):
+            drawn = Stream("canvas", "planned", self.task.problem.key, call.seed, fault.tag).uniform()
+        if covers and not fragment and (fault.kind is Kind.PART or fault.piece not in (None, *covers)):
+            return False
+        risk = row.risk.get(fault.kind, 0.0) * (1.0 if fault.likely else odds.UNLIKELY)
+        if planned:
+            risk *= odds.PLANNED.get(fault.kind, 1.0)
+        if _names(call.instruction, fault):
+            risk *= odds.WARNED.get(fault.kind, 1.0)
+        return drawn < risk
+
+    def _form(self, row: SolverOdds, chance: Stream) -> Literal["short", "telling", "rambling"]:
+        drawn = chance.uniform()
+        if not row.wordy:
+            return "short"
+        if self.task.wordy:
+            return "rambling" if drawn < odds.RAMBLING else "telling"
+        return "telling" if drawn < odds.TELLING else "short"
+
+    # ------------------------------------------------------------------------------------------------ checking
+    def _checked(self, row: CheckerOdds, call: OpCall, before: OpCall) -> Value:
+        solution, chance = _solution(call), self._chance(before)
+        if solution.lost:
+            seen = chance.uniform() < odds.LOST_SEEN
+            return _verdict(not seen, NO_ANSWER if seen else "")
+        drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
+        alarm = chance.uniform()
+        for fault in self.task.faults:
+            if fault.tag in solution.made and drawn[fault.tag] < row.finds.get(fault.kind, 0.0):
+                return _verdict(False, fault.note, fault.tag)
+        if alarm >= odds.FALSE_ALARM:
+            return _verdict(True, "")
+        innocent = [fault for fault in self.task.faults if fault.tag not in solution.made]
+        seeming = chance.choice(innocent) if innocent else None
+        return _verdict(False, seeming.note if seeming else "Something does not look right.")
+
+    def _tested(self, call: OpCall) -> Value:
+        given, solution = _given(call)
+        if self.task.family != "code" or not given.code:
+            raise Failed("There is no program to test.")
+        outcome = self.task.public(given.code)
+        edges = [tag for tag in solution.made if self._faults[tag].kind is Kind.EDGE]
+        return _verdict(outcome.passed, outcome.note, edges[0] if edges and not outcome.passed else "")
+
+    # ------------------------------------------------------------------------------------------------ mending
+    def _revised(self, mended: Mapping[Kind, float], call: OpCall, before: OpCall) -> Value:
+        solution, chance = _solution(call), self._chance(before)
+        mends, spoils = chance.uniform(), chance.uniform()
+        notes = call.inputs.get("notes")
+        blamed = isinstance(notes, Value) and not notes.passed
+        named = notes.data.get("found", "") if isinstance(notes, Value) and isinstance(notes.data, dict) else ""
+        made = solution.made
+        told = [tag for tag in made if _names(call.instruction, self._faults[tag])]
+        if named in made:
+            if mends < mended.get(self._faults[named].kind, 0.0):
+                made = tuple(tag for tag in made if tag != named)
+        elif told:
+            if mends < mended.get(self._faults[told[0]].kind, 0.0) * odds.TOLD:
+                made = tuple(tag for tag in made if tag != told[0])
+        elif spoils < (odds.SPOILT_MISLED if blamed else odds.SPOILT_UNPROMPTED):
+            made = self._spoilt(made)
+        return self._written(replace(solution, made=made))
+
+    def _spoilt(self, made: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the mistakes with one more, where there is one to make."""
+        more = next((fault.tag for fault in self.task.faults if fault.tag not in made), None)
+        return made if more is None else self._ordered({*made, more})
+
+    # ------------------------------------------------------------------------------------------------ gathering
+    def _gathered(self, by: str, call: OpCall, before: OpCall) -> Value:
+        candidates = [(value, one) for value in _values(call) if (one := _of(value)) is not None]
+        if not candidates:
+            raise Failed("There are no solutions to gather.")
+        if by == "pieces":
+            return self._aggregated([one for _, one in candidates], self._chance(before))
+        if by == "meaning":
+            return self._voted(candidates, self._chance(before))
+        behaviour = [self._behaviour(value, one) for value, one in candidates]
+        return self._written(candidates[_commonest(behaviour)][1])
+
+    def _voted(self, candidates: Sequence[tuple[Value, Solution]], chance: Stream) -> Value:
+        """Choose by meaning, in votes over shuffled lists; bare numbers and programs give it nothing to go by."""
+        if self.task.family != "qa":
+            return self._written(chance.choice(candidates)[1])
+        meanings = [self._meaning(one) for _, one in candidates]
+        votes = [_commonest(meanings, chance) for _ in range(odds.VOTES)]
+        return self._written(candidates[votes[_commonest([meanings[vote] for vote in votes])]][1])
+
+    def _meaning(self, one: Solution) -> str:
+        """Return what a solution says, in whatever words."""
+        return self._answer(replace(one, variant=one.variant if one.made else 0))
+
+    def _behaviour(self, value: Value, one: Solution) -> str:
+        """Return what tells solutions apart when they are compared as they are: texts, or what programs do."""
+        return self.task.public(value.code).outputs if value.code and self.task.family == "code" else self._answer(one)
+
+    def _aggregated(self, candidates: Sequence[Solution], chance: Stream) -> Value:
+        if any(one.fragment for one in candidates):
+            made = self._union(candidates)
+            whole = chance.uniform() < odds.PUT_TOGETHER
+            return self._written(Solution(made if whole else self._spoilt(made), candidates[0].variant))
+        if all(one.covers for one in candidates):
+            covered = {piece for one in candidates for piece in one.covers}
+            made = self._union(candidates)
+            if len(covered) < len(self.task.pieces):
+                made = self._ordered({*made, *(fault.tag for fault in self.task.faults if fault.kind is Kind.PART)})
+            return self._written(Solution(made, candidates[0].variant))
+        return self._written(chance.choice(candidates))  # whole answers are nothing to put together
+
+    # ------------------------------------------------------------------------------------------------ writing
+    def _union(self, candidates: Iterable[Solution]) -> tuple[str, ...]:
+        return self._ordered({tag for one in candidates for tag in one.made})
+
+    def _ordered(self, tags: set[str]) -> tuple[str, ...]:
+        return tuple(fault.tag for fault in self.task.faults if fault.tag in tags)
+
+    def _answer(self, one: Solution) -> str:
+        task = self.task
+        if one.lost:
+            return LOST
+        if one.fragment:
+            return task.piece_answer(0, one.made, one.variant)
+        if one.covers:
+            return "; ".join(task.piece_answer(piece, one.made, one.variant) for piece in one.covers)
+        return task.answer(one.made, one.variant)
+
+    def _written(self, one: Solution, *, program: str = "") -> Value:
+        """Return the solution as a value: its text, and its program where one is asked for."""
+        answer, data = self._answer(one), {name: getattr(one, name) for name in Solution.__slots__}
+        text = answer
+        if one.form != "short":
+            text = (self.task.telling if one.form == "telling" else self.task.rambling)(answer, one.variant)
+        if one.apart:
+            return Value(code=self.task.program(one.made, one.variant), data=data)
+        if program:
+            code = f"def solve():\n    return {answer!r}\n"
+            return Value(text=text if program == "run" else "", code=code, data=data)
+        return Value(text=text, data=data)
+
+    def _chance(self, call: OpCall) -> Stream:
+        """Return the chance of a call: equal calls, equal chance, wherever they stand and however often they come."""
+        # Only solvers think differently when told differently; else rewording a check would be another throw of dice.
+        told = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
+        words = " ".join(_WORD.findall(told.lower()))
+        read = [_read(call.inputs.get(name)) for name in _READ]
+        return Stream("canvas", "operator", self.task.problem.key, call.seed, call.operator, words, read)
+
+
+def _read(given: Input) -> object:
+    """Return what the simulator sees of an input, JSON-able."""
+    if isinstance(given, Value):
+        return given.data if given.data else [given.text, given.notes]
+    if isinstance(given, tuple):
+        return [_read(one) if isinstance(one, Value) else one for one in given]
+    return given
+
+
+def _of(value: Value) -> Solution | None:
+    """Return the solution that a value stands for; None for plans and verdicts."""
+    data = value.data
+    if not isinstance(data, Mapping) or "made" not in data:
+        return None
+    told = {**data, "made": tuple(data["made"]), "covers": tuple(data["covers"])}
+    return Solution(**told)
+
+
+def _values(call: OpCall) -> tuple[Value, ...]:
+    given = call.inputs.get("candidates") or call.inputs.get("solution") or ()
+    return (given,) if isinstance(given, Value) else tuple(one for one in given if isinstance(one, Value))
+
+
+def _given(call: OpCall) -> tuple[Value, Solution]:
+    """Return the solution that an operator works on, the first of several. Raises `Failed` without one."""
+    for value in _values(call):
+        if (one := _of(value)) is not None:
+            return value, one
+    raise Failed(f"There is no solution yet for {call.operator} to work on.")
+
+
+def _solution(call: OpCall) -> Solution:
+    return _given(call)[1]
+
+
+def _verdict(passed: bool, notes: str, found: str = "") -> Value:
+    return Value(passed=passed, notes=notes, data={"found": found, "passed": passed, "notes": notes})
+
+
+def _names(instruction: str, fault: Fault) -> bool:
+    """Return whether an instruction names what points at a mistake; nobody heeds one that names everything."""
+    if not instruction or len(instruction) > odds.ATTENTION:
+        return False
+    lowered = f" {' '.join(_WORD.findall(instruction.lower()))} "
+    return any(f" {' '.join(_WORD.findall(word))} " in lowered for word in fault.words)
+
+
+def _commonest(keys: Sequence[str], chance: Stream | None = None) -> int:
+    """Return the place of the first of the commonest keys; ties go to the earliest, or to chance."""
+    counts = Counter(keys)
+    most = max(counts.values())
+    tied = [key for key, count in counts.items() if count == most]
+    return keys.index(chance.choice(tied) if chance else tied[0])
+
+
+def _numbered(steps: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+
+
+def _tokens(call: OpCall) -> int:
+    """Return about how many tokens a language model would have read for a call: a quarter of its characters."""
+    text = call.inputs.get("problem")
+    return (len(text) if isinstance(text, str) else 0) // 4 + len(call.instruction) // 4 + 1

@@ -1,0 +1,218 @@
+"""What an operator does its work with: a model that is asked, and what runs programs.
+
+A request has the form of the reply, what the operator is given, and its instruction. The instruction of the workflow
+takes the place of the operator's own, for every operator; the form of the reply stays, because a program reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from agentgym_flow import sandbox
+from agentgym_flow.envs.canvas.operators import replies
+from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, Value
+from agentgym_flow.envs.canvas.operators.registry import OPERATORS
+from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.errors import SandboxFailed, SandboxUnavailable
+from agentgym_flow.seeding import Stream
+
+
+# ---------------------------------------------------------------- programs
+class Execution(NamedTuple):
+    """A program to run.
+
+    Attributes:
+        code: its source text.
+        function: called without arguments, if it is named and there are no tests; what tests of the form
+            `check(candidate)` get, if there are some.
+        tests: source texts, each of which has to pass. Without tests and function the program itself is run.
+    """
+
+    code: str
+    function: str = ""
+    tests: tuple[str, ...] = ()
+
+
+class Executed(NamedTuple):
+    """What came of it.
+
+    Attributes:
+        status: `"ok"`; `"failed"`: the program is at fault; `"error"`: nothing is known about it.
+        output: what the function returned, as text, or what the program printed.
+        problem: what went wrong, in a line; empty for `"ok"`.
+    """
+
+    status: Literal["ok", "failed", "error"]
+    output: str = ""
+    problem: str = ""
+
+
+RunCode: TypeAlias = Callable[[Execution], Executed]
+"""Runs programs that nobody has read. Called from several threads at once."""
+
+
+def in_sandbox(order: Execution) -> Executed:
+    """Run a program in this process's sandbox, with its usual limits, and only where that is `strong`."""
+    try:
+        if order.tests:
+            return _tested(order)
+        return _called(order) if order.function else _ran(order)
+    except (SandboxUnavailable, SandboxFailed) as error:
+        return Executed("error", problem=str(error))
+
+
+def _tested(order: Execution) -> Executed:
+    found = sandbox.check(order.code, "\n".join(order.tests), order.function or None)
+    if found.passed:
+        return Executed("ok")
+    return Executed("error" if found.outcome == "unsupported" else "failed", problem=found.message)
+
+
+def _called(order: Execution) -> Executed:
+    found = sandbox.call(order.code, order.function)
+    if not found.returned:
+        return Executed("failed", problem=found.message)
+    if found.value is None:
+        return Executed("failed", problem=f"{order.function}() returned None")
+    return Executed("ok", output=str(found.value))
+
+
+def _ran(order: Execution) -> Executed:
+    found = sandbox.run(order.code)
+    if found.ok:
+        return Executed("ok", output=found.stdout)
+    last = found.stderr.rstrip().rpartition("\n")[2]
+    return Executed("failed", problem=last or f"the program was ended: {found.status}")
+
+
+# ---------------------------------------------------------------- the model
+Messages = list[dict[str, str]]
+"""A conversation: the last message is the one to reply to."""
+
+_ROLE = (
+    "You do one step of a workflow that solves a problem. Follow the instruction, and use what you are given. "
+    "A program reads your reply, so keep to its form."
+)
+
+PROGRAM_FORM = "Give one whole Python program, in a single block that begins with ```python and ends with ```."
+"""The form of a reply that is a program."""
+
+_TITLES = {
+    "problem": "Problem",
+    "entry_point": "Name of the function that is asked for",
+    "tests": "Public tests",
+    "plan": "Plan",
+    "pieces": "Sub-problems",
+    "previous": "What the step before made",
+    "solution": "Solution",
+    "candidates": "Candidates",
+    "notes": "What the checker found",
+}
+"""The heading of each input, in the order in which they are shown."""
+
+
+class Model:
+    """A model at work on one call of an operator.
+
+    Args:
+        call: the call.
+        reply: returns the model's reply to a conversation, without thoughts and not empty, or raises `Failed`.
+        run_code: runs a program.
+        repairs: how often a program that fails is given back to be repaired.
+    """
+
+    def __init__(self, call: OpCall, reply: Callable[[Messages], str], run_code: RunCode, repairs: int) -> None:
+        self.call = call
+        self.repairs = repairs
+        self._reply = reply
+        self._run_code = run_code
+
+    def messages(self, *, form: str = "", **inputs: Input) -> Messages:
+        """Return what the model is asked for this call.
+
+        Args:
+            form: the form of the reply, if it is not the operator's own.
+            inputs: shown in place of the inputs of the same names.
+        """
+        return messages(self.call, form=form, **inputs)
+
+    def ask(self, conversation: Messages | None = None, *, form: str = "", **inputs: Input) -> str:
+        """Return the reply to a conversation; None: to what `messages` says. Raises `Failed` when there is none."""
+        return self._reply(self.messages(form=form, **inputs) if conversation is None else conversation)
+
+    def run_code(self, order: Execution) -> Executed:
+        """Return what came of a program."""
+        return self._run_code(order)
+
+    def chance(self, name: str) -> Stream:
+        """Return a stream of random numbers of this call: the same for equal calls."""
+        return Stream(name, self.call.seed, self.call.digest)
+
+
+def messages(call: OpCall, *, form: str = "", **changed: Input) -> Messages:
+    """Return what a model is asked for a call, see `Model.messages`."""
+    operator = OPERATORS[call.operator]
+    inputs: Mapping[str, Input] = {**call.inputs, **changed}
+    if inputs.get("previous") == inputs.get("plan"):
+        inputs = {**inputs, "previous": None}  # Plan was the step before
+    parts = [f"## {title}\n{shown}" for name, title in _TITLES.items() if (shown := _shown(inputs.get(name)))]
+    parts.append(f"## Instruction\n{call.instruction or operator.instruction}")
+    return [said("system", f"{_ROLE}\n\n{form or operator.form}"), said("user", "\n\n".join(parts))]
+
+
+def written(conversation: Messages, model: Model, function: str, asked_for: str = "") -> Value:
+    """Return a program that runs, with the result of `function`; without one it only has to load.
+
+    Raises `Failed` when none does after all repairs.
+    """
+    code, ran = "", Executed("failed")
+    for _ in range(model.repairs + 1):
+        reply = model.ask(conversation)
+        code = replies.program(reply, asked_for or function)
+        # Naming the function that is asked for shows whether it is there.
+        named = f"{code}\n{asked_for}\n" if asked_for.isidentifier() else code
+        ran = model.run_code(Execution(named, function))
+        if ran.status != "failed":
+            break
+        conversation = given_back(conversation, reply, ran.problem)
+    if ran.status != "ok":
+        raise Failed(f"the program does not run: {ran.problem}")
+    return Value(text=ran.output if function else "", code=code, data={"function": function})
+
+
+def given_back(conversation: Messages, reply: str, problem: str) -> Messages:
+    """Return the conversation in which a program is given back."""
+    request = f"That program failed:\n{problem}\n\nGive the whole program again, repaired."
+    return [*conversation, said("assistant", reply), said("user", request)]
+
+
+def solutions(given: Input) -> tuple[Value, ...]:
+    """Return the solutions that an operator works on, one by one. Raises `Failed` when there are none."""
+    found = (given,) if isinstance(given, Value) else cast("tuple[Value, ...]", given or ())
+    if not found:
+        raise Failed("there is no solution to work on")
+    return found
+
+
+def said(role: str, text: str) -> dict[str, str]:
+    """Return a message. Halves of surrogate pairs, which no request can hold, become question marks."""
+    return {"role": role, "content": text.encode("utf-8", "replace").decode("utf-8")}
+
+
+def _shown(given: Input) -> str:
+    if given is None:
+        return ""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Value):
+        return _value(given)
+    numbered = (_value(item) if isinstance(item, Value) else item for item in given)
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(numbered, 1))
+
+
+def _value(value: Value) -> str:
+    verdict = {True: "The solution passes.", False: "The solution fails.", None: ""}[value.passed]
+    code = f"```python\n{value.code.rstrip()}\n```" if value.code else ""
+    text = f"Its output:\n{value.text}" if value.code and value.text else value.text
+    return "\n".join(part for part in (code, text, verdict, value.notes) if part)

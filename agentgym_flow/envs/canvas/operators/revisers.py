@@ -1,0 +1,69 @@
+"""Operators that make another solution out of the present one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentgym_flow.envs.canvas.operators import replies
+from agentgym_flow.envs.canvas.operators.base import Reviser
+from agentgym_flow.envs.canvas.operators.calls import Input, Value
+from agentgym_flow.envs.canvas.operators.model import (
+    PROGRAM_FORM,
+    Model,
+    solutions,
+    written,
+)
+from agentgym_flow.envs.canvas.operators.odds import Kind, ReviserOdds
+
+
+class Revise(Reviser):
+    """Takes out what the last checker found."""
+
+    name = "Revise"
+    summary = "rewrites the solution with the notes of the last checker"
+    instruction = "Rewrite the solution so that every fault in the notes is gone. Change nothing that is right."
+    form = "Give the whole new solution, without a word on what you changed."
+    meets = frozenset({"solver"})
+    odds = ReviserOdds(
+        {
+            Kind.SLIP: 0.95,
+            Kind.NUANCE: 0.60,
+            Kind.TRAP: 0.95,
+            Kind.OMISSION: 0.35,
+            Kind.PART: 0.10,
+            Kind.WOBBLE: 0.30,
+            Kind.EDGE: 0.95,
+            Kind.CORNER: 0.95,
+            Kind.HOP: 0.35,
+            Kind.DISTRACTION: 0.95,
+        }
+    )
+
+    def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
+        """Return the new solution: a program where the present one is one, run again if that was run."""
+        (solution, *others) = solutions(inputs["solution"])
+        if others or not solution.code:
+            return Value(text=model.ask())
+        function = solution.data.get("function") if isinstance(solution.data, dict) else None
+        if function is None:  # it was never run
+            return Value(code=replies.program(model.ask(form=PROGRAM_FORM)), data=solution.data)
+        return written(model.messages(form=PROGRAM_FORM), model, function)
+
+
+class Format(Reviser):
+    """Gives the answer alone."""
+
+    name = "Format"
+    inputs = ("problem", "solution")
+    summary = "cuts the solution down to the answer"
+    instruction = "Give only the final answer that the solution arrives at, as short as the problem allows."
+    form = "Give the final answer alone: no sentence around it, no explanation."
+    meets = frozenset({"format"})
+    odds = ReviserOdds(None)
+
+    def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
+        """Return the answer; of a program without an output, the program."""
+        (solution, *others) = solutions(inputs["solution"])
+        if others or not solution.code or solution.text:
+            return Value(text=model.ask())
+        return Value(code=replies.program(model.ask(form=PROGRAM_FORM)), data=solution.data)

@@ -1,0 +1,277 @@
+"""Who plays Canvas: a script that designs by rules of thumb, and the expert, who tries workflows out on the simulator.
+
+The script reads the task and what the feedback shows, and nothing hidden; when a check does not pass it adds what
+mends, and it tries another solver when one fails. `docs/canvas.md` has its figures.
+
+The expert designs as the script does where that succeeds. It knows the outcome of a workflow before it is built,
+because the simulator tells; but it builds it edit by edit, as a policy could. Where prompts would be asked for it gives
+each operator its default instruction, so that none is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting
+from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, apply
+from agentgym_flow.envs.canvas.actions.reading import write_action
+from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
+from agentgym_flow.envs.canvas.proposals import TRIES, VOICES, Cues, cues_of, mending, sharing, voting, warning
+from agentgym_flow.envs.canvas.tasks.assignment import circumstances
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, Node, OperatorNode, Workflow
+from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
+from agentgym_flow.errors import BadWorkflow
+
+MOST_CHECKS = 2
+"""A checker is added at most so often."""
+
+_SOLVERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("Programmer", "AnswerGenerate", "Custom"),
+    "code": ("Programmer", "CustomCodeGenerate", "Custom"),
+    "qa": ("AnswerGenerate", "Custom"),
+}
+_CHECKERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("Verify", "Review"),
+    "code": ("Test", "Review"),
+    "qa": ("Verify", "Review"),
+}
+_GATHERERS: Mapping[str, tuple[str, ...]] = {
+    "arithmetic": ("ScEnsemble", "Aggregate", "MdEnsemble"),
+    "code": ("ScEnsemble", "Aggregate", "MdEnsemble"),
+    "qa": ("MdEnsemble", "ScEnsemble", "Aggregate"),
+}
+
+
+def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
+    """Return the next edit of a workflow, or its end.
+
+    Args:
+        problem: the task as it is shown.
+        told: the workflow and its last run; see `feedback.summary`.
+        left: the turns that are left, this one included.
+    """
+    cues, usable = cues_of(problem), told["usable"]
+    solvers = [name for name in (*_order(cues), *_others(Role.SOLVER, usable)) if name in usable]
+    if left <= 1:
+        return Finish()
+    if told["failed"] and told["failed"][-1][1] in solvers and not told["results"]:
+        return Delete(f"node_{len(told['graph'])}")
+    node = _next_node(cues, told, [name for name in solvers if name not in _failed(told)] or solvers)
+    if node is None and told["missing"]:
+        node = _needed(told["missing"], told, solvers)
+    return Finish() if node is None else Add(node)
+
+
+def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node:
+    """Return something that finishing still asks for."""
+    words, usable = missing[0], told["usable"]
+    for name in ("Format", "Test", "Programmer"):
+        if words.startswith(name) and name in usable:
+            return OperatorNode(name)
+    if words.startswith("a solver") and solvers:
+        return OperatorNode(solvers[0])
+    checker = next((name for name in (*CHECKERS, *_others(Role.CHECKER, usable)) if name in usable), "")
+    if checker and "Revise" in usable:
+        return mending(checker)
+    harmless = OperatorNode(checker or ("Format" if "Format" in usable else usable[0]))
+    return Loop((harmless,), 1) if "loop" in words else harmless
+
+
+def _order(cues: Cues) -> Sequence[str]:
+    """Return the solvers, the most fitting first."""
+    if cues.endless:
+        return "CustomCodeGenerate", "Custom", "Programmer"
+    if cues.twist and not cues.numbers:
+        return "Custom", "AnswerGenerate", "Programmer"
+    return _SOLVERS[cues.family]
+
+
+def _others(role: Role, usable: Sequence[str]) -> tuple[str, ...]:
+    """Return the operators of a role that no rule of thumb is about: those that are not standard."""
+    return of_role(role, tuple([name for name in usable if name not in STANDARD]))
+
+
+def _failed(told: Mapping[str, Any]) -> set[str]:
+    return {operator for _, operator, _ in told["failed"]}
+
+
+def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
+    """Return what to add next; None when nothing more would help."""
+    has, usable = told["counts"], told["usable"]
+    if not any(name in has for name in solvers) and solvers:
+        if cues.parts and {"Decompose", "Aggregate"} <= set(usable):
+            return sharing(solvers[0]) if "Decompose" in has else OperatorNode("Decompose")
+        if cues.accounts:
+            return voting(solvers[0])
+        if cues.steps and "Plan" in usable and "Plan" not in has:
+            return OperatorNode("Plan")
+        return OperatorNode(solvers[0], cues.warning)
+    if told["results"] > 1:
+        gatherers = ("Aggregate",) if "Decompose" in has else _GATHERERS[cues.family]
+        known = (*gatherers, *ENSEMBLES, *_others(Role.ENSEMBLE, usable))
+        gather = next((name for name in known if name in usable), "")
+        if gather:
+            return OperatorNode(gather)
+    return _next_check(cues, told) or _ending(told)
+
+
+def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
+    """Return a check with what mends; None when all have passed, or have been tried twice."""
+    has, usable = told["counts"], told["usable"]
+    for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
+        if checker not in usable or (cues.accounts and checker != "Test"):
+            continue
+        verdicts = [passed for _, operator, passed, _ in told["checks"] if operator == checker]
+        if checker in _failed(told):  # it cannot work on this solution
+            continue
+        if has.get(checker, 0) < MOST_CHECKS and (not verdicts or not verdicts[-1]):
+            return _mending(checker, told)
+    return None
+
+
+def _mending(checker: str, told: Mapping[str, Any]) -> Node:
+    """Return a check that has the solution revised until it passes, as far as the language allows that."""
+    if "Revise" not in told["usable"]:
+        return OperatorNode(checker)
+    return Loop((mending(checker),), TRIES) if told["nesting"] else mending(checker)
+
+
+def _ending(told: Mapping[str, Any]) -> Node | None:
+    """Return what cuts the result down to the answer, where it is more than that."""
+    wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
+    return OperatorNode("Format") if wanted else None
+
+
+class Designer:
+    """Designs a workflow by rules of thumb. Reads the goal, `info["workflow"]` and the turns left."""
+
+    name = "scripted"
+
+    def act(self, views: Sequence[Any]) -> list[Any]:
+        """Return one move per view, each a function of what its episode has shown."""
+        from agentgym_flow.policies.base import Move
+
+        return [Move(_action(view)) for view in views]
+
+
+def _action(view: Any) -> str:
+    left = view.episode.max_steps - len(view.episode.turns)
+    told = view.info["workflow"]
+    if told["asked"] and left > 1:
+        return OPERATORS[told["asked"]].instruction
+    return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))
+
+
+def next_action(session: Session, left: int) -> str | None:
+    """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
+    session = copy.deepcopy(session)  # what is tried out is no call of the episode
+    edit = _as_designed(session, left) or _tried_out(session, left)
+    return None if edit is None else write_action(edit, session.drafting.language)
+
+
+def _as_designed(session: Session, left: int) -> Action | None:
+    """Return the script's next edit, if following the script from here succeeds."""
+    first, workflow, run = None, session.draft.workflow, session.run
+    for turns in range(left, 0, -1):
+        edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
+        if isinstance(edit, Add):
+            (node,) = _asking_nothing((edit.node,), session.drafting)
+            edit = Add(node, edit.position)
+        first = first or edit
+        after = apply(
+            edit, workflow, session.drafting.language, session.drafting.finish, circumstances(session.task.problem, run)
+        )
+        if not after.accepted:
+            return None
+        if after.finished:
+            return first if session.worth(run) == 1.0 else None
+        workflow = after.workflow
+        run = session.runs(Draft(workflow))
+    return None
+
+
+def _tried_out(session: Session, left: int) -> Action | None:
+    """Return the first edit towards the first workflow that succeeds and can be built in time."""
+    now = session.draft.workflow.nodes
+    language, finish = session.drafting.language, session.drafting.finish
+    for tried in _tries(now, warning(session.task.problem.shown()), session.drafting.offer.others):
+        nodes = _asking_nothing(tried, session.drafting)
+        kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
+        if len(now) + len(nodes) - 2 * kept + 1 > left:
+            continue
+        try:
+            language.check(nodes)
+        except BadWorkflow:
+            continue
+        workflow = Workflow(nodes)
+        run = session.runs(Draft(workflow))
+        if finish.missing(workflow.statistics, circumstances(session.task.problem, run)) or session.worth(run) != 1.0:
+            continue
+        if kept < len(now):
+            return Delete(f"node_{len(now)}")
+        return Add(nodes[kept]) if kept < len(nodes) else Finish()
+    return None
+
+
+def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
+    """Return nodes for which no prompt is asked: in two phases every operator has an instruction."""
+    if drafting.prompting == "inline":
+        return nodes
+    workflow = Workflow(nodes)
+    for place in workflow.places.values():
+        if isinstance(place.node, OperatorNode) and not place.node.instruction:
+            told = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
+            workflow = workflow.replace(place.id, told)
+    return workflow.nodes
+
+
+def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield what may succeed: what is there with something after it that mends, then something new, then both.
+
+    Operators that are not standard, `others`, are tried after the standard ones.
+    """
+    yield from ((*now, *ending) for ending in _endings(others))
+    yield from _recipes(told, others)
+    yield from ((*now, *recipe) for recipe in _recipes(told, others))
+
+
+def _recipes(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    """Yield workflows that are worth a try, plain ones first."""
+    for ending in _endings(others):
+        for core in _cores(told, others):
+            yield (*core, *ending)
+
+
+def _cores(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+    solvers = (*SOLVERS, *of_role(Role.SOLVER, others))
+    instructions = ("", told, *VOICES) if told else ("", *VOICES)
+    for before in ((), (OperatorNode("Plan"),)):
+        for solver in solvers:
+            yield from ((*before, OperatorNode(solver, words)) for words in instructions)
+    for solver in solvers:
+        yield OperatorNode("Decompose"), sharing(solver), OperatorNode("Aggregate")
+        for ensemble in ("ScEnsemble", "MdEnsemble", *of_role(Role.ENSEMBLE, others)):
+            yield voting(solver), OperatorNode(ensemble)
+
+
+def _endings(others: tuple[str, ...]) -> Iterator[Chain]:
+    verify, review, test = (mending(name) for name in ("Verify", "Review", "Test"))
+    checks: tuple[tuple[Node, ...], ...] = (
+        (),
+        (verify,),
+        (review,),
+        (test,),
+        (verify, review),
+        (test, review),
+        (test, test, review),
+        *((mending(name),) for name in of_role(Role.CHECKER, others)),
+    )
+    for chain in checks:
+        yield chain
+        yield (*chain, OperatorNode("Format"))
+    yield verify, review, test, OperatorNode("Format")
+    yield verify, review, test, verify, review, test, OperatorNode("Format")

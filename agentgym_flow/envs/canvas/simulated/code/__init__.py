@@ -1,7 +1,0 @@
-"""Tasks that ask for a program: functions of our own, and those of published sets."""
-
-from agentgym_flow.envs.canvas.simulated.code.build import SHARES, make_task
-from agentgym_flow.envs.canvas.simulated.code.foreign import NotUsable, PublishedProgram, from_program
-from agentgym_flow.envs.canvas.simulated.code.task import CodeTask
-
-__all__ = ["SHARES", "CodeTask", "NotUsable", "PublishedProgram", "from_program", "make_task"]

@@ -1,0 +1,203 @@
+"""Tasks of GSM8K, of which only the worked solution is known: mistakes are read off its calculations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, Change
+from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
+from agentgym_flow.envs.canvas.tasks.sets.chain import Chain, Step, chain_of
+from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.seeding import Stream
+
+MOST_SLIPS = 3
+"""So many steps at most have a slip, the hardest ones."""
+
+MOST_TRAPS = 2
+"""So many steps at most are traps, the last ones."""
+
+LONG = 4
+"""From this depth on a step is easily left out."""
+
+_SHARES = (
+    "percent", "%", "half", "third", "quarter", "fourth", "fifth", "fraction", "discount", "interest", "remaining",
+    "sales tax",
+)  # fmt: skip
+_QUESTION = re.compile(r"[^.!?]*\?")
+_BIG = 100
+
+_Faults = list[tuple[Fault, Change]]
+
+
+def from_gsm8k(problem: Problem) -> ArithmeticTask:
+    """Return the task of a problem with a worked solution in the form of GSM8K.
+
+    Percentages and fractions are traps; of a long way a step is left out; large numbers and divisions are likely to go
+    wrong; what comes together only in the last step are parts. A problem with none of these is easy.
+
+    Raises:
+        BadChain: the solution has no calculations that lead to the answer.
+    """
+    chain = chain_of(problem)
+    needed = chain.needed()
+    places = _parts(chain)
+    mixed = _mixed_up(chain, places)
+    if mixed is None:
+        places = ()
+    owners = owners_of(chain, places)
+    faults = _traps(problem, chain, needed, owners)
+    if chain.depth >= LONG:
+        faults += _omissions(chain, needed, owners)
+    if mixed is not None:
+        note = "Numbers that belong to different parts of the problem are mixed up."
+        faults.append((Fault("part", Kind.PART, (), note), mixed))
+    faults += _slips(chain, needed, owners)
+    asked = _asked(problem.text)
+    count = len(needed)
+    plan = tuple(f"Work out step {number} of {count} towards this: {asked}" for number in range(1, count + 1))
+    pieces = tuple((place, f"Work out part {n} of {len(places)} of this: {asked}") for n, place in enumerate(places, 1))
+    wordy = Stream("canvas", "gsm8k", "wordy", problem.text).below(3) == 0
+    money = "$" in problem.text
+    return ArithmeticTask(problem, _kind(faults), chain, tuple(faults), plan, pieces, wordy=wordy, money=money)
+
+
+def _kind(faults: _Faults) -> str:
+    """Return what makes a task hard, in the words of the generated ones."""
+    found = {fault.kind for fault, _ in faults if fault.likely}
+    hard = found - {Kind.SLIP}
+    if len(hard) > 1:
+        return "mixed"
+    names = {Kind.TRAP: "trap", Kind.OMISSION: "steps", Kind.PART: "parts"}
+    return next((names[kind] for kind in hard), "calculation" if found else "easy")
+
+
+def _asked(text: str) -> str:
+    """Return the question that a problem ends with."""
+    questions: list[str] = _QUESTION.findall(text)
+    return (questions[-1] if questions else text).strip()
+
+
+def _parts(chain: Chain) -> tuple[int, ...]:
+    """Return the steps that the last one joins, at least two, if they have nothing to do with each other.
+
+    None of them comes to the answer, so that nothing is right that is only a part.
+    """
+    joined = chain.steps[-1].uses
+    if len(joined) < 2 or any(chain.steps[place].result == chain.answer for place in joined):
+        return ()
+    seen: set[int] = set()
+    for place in joined:
+        own = set(Chain(chain.steps[: place + 1]).needed())
+        if not own.isdisjoint(seen):
+            return ()
+        seen |= own
+    return joined
+
+
+def _mixed_up(chain: Chain, places: tuple[int, ...]) -> Change | None:
+    """Return that the last step takes one part for another, or loses the last part; None if that changes nothing."""
+    if not places:
+        return None
+    last = len(chain.steps) - 1
+    tree = chain.steps[last].tree
+    names = [f"step{place}" for place in places]
+    for other in (_renamed(tree, names[-1], names[0]), _renamed(tree, names[0], names[-1]), Name(names[0])):
+        if _differs(chain, last, other):
+            return Change({last: other})
+    return None
+
+
+def _renamed(tree: Expression, old: str, new: str) -> Expression:
+    if isinstance(tree, Operation):
+        return Operation(tree.name, tuple(_renamed(operand, old, new) for operand in tree.operands))
+    return Name(new) if tree == Name(old) else tree
+
+
+def _differs(chain: Chain, place: int, other: Expression) -> bool:
+    """Return whether another tree for a step leads to another answer, one that is more than nothing."""
+    value = chain.compute({place: other})
+    return isinstance(value, Fraction) and abs(value) != abs(chain.answer) and value != 0
+
+
+def _traps(problem: Problem, chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+    lowered = problem.text.lower()
+    words = tuple(word for word in _SHARES if word in lowered)
+    found: _Faults = []
+    for place in needed:
+        if not _is_share(chain.steps[place]):
+            continue
+        other = next((tree for tree in _misread(chain, place) if _differs(chain, place, tree)), None)
+        if other is not None:
+            note = f"What the share in step {needed.index(place) + 1} is a share of should be read again."
+            fault = Fault(f"trap-{place}", Kind.TRAP, words, note, owners.get(place))
+            found.append((fault, Change({place: other})))
+    return found[-MOST_TRAPS:]
+
+
+def _is_share(step: Step) -> bool:
+    """Return whether a step takes a percentage or a fraction of something."""
+    for part in parts(step.tree):
+        if isinstance(part, Operation) and part.name == "%":
+            return True
+        if isinstance(part, Number) and 0 < part.value < 1:
+            return True
+        if isinstance(part, Operation) and part.name == "/" and all(isinstance(side, Number) for side in part.operands):
+            top, bottom = (side.value for side in part.operands if isinstance(side, Number))
+            if part is not step.tree and top < bottom:
+                return True
+    return any(number == 100 for number in step.given) and "/" in step.written
+
+
+def _misread(chain: Chain, place: int) -> Iterator[Expression]:
+    """Yield other calculations for a share: what is left of the whole, the whole and the share, the whole itself."""
+    step = chain.steps[place]
+    leaves = [part for part in parts(step.tree) if not isinstance(part, Operation)]
+    values = {leaf: _leaf_value(chain, leaf) for leaf in leaves}
+    for whole in sorted((leaf for leaf in values if values[leaf] > 1), key=lambda leaf: values[leaf] == 100):
+        yield Operation("-", (whole, step.tree))
+        yield Operation("+", (whole, step.tree))
+        yield whole
+    yield Operation("*", (step.tree, Number(Fraction(10))))
+
+
+def _leaf_value(chain: Chain, leaf: Expression) -> Fraction:
+    if isinstance(leaf, Number):
+        return leaf.value
+    if isinstance(leaf, Name) and leaf.name.startswith("step"):
+        return chain.steps[int(leaf.name.removeprefix("step"))].result
+    return Fraction(0)
+
+
+def _omissions(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+    """Return up to two steps, neither the first nor the last, without which another answer comes out."""
+    found: _Faults = []
+    for place in needed[-2:0:-1]:
+        change = omitted(chain, place)
+        if chain.steps[place].uses and _differs(chain, place, change.trees[place]):
+            note = f"Something is left out on the way: step {needed.index(place) + 1} of {len(needed)}."
+            found.append((omission(place, note, owners.get(place)), change))
+    return found[:2][::-1]
+
+
+def _slips(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+    """Return a slip in each of the hardest steps, in their order, at least one; in most it is not likely."""
+    hardest = sorted(needed, key=lambda place: (-_hardness(chain.steps[place]), place))[:MOST_SLIPS]
+    found: _Faults = []
+    for place in sorted(hardest):
+        what = f"step {needed.index(place) + 1} of {len(needed)}"
+        found.append((slip(place, what, owners.get(place), _hardness(chain.steps[place]) > 1), slipped(chain, place)))
+    return found
+
+
+def _hardness(step: Step) -> int:
+    """Return how easily a calculation goes wrong by hand: above 1, it is likely to."""
+    figures = (*step.given, step.result)
+    operations = [part.name for part in parts(step.tree) if isinstance(part, Operation)]
+    big = sum(abs(value) >= _BIG and value % 100 != 0 for value in figures)
+    odd = sum(value.denominator != 1 for value in figures)
+    return big + odd + operations.count("/") + (len(operations) > 2)

@@ -1,0 +1,215 @@
+"""Templates of word problems: how one is written, and how a problem is drawn from it.
+
+The text has `{n}`, `{m}` and `{o}` for people, `{x}` and `{y}` for things, a small letter for each number (`{k:times}`
+for `twice`, `{k:nth}` for `third`), and `[this|that]` for wordings. Calculations are in the same letters; a capital is
+the result of an earlier step, `A` that of the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.tasks.sets.calculation import (
+    BadCalculation,
+    Expression,
+    Name,
+    Number,
+    Operation,
+    evaluate,
+    parse,
+    parts,
+)
+from agentgym_flow.envs.canvas.tasks.sets.chain import Chain, Step
+from agentgym_flow.seeding import Stream
+
+THINGS = (
+    "marbles", "stickers", "stamps", "shells", "buttons", "beads", "postcards", "pencils", "badges", "coins",
+    "cards", "ribbons", "candles", "erasers", "magnets", "puzzles", "notebooks", "whistles", "balloons", "dice",
+)  # fmt: skip
+"""What stories are about that do not say otherwise."""
+
+_TIMES = ("", "once", "twice", "three times", "four times", "five times")
+_ORDINALS = ("", "first", "second", "third", "fourth", "fifth", "sixth")
+_FORMS = re.compile(r"\{(\w)(?::(\w+))?\}")
+_CHOICES = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
+_MOST_DRAWS = 500
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake that puts other calculations in the place of steps.
+
+    Attributes:
+        kind: a nuance, a trap, or parts mixed up.
+        steps: the number of each step that is changed, from 0, and its other calculation.
+        words: what may point at it in the text; those that the drawn text has are taken.
+        note: what a checker says of it.
+    """
+
+    kind: Kind
+    steps: tuple[tuple[int, str], ...]
+    words: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """A template.
+
+    Attributes:
+        text: the problem.
+        numbers: `a=3-9` draws a whole number, `b=10-50/5` one of 10, 15, ..., and `c=a*b` computes one.
+        steps: each calculation, and what it is for: a short imperative without numbers.
+        wrong: mistakes of understanding.
+        slips: the steps in which a slip is likely.
+        omitted: the steps that are easily left out.
+        wobbles: the steps that cannot be made sure of.
+        pieces: for each sub-problem the step that answers it, and its question.
+        things: what `{x}` and `{y}` can be.
+        money: results may have two decimals; without it all are whole.
+    """
+
+    text: str
+    numbers: str
+    steps: tuple[tuple[str, str], ...]
+    wrong: tuple[Wrong, ...] = ()
+    slips: tuple[int, ...] = ()
+    omitted: tuple[int, ...] = ()
+    wobbles: tuple[int, ...] = ()
+    pieces: tuple[tuple[int, str], ...] = ()
+    things: tuple[str, ...] = THINGS
+    money: bool = False
+
+    @cached_property
+    def trees(self) -> tuple[Expression, ...]:
+        """The calculations of the steps, in letters."""
+        return tuple(parse(formula) for formula, _ in self.steps)
+
+    @cached_property
+    def others(self) -> tuple[tuple[tuple[int, Expression], ...], ...]:
+        """The calculations of each mistake, in letters."""
+        return tuple(tuple((place, parse(formula)) for place, formula in wrong.steps) for wrong in self.wrong)
+
+    @cached_property
+    def drawn(self) -> tuple[tuple[str, Expression | tuple[Fraction, Fraction, int]], ...]:
+        """For each number its letter, and its calculation or the lowest, the distance and how many there are."""
+        found: list[tuple[str, Expression | tuple[Fraction, Fraction, int]]] = []
+        for item in self.numbers.split():
+            letter, _, how = item.partition("=")
+            span = _RANGE.fullmatch(how)
+            if span is None:
+                found.append((letter, parse(how)))
+            else:
+                low, high, step = Fraction(span[1]), Fraction(span[2]), Fraction(span[3] or 1)
+                found.append((letter, (low, step, int((high - low) / step) + 1)))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A problem that was drawn: its numbers, its chain, and the trees of the story's mistakes."""
+
+    numbers: Mapping[str, Fraction]
+    chain: Chain
+    others: tuple[dict[int, Expression], ...]
+
+
+def draw(story: Story, stream: Stream) -> Drawn:
+    """Return a problem with numbers for which everything comes out well and each mistake leads elsewhere.
+
+    Numbers that are the same as the result of an earlier step are drawn again, because in the worked solution they
+    would stand for it. Raises `RuntimeError` for a story that hardly ever comes out.
+    """
+    for _ in range(_MOST_DRAWS):
+        drawn = _attempt(story, stream)
+        if drawn is not None:
+            return drawn
+    raise RuntimeError(f"no numbers found for the story {story.text!r:.60}")
+
+
+def _attempt(story: Story, stream: Stream) -> Drawn | None:
+    numbers: dict[str, Fraction] = {}
+    for letter, how in story.drawn:
+        if isinstance(how, tuple):
+            low, step, count = how
+            numbers[letter] = low + step * stream.below(count)
+        else:
+            computed = _value(how, numbers)
+            if computed is None or computed <= 0:
+                return None
+            numbers[letter] = computed
+    chain = _chain(story, numbers)
+    if chain is None:
+        return None
+    bound = _bound(numbers, len(chain.steps))
+    others = tuple({place: _bind(tree, bound) for place, tree in changes} for changes in story.others)
+    for trees in others:
+        value = chain.compute(trees)
+        if value is None or abs(value) == chain.answer or value == 0:
+            return None
+    return Drawn(numbers, chain, others)
+
+
+def _chain(story: Story, numbers: Mapping[str, Fraction]) -> Chain | None:
+    values: dict[str, Fraction] = dict(numbers)
+    texts = {letter: figure(value) for letter, value in numbers.items()}
+    steps: list[Step] = []
+    results: set[Fraction] = set()
+    bound = _bound(numbers, len(story.steps))
+    for place, (tree, (formula, _)) in enumerate(zip(story.trees, story.steps, strict=True)):
+        result = _value(tree, values)
+        bad = result is None or result <= 0 or result in results or 100 % result.denominator
+        if result is None or bad or (not story.money and result.denominator != 1):
+            return None
+        with_numbers = _bind(tree, bound)
+        if any(isinstance(part, Number) and part.value in results for part in parts(with_numbers)):
+            return None
+        steps.append(Step(with_numbers, result, "".join(texts.get(sign, sign) for sign in formula)))
+        texts[chr(65 + place)] = figure(result)
+        values[chr(65 + place)] = result
+        results.add(result)
+    return Chain(tuple(steps))
+
+
+def _value(tree: Expression, values: Mapping[str, Fraction]) -> Fraction | None:
+    try:
+        return evaluate(tree, values)
+    except BadCalculation:
+        return None
+
+
+def _bound(numbers: Mapping[str, Fraction], steps: int) -> dict[str, Expression]:
+    bound: dict[str, Expression] = {letter: Number(value) for letter, value in numbers.items()}
+    return bound | {chr(65 + place): Name(f"step{place}") for place in range(steps)}
+
+
+def _bind(tree: Expression, bound: Mapping[str, Expression]) -> Expression:
+    if isinstance(tree, Operation):
+        return Operation(tree.name, tuple(_bind(operand, bound) for operand in tree.operands))
+    return bound[tree.name] if isinstance(tree, Name) else tree
+
+
+def figure(value: Fraction) -> str:
+    """Return a number of a calculation: `12`, or with two decimals."""
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.2f}"
+
+
+def tell(text: str, drawn: Drawn, names: Mapping[str, str], stream: Stream) -> str:
+    """Return `text` with its wordings chosen and its places filled."""
+    text = _CHOICES.sub(lambda found: stream.choice(found.group(1).split("|")), text)
+    return _FORMS.sub(lambda found: names.get(found[1]) or _form(drawn.numbers[found[1]], found[2]), text)
+
+
+def _form(value: Fraction, form: str | None) -> str:
+    number = value.numerator
+    if form == "times":
+        return _TIMES[number]
+    if form == "nth":
+        return _ORDINALS[number]
+    return f"{number:,}" if value.denominator == 1 and number >= 10_000 else figure(value)

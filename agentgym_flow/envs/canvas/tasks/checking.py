@@ -1,0 +1,130 @@
+"""What is in a published set of problems, for a look before a policy is trained or measured on it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from agentgym_flow import data as registry
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.canvas.tasks.published import SIMULATED, PublishedTasks, files_of_set, split_sizes
+from agentgym_flow.envs.canvas.tasks.sets.checks import Findings, Overlap, check_problems, overlap
+from agentgym_flow.envs.canvas.tasks.sets.load import Loaded, load_problems
+from agentgym_flow.errors import BadData, BadSetting
+
+MOST_NAMED = 5
+"""Of more problems that are odd only the first are named."""
+
+
+class CheckedFile(NamedTuple):
+    """What a file holds: its problems with the rows that cannot be read, and what is odd about the problems."""
+
+    loaded: Loaded
+    findings: Findings
+
+
+class Played(NamedTuple):
+    """What the environment plays of a split.
+
+    Attributes:
+        tasks: how many tasks there are.
+        unusable: the key of each problem that the simulator cannot use -> why.
+        refused: why the split is not played at all; empty where it is, and where the set has no such split.
+    """
+
+    tasks: int
+    unusable: Mapping[str, str]
+    refused: str = ""
+
+
+class Checked(NamedTuple):
+    """What a set holds.
+
+    Attributes:
+        dataset: the name of the set.
+        files: name of a file -> what was read from it, in the order `test`, `dev`, `train`.
+        overlaps: (one file, another file, what both have), where they have anything in common.
+        splits: split -> what the environment plays of it, without damaged rows.
+    """
+
+    dataset: str
+    files: Mapping[str, CheckedFile]
+    overlaps: tuple[tuple[str, str, Overlap], ...]
+    splits: Mapping[str, Played]
+
+
+def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> Checked:
+    """Read all problems of a published set: a folder, a file, or the name of registered data.
+
+    Rows that cannot be read are told of. `dataset` is the name of the set, where no name of a file says it.
+
+    Raises:
+        UnknownData: there is nothing of that name, or no such set.
+        BadData: a file is no data at all, there is none, or nothing says of which set they are.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+    found = registry.resolve(data)
+    name, parts = files_of_set(found, dataset)
+    files: dict[str, CheckedFile] = {}
+    for path in parts.values():
+        loaded = load_problems(name, path, skip_bad=True)
+        files[path.name] = CheckedFile(loaded, check_problems(loaded.problems))
+    pairs = (
+        (one, other, overlap(files[one].loaded.problems, files[other].loaded.problems))
+        for one, other in combinations(files, 2)
+    )
+    overlaps = tuple((one, other, both) for one, other, both in pairs if both.exact or both.near)
+    return Checked(name, files, overlaps, _played(found, name))
+
+
+def _played(found: DataSet, name: str) -> dict[str, Played]:
+    played: dict[str, Played] = {}
+    for split, size in split_sizes(found, name).items():
+        try:
+            tasks = PublishedTasks(found, name, split, simulated=name in SIMULATED, skip_damaged=True) if size else None
+        except (BadData, BadSetting) as error:
+            played[split] = Played(0, {}, str(error))
+        else:
+            played[split] = Played(len(tasks), tasks.left_out) if tasks else Played(0, {})
+    return played
+
+
+def remarks(checked: Checked) -> Iterator[str]:
+    """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
+    for name, (loaded, findings) in checked.files.items():
+        yield f"{name}: {findings.problems:,} problems of {checked.dataset}, {findings.distinct:,} of them different"
+        for what, odd in _oddities(loaded, findings):
+            if odd:
+                yield f"{name}: {what}: {len(odd):,} ({_first(odd)})"
+    for one, other, both in checked.overlaps:
+        yield (
+            f"{one} and {other} have problems in common: {len(both.exact):,} in the same words and {len(both.near):,} "
+            f"in nearly the same, which only the split of {one} keeps: "
+            f"{_first([f'{pair.first} and {pair.second}' for pair in both.exact + both.near])}"
+        )
+    damaged = sum(len(file.loaded.rejected) for file in checked.files.values())
+    if damaged:
+        yield f"{damaged:,} damaged rows: not played until they are mended, taken out or skipped (skip_damaged=True)"
+    yield "played as: " + ", ".join(f"{split} {played.tasks:,}" for split, played in checked.splits.items())
+    for split, played in checked.splits.items():
+        if played.refused:
+            yield f"{split}: {played.refused}"
+        if played.unusable:
+            why = Counter(played.unusable.values()).most_common(1)[0][0]
+            yield f"{split}: {len(played.unusable):,} more that the simulator cannot use; most often: {why}"
+
+
+def _oddities(loaded: Loaded, findings: Findings) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "rows that cannot be read", loaded.rejected
+    yield "groups of problems that ask the same", [" = ".join(group) for group in findings.repeated]
+    yield "of these groups with different answers", [" = ".join(group) for group in findings.conflicting]
+    yield "pairs that ask nearly the same", [f"{pair.first} ~ {pair.second}" for pair in findings.near]
+    yield "questions without an answer", findings.unanswerable
+    yield "problems without tests, which score 0", findings.untested
+
+
+def _first(odd: Sequence[str]) -> str:
+    return "; ".join(odd[:MOST_NAMED]) + ("; ..." if len(odd) > MOST_NAMED else "")

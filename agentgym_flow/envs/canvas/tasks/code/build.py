@@ -1,0 +1,211 @@
+"""Tasks of our own library: a function with its parameters drawn, and mistakes that really fail the tests they must."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations, count
+from typing import NamedTuple
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
+from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, Change, changes_of, parsed, words_of
+from agentgym_flow.envs.canvas.tasks.code.cues import cue, opening
+from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw
+from agentgym_flow.envs.canvas.tasks.code.fuel import Came, Case, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
+from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
+from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.errors import UnknownSplit
+from agentgym_flow.seeding import Stream, seasonal, stable_hash
+
+SHARES = {"plain": 40, "edge": 15, "corner": 15, "several": 15, "stream": 15}
+"""How many of a hundred tasks are of each kind."""
+_SPLITS = {"train": (0, 1), "valid": (2,), "test": (3,)}
+
+_FAULTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
+    "plain": ((Kind.EDGE, False),),
+    "edge": ((Kind.EDGE, True),),
+    "corner": ((Kind.CORNER, True),),
+    "several": ((Kind.CORNER, True), (Kind.EDGE, True), (Kind.EDGE, True)),
+    "stream": ((Kind.EDGE, True),),
+}
+_FIRST_FOR_CORNERS = ("guard", "strict", "order", "logic", "unprepared", "extreme", "forgotten", "bound")
+_MOST_TRIES = 16
+
+
+class _Pick(NamedTuple):
+    kind: Kind
+    likely: bool
+    change: Change
+
+
+def make_task(split: str, index: int, season: str = "") -> OwnTask:
+    """Return task number `index` (at least 0) of a split, `"train"`, `"valid"` or `"test"`.
+
+    Every season has tasks of its own; `""` are the standard ones.
+
+    The same everywhere, and no function with the same names and constants occurs in two splits. Programs are run in
+    this process to build it, a few milliseconds.
+
+    Raises:
+        UnknownSplit: there is no such split.
+    """
+    if split not in _SPLITS:
+        raise UnknownSplit.among(split, _SPLITS)
+    kind = _kind_of(seasonal(split, season), index)
+    for salt in count():
+        draw = Draw("canvas", "code", seasonal(split, season), index, salt)
+        pattern = draw.choice(STREAMS if kind == "stream" else PATTERNS)
+        draft = pattern(draw)
+        if split_of(pattern.__name__, draft) != split:
+            continue
+        task = _task(draw, split, index, season, kind, draft)
+        if task is not None:
+            return task
+    raise AssertionError("unreachable")
+
+
+def split_of(pattern: str, draft: Draft) -> str:
+    """Return the one split in which a function with these names and constants may occur."""
+    part = int(stable_hash([pattern, draft.source])[:8], 16) % 4
+    return next(split for split, parts in _SPLITS.items() if part in parts)
+
+
+def _kind_of(seasonal_split: str, index: int) -> str:
+    place = Stream("canvas", "code", "kind", seasonal_split, index).below(sum(SHARES.values()))
+    for kind, share in SHARES.items():
+        place -= share
+        if place < 0:
+            return kind
+    raise AssertionError("unreachable")
+
+
+def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Draft) -> OwnTask | None:
+    """Return the task; None where the function has no mistakes of the sorts that are wanted."""
+    cases = _cases(draft)
+    seen: dict[str, Behaviour] = {}
+    picks = _picks(draw, kind, draft, cases, seen)
+    if picks is None:
+        return None
+    behaviours = _behaviours(draft, cases, picks, seen)
+    if behaviours is None:
+        return None
+    text = _text(draw, kind, draft, cases)
+    faults = tuple(_fault(pick, text) for pick in picks)
+    return OwnTask(
+        _problem(f"{seasonal(split, season)}-{index}", text, draft, cases),
+        kind,
+        faults,
+        {pick.change.tag: pick.change for pick in picks},
+        _plan(draft),
+        cases=cases,
+        behaviours=behaviours,
+        again=(make_task, (split, index, season)),
+    )
+
+
+def _cases(draft: Draft) -> Cases:
+    """Return the tests, with what the right program gives as the wanted values."""
+    code = compiled(ast.parse(draft.source))
+    both = []
+    for arguments in (draft.public, draft.hidden):
+        asked = [Case(one, take=draft.take) for one in arguments]
+        both.append(
+            tuple(
+                case._replace(wanted=came.value)
+                for case, came in zip(asked, calls(code, draft.name, asked), strict=True)
+            )
+        )
+    return Cases(*both)
+
+
+def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases, seen: dict[str, Behaviour]) -> list[_Pick] | None:
+    """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing.
+
+    What each program did is noted in `seen`, by the tag of its mistake.
+    """
+    every = changes_of(parsed(draft.source)[1])
+    draw.shuffle(every)
+    rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
+    for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
+    picks: list[_Pick] = []
+    for sort, likely in _FAULTS[kind]:
+        found = next(_of_sort(sort, for_corners if sort is Kind.CORNER else every, draft, cases, picks, seen), None)
+        if found is None:
+            return None
+        picks.append(_Pick(sort, likely, found))
+    return picks
+
+
+def _of_sort(
+    sort: Kind, changes: list[Change], draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
+) -> Iterator[Change]:
+    taken = {pick.change.place for pick in picks} | {pick.change.name for pick in picks}
+    for change in changes[:_MOST_TRIES]:
+        if taken & {change.place, change.name}:
+            continue
+        if change.tag not in seen:
+            seen[change.tag] = behaviour(draft, cases, [change])
+        if _is_of(sort, seen[change.tag]):
+            yield change
+
+
+def _is_of(sort: Kind, found: Behaviour) -> bool:
+    return found.ends and not found.hidden and found.public is (sort is Kind.CORNER)
+
+
+def _behaviours(
+    draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
+) -> dict[frozenset[str], Behaviour] | None:
+    """Return what every program does that these mistakes lead to; None where two mistakes make a right one.
+
+    A program with a mistake that the public tests show fails them, whatever else is wrong with it.
+    """
+    behaviours = {frozenset[str](): Behaviour(tuple(Came(case.wanted) for case in cases.public), True, True)}
+    behaviours |= {frozenset((pick.change.tag,)): seen[pick.change.tag] for pick in picks}
+    for size in range(2, len(picks) + 1):
+        for some in combinations(picks, size):
+            found = behaviour(draft, cases, [pick.change for pick in some])
+            shown = any(pick.kind is Kind.EDGE for pick in some)
+            if found.hidden or found.public is shown:
+                return None
+            behaviours[frozenset(pick.change.tag for pick in some)] = found
+    return behaviours
+
+
+def _text(draw: Draw, kind: str, draft: Draft, cases: Cases) -> str:
+    examples = "\n".join(f">>> {case.call(draft.name)}\n{case.wanted!r}" for case in cases.public)
+    said = f"{opening(draw, draft.signature, endless=bool(draft.take))} {draft.ask}"
+    hint = cue(draw, kind)
+    return f"{said}{' ' if hint else ''}{hint}\n\nExamples:\n{examples}"
+
+
+def _problem(identity: str, text: str, draft: Draft, cases: Cases) -> Problem:
+    setup = ISLICE if draft.take else ""
+    shown = tuple(case.check(draft.name) for case in cases.public)
+    return Problem(
+        id=identity,
+        text=text,
+        kind="code",
+        source="simulated-code",
+        entry_point=draft.name,
+        public_tests=CodeTests(setup=setup, checks=shown, names=(draft.name,)),
+        hidden_tests=CodeTests(
+            setup=setup, checks=shown + tuple(case.check(draft.name) for case in cases.hidden), names=(draft.name,)
+        ),
+        solution=draft.source,
+    )
+
+
+def _fault(pick: _Pick, text: str) -> Fault:
+    return Fault(pick.change.tag, pick.kind, words_of(pick.change, text), NOTES[pick.change.name], likely=pick.likely)
+
+
+def _plan(draft: Draft) -> tuple[str, ...]:
+    return (
+        f"Write down what {draft.signature} is given and what it gives back",
+        "List the special cases that the description names",
+        draft.step,
+        "Go through the examples by hand",
+    )

@@ -1,0 +1,285 @@
+"""Tasks out of problems of published sets: the solution of a problem with changes, run in the sandbox.
+
+Nobody has read these programs, so that none of them runs in this process. Each is run once; a script in the sandbox
+tells what it does. There, too, a program has a number of steps instead of a time; those that use it up are not taken,
+because the official tests would end them by a clock.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring.programs import completed
+from agentgym_flow.envs.canvas.tasks.code.changes import (
+    NOTES,
+    Change,
+    changed,
+    changes_of,
+    parsed,
+    unreturned,
+    words_of,
+)
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw
+from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
+from agentgym_flow.seeding import stable_hash
+
+RunScript: TypeAlias = Callable[[str], str]
+"""Runs a script safely and returns what it printed; empty when it was ended or failed."""
+
+MOST_TRIES = 8
+"""How many programs are run at most in search of one kind of mistake."""
+_FIRST_FOR_CORNERS = ("guard", "strict", "order", "logic", "unprepared", "bound")
+_STEPS = 500_000
+"""How many lines and calls a program may run in one test; of HumanEval's first hundred, all but one need fewer."""
+
+_SCRIPT = """\
+import contextlib, io, json, sys
+
+program, setup, public, calls, hidden = json.loads({order!r})
+
+class Exhausted(BaseException):
+    pass
+
+def traced(frame, event, argument):
+    global left
+    left -= 1
+    if left < 0:
+        raise Exhausted
+    return traced
+
+def text(value):
+    if isinstance(value, (set, frozenset)):
+        return "{{" + ", ".join(sorted(map(text, value))) + "}}"
+    return repr(value)
+
+def came_of(source, wanted):
+    global left
+    left = {steps}
+    space = {{"__name__": "program"}}
+    if left:
+        sys.settrace(traced)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(program, space)
+            exec(setup, space)
+            if wanted:
+                return [True, "it gave " + text(eval(source, space))]
+            exec(source, space)
+            return [True, ""]
+        except Exception as error:
+            return [False, "it raised " + type(error).__name__]
+        finally:
+            sys.settrace(None)
+
+found = [[came_of(check, False)[0] for check in public], [came_of(call, True)[1] for call in calls],
+         all(came_of(check, False)[0] for check in hidden)]
+print(json.dumps(found))
+"""
+
+
+class NotUsable(ValueError):
+    """A problem of which no simulated task can be made; the message says why."""
+
+
+class _Behaviour(NamedTuple):
+    """Which public tests a program passes, what the calls in them give, and whether it passes the hidden ones."""
+
+    public: tuple[bool, ...]
+    came: tuple[str, ...]
+    hidden: bool
+
+
+def from_program(problem: Problem, run: RunScript | None = None) -> PublishedProgram:
+    """Return a task out of a problem of HumanEval or MBPP, with one mistake of each kind as far as there are any.
+
+    Runs at most about twenty programs, a tenth of a second each; the result is kept for the next time.
+
+    Args:
+        problem: with a right program, a function that is asked for, and hidden tests that are checks.
+        run: runs scripts; the sandbox of this process when it is None.
+
+    Raises:
+        NotUsable: there is no such program, it fails its own tests, or no change of it that is tried fails one.
+        SandboxUnavailable: this machine cannot run programs safely.
+    """
+    return _made(problem, run or in_sandbox)
+
+
+def in_sandbox(script: str) -> str:
+    """Run a script in this process's sandbox, with its usual limits. Raises as `sandbox.run` does."""
+    from agentgym_flow import sandbox
+
+    found = sandbox.run(script)
+    return found.stdout if found.ok else ""
+
+
+@lru_cache(maxsize=512)
+def _made(problem: Problem, run: RunScript) -> PublishedProgram:
+    if not problem.solution or not problem.entry_point or not problem.hidden_tests.checks:
+        raise NotUsable(f"{problem.key} needs a right program, a function that is asked for, and hidden tests.")
+    try:
+        nodes = parsed(problem.solution)[1]
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise NotUsable(f"The solution of {problem.key} cannot be read: {error}.") from None
+    trials = _Trials(problem, run)
+    right = trials.of(()) or trials.without_limit().of(())
+    if right is None or not right.hidden:
+        raise NotUsable(f"The solution of {problem.key} does not pass its own tests.")
+    trials.shown = tuple(place for place, passed in enumerate(right.public) if passed)
+    every = changes_of(nodes) if trials.steps else []  # without a limit, only what does not make a program endless
+    Draw("canvas", "code", "published", problem.key).shuffle(every)
+    picks = _picks(trials, every) or _picks(trials, unreturned(nodes))
+    if not picks:
+        raise NotUsable(f"No change of the solution of {problem.key} that was tried fails a test.")
+    faults = tuple(_fault(kind, change, problem.text) for kind, change in picks)
+    return PublishedProgram(problem, faults, {change.tag: change for _, change in picks}, trials)
+
+
+class _Trials:
+    """Runs the programs of a problem, each once.
+
+    Attributes:
+        run: runs scripts.
+        checks: the public tests.
+        calls: the calls in them, in their order.
+        steps: how many lines a program may run in one test; 0 for any number, where only time is limited.
+        shown: the numbers of the public tests that the right program passes; the examples of a docstring err at times.
+    """
+
+    def __init__(self, problem: Problem, run: RunScript) -> None:
+        self.problem = problem
+        self.checks = problem.public_tests.checks
+        self.calls = tuple(call for check in self.checks for call in _calls(check, problem.entry_point))
+        self.steps = _STEPS
+        self.shown: tuple[int, ...] = ()
+        self.run = run
+        self._found: dict[frozenset[str], _Behaviour | None] = {}
+
+    def without_limit(self) -> _Trials:
+        """Return these trials without a limit to the steps, for a solution that needs very many."""
+        self.steps = 0
+        self._found.clear()
+        return self
+
+    def of(self, changes: Collection[Change]) -> _Behaviour | None:
+        """Return what the solution does with these changes; None when it did not come to an end."""
+        tags = frozenset(change.tag for change in changes)
+        if tags not in self._found:
+            program = ast.unparse(changed(self.problem.solution, changes)) + "\n"
+            self._found[tags] = self._tried(completed(self.problem, program))
+        return self._found[tags]
+
+    def _tried(self, program: str) -> _Behaviour | None:
+        tests = self.problem.hidden_tests
+        order = [program, tests.setup, self.checks, self.calls, tests.checks]
+        printed = self.run(_SCRIPT.format(order=json.dumps(order), steps=self.steps)).strip()
+        if not printed:
+            return None
+        public, came, hidden = json.loads(printed.rpartition("\n")[2])
+        return _Behaviour(tuple(public), tuple(came), hidden)
+
+    def passes(self, found: _Behaviour) -> bool:
+        """Return whether a program passes the public tests."""
+        return all(found.public[place] for place in self.shown)
+
+    def tested(self, found: _Behaviour) -> Tested:
+        """Return what the public tests say of a program."""
+        outputs = stable_hash(list(found.came))[:16]
+        if self.passes(found):
+            return Tested(True, outputs=outputs)
+        failed = next(self.checks[place] for place in self.shown if not found.public[place])
+        said = [f"{call}: {came}" for call, came in zip(self.calls, found.came, strict=True) if call in failed]
+        return Tested(False, f"A test fails. {'; '.join(said) or failed}.", outputs)
+
+
+def _picks(trials: _Trials, every: list[Change]) -> list[tuple[Kind, Change]]:
+    """Return a change that the public tests show and one that only the hidden tests show, as far as they are found."""
+    rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
+    for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
+    corner = next((one for one in for_corners[:MOST_TRIES] if _is_of(Kind.CORNER, trials, [one])), None)
+    picks = [(Kind.CORNER, corner)] if corner is not None else []
+    for change in every[:MOST_TRIES]:
+        if _is_of(Kind.EDGE, trials, [change]) and (
+            corner is None or (change.place != corner.place and _is_of(Kind.EDGE, trials, [change, corner]))
+        ):
+            return [*picks, (Kind.EDGE, change)]
+    return picks
+
+
+def _is_of(kind: Kind, trials: _Trials, changes: list[Change]) -> bool:
+    found = trials.of(changes)
+    return found is not None and not found.hidden and trials.passes(found) is (kind is Kind.CORNER)
+
+
+def _calls(check: str, name: str) -> Iterable[str]:
+    """Return the calls of a function in a check, as they are written in it, if they are given literals alone."""
+    for node in ast.walk(ast.parse(check)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            source = ast.get_source_segment(check, node)
+            if source and not any(isinstance(part, ast.Name) for part in ast.walk(node) if part is not node.func):
+                yield source
+
+
+def _fault(kind: Kind, change: Change, text: str) -> Fault:
+    return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
+
+
+class PublishedProgram(CodeTask):
+    """A task out of a problem of a published set; see `from_program`, which makes it."""
+
+    def __init__(
+        self, problem: Problem, faults: tuple[Fault, ...], changes: dict[str, Change], trials: _Trials
+    ) -> None:
+        kind = "several" if len(faults) > 1 else faults[0].kind.value
+        plan = (
+            f"Write down what {problem.entry_point} is given and what it gives back",
+            "List the cases that need their own treatment",
+            "Write the function and go through the examples by hand",
+        )
+        super().__init__(problem, kind, faults, changes, plan)
+        self._trials = trials
+
+    def __reduce__(self) -> tuple[Callable[..., CodeTask], tuple[Problem, RunScript]]:
+        return from_program, (self.problem, self._trials.run)
+
+    def piece_answer(self, piece: int, made: Collection[str], variant: int) -> str:
+        """Return what the program brings for a call in the public tests, or the name of the function without any."""
+        calls = self._trials.calls
+        if not calls:
+            return f"The function is {self.problem.entry_point}."
+        place = piece % len(calls)
+        return f"{calls[place]}: {self._behaviour(frozenset(made)).came[place]}"
+
+    def _behaviour(self, made: frozenset[str]) -> _Behaviour:
+        found = self._trials.of([self._changes[tag] for tag in sorted(made)])
+        assert found is not None, "a task has only programs that end"
+        return found
+
+    def _known_tested(self, made: frozenset[str]) -> Tested:
+        return self._trials.tested(self._behaviour(made))
+
+    def _known_passes(self, made: frozenset[str]) -> bool:
+        return self._behaviour(made).hidden
+
+    def _tested(self, program: str) -> Tested:
+        from agentgym_flow import sandbox
+
+        tests = self.problem.public_tests
+        messages = []
+        for place in self._trials.shown:
+            found = sandbox.check(program, f"{tests.setup}\n{self._trials.checks[place]}", names=tests.names)
+            messages.append("" if found.passed else found.message)
+        failed = next((message for message in messages if message), "")
+        return Tested(not failed, f"A test fails: {failed}." if failed else "", stable_hash(messages)[:16])
+
+    def _passes(self, program: str) -> bool:
+        from agentgym_flow.envs.canvas.scoring.running import run_tests
+
+        return run_tests(program, self.problem.hidden_tests)

@@ -1,0 +1,16 @@
+"""The functions that are asked for: patterns whose names, constants and variations are drawn."""
+
+from agentgym_flow.envs.canvas.tasks.code.draft import Pattern
+from agentgym_flow.envs.canvas.tasks.code.library import lists, numbers, streams, strings, tables, times
+
+PATTERNS: tuple[Pattern, ...] = (
+    *lists.PATTERNS,
+    *strings.PATTERNS,
+    *numbers.PATTERNS,
+    *tables.PATTERNS,
+    *times.PATTERNS,
+)
+"""Functions that return a value."""
+
+STREAMS: tuple[Pattern, ...] = streams.PATTERNS
+"""Generator functions that never end."""

@@ -1,0 +1,96 @@
+"""Which question is task number so and so of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentgym_flow.envs.canvas.scoring.problem import Passage, Problem
+from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
+from agentgym_flow.envs.canvas.tasks.facts.draft import Draft
+from agentgym_flow.envs.canvas.tasks.facts.names import Names
+from agentgym_flow.envs.canvas.tasks.facts.parts import both
+from agentgym_flow.envs.canvas.tasks.facts.passages import told
+from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
+from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
+from agentgym_flow.envs.canvas.tasks.facts.world import World
+from agentgym_flow.seeding import Stream, seasonal
+
+# Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
+# both 16 %, mixed 8 %, and the others 12 % each.
+_CYCLE = (
+    *("easy", "bridge", "both", "easy", "lookalike"),
+    *("retold", "easy", "easy", "both", "mixed"),
+    *("easy", "lookalike", "easy", "retold", "bridge"),
+    *("both", "easy", "easy", "bridge", "easy"),
+    *("lookalike", "mixed", "easy", "both", "retold"),
+)
+_ALIKE = ("firm", "person", "work", "town")
+_BUILDERS: dict[str, Callable[[World], Draft]] = {"easy": easy, "bridge": bridge, "both": both, "retold": retold}
+_TWINNED: dict[str, Callable[[World, str], Draft]] = {"lookalike": lookalike, "mixed": mixed}
+
+_FEWEST, _MOST = 4, 7
+_LEAST, _ROOM = 400, 900
+"""Passages are added until there are enough of them with enough characters, and none that would be too many."""
+
+
+def make_task(split: str, index: int, season: str = "") -> FactTask:
+    """Return task number `index`, at least 0, of a split: `train`, `valid` or `test`.
+
+    The same arguments give an equal task in every process. No name is in the tasks of two splits. Every
+    season has tasks of its own; `""` are the standard ones.
+    """
+    stream = Stream("canvas", "qa", seasonal(split, season), index)
+    kind = _CYCLE[index % len(_CYCLE)]
+    names = Names(split, stream)
+    if kind in _TWINNED:
+        alike = stream.choice(_ALIKE)
+        world = World(names, stream, twins=alike)
+        draft = _TWINNED[kind](world, alike)
+    else:
+        world = World(names, stream)
+        draft = _BUILDERS[kind](world)
+    problem = Problem(
+        id=f"{seasonal(split, season)}-{index}",
+        text=draft.question,
+        kind="qa",
+        source="simulated-qa",
+        answers=draft.answers,
+        passages=_passages(world, draft),
+        meta={"names": tuple(names.given)},
+    )
+    return FactTask(
+        problem=problem,
+        kind=kind,
+        faults=draft.faults,
+        plan=draft.plan,
+        wrong=draft.wrong,
+        steps=draft.steps,
+        pieces=draft.pieces,
+        wordy=stream.below(3) == 0,
+        phrasings=len(draft.answers),
+    )
+
+
+def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:
+    """Return the passages that are needed, and others about the same world, in random order."""
+    stream = world.stream
+    passages = [*draft.passages, *(told(thing, stream) for thing in draft.needed)]
+    left_out = {*draft.kept_out, *(thing.name for thing in draft.needed)}
+    others = [thing for thing in world.all() if thing.name not in left_out]
+    stream.shuffle(others)
+    wanted = _FEWEST + stream.below(_MOST - _FEWEST + 1)
+    size = len(draft.question) + sum(map(_length, passages))
+    for thing in others:
+        if len(passages) >= wanted and size >= _LEAST:
+            break
+        passage = told(thing, stream)
+        if len(passages) >= _FEWEST and size + _length(passage) > _ROOM:
+            break
+        passages.append(passage)
+        size += _length(passage)
+    stream.shuffle(passages)
+    return tuple(passages)
+
+
+def _length(passage: Passage) -> int:
+    return len(passage.title) + len(passage.text)

@@ -1,0 +1,165 @@
+"""Questions for two or three things at once: which was first, how many together, this of one and that of another."""
+
+from __future__ import annotations
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.tasks.facts.draft import Draft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, Relation, marked, of_kind
+from agentgym_flow.envs.canvas.tasks.facts.world import Thing, World
+from agentgym_flow.envs.canvas.tasks.simulated import Fault
+
+_YEARS = ("opened", "born", "shown", "charter")
+_EVENTS = {"opened": "the founding", "born": "the birth", "shown": "the first showing", "charter": "the charter"}
+_CAME = {"opened": "was founded", "born": "was born", "shown": "was shown", "charter": "got a charter"}
+
+_EARLIEST = (
+    "Which of {all} {came} first, going by the *year*?",
+    "Of {all}, which one {came} *earliest*?",
+    "*Compare* {all}: which one {came} before {rest}?",
+    "Looking at {all}, which one {came} at the *earliest* date?",
+    "Which one {came} *earlier* than {rest}: {either}?",
+)
+_LATEST = (
+    "Which of {all} {came} last, going by the *year*?",
+    "Of {all}, which one {came} *latest*?",
+    "*Compare* {all}: which one {came} after {rest}?",
+    "Which one {came} *later* than {rest}: {either}?",
+)
+_BETWEEN = (
+    "How many *years* lie *between* {event} of {a} and that of {b}?",
+    "What is the *difference* in *years* between {event} of {a} and that of {b}?",
+    "By how many *years* do {event} of {a} and that of {b} lie *apart*?",
+)
+_TOGETHER = (
+    "How many people work at {a} and {b} *together*?",
+    "What is the *total* number of people employed by {a} and {b}?",
+    "*Add the workers* of {a} to those of {b}: how many are they?",
+)
+_LISTS = (
+    ("*Two things* are asked: {p} {q}", " and "),
+    ('*Both* answers are wanted, joined by "and": {p} {q}', " and "),
+    ("{p} {q} Give *both*, the first one first.", " and "),
+    ("Answer *both* with a comma between them: {p} {q}", ", "),
+)
+_MIXED_UP = (
+    "The parts are mixed up: what is told of one is taken for another.",
+    "One of the parts belongs to something else than what was asked.",
+    "Taken one by one, the parts do not come to this.",
+)
+
+
+def both(world: World) -> Draft:
+    """Return a question of two or three parts."""
+    form = world.stream.below(6)
+    if form == 0:
+        return _difference(world)
+    if form == 1:
+        return _total(world)
+    return _ranked(world) if form in (2, 3) else _listed(world)
+
+
+def _ranked(world: World) -> Draft:
+    relation = RELATIONS[world.stream.choice(_YEARS)]
+    things = world.stream.sample(world.things[relation.subject], 2 + world.stream.below(2))
+    first = world.stream.below(2) == 0
+    question, words = marked(world.stream.choice(_EARLIEST if first else _LATEST))
+    ordered = sorted(things, key=lambda thing: int(thing.facts[relation.name]), reverse=not first)
+    rest = "the other" if len(things) == 2 else "the others"
+    names = [thing.name for thing in things]
+    return _draft(
+        world,
+        asked=[(thing, relation) for thing in things],
+        question=question.format(
+            all=_row(names, "and"), either=_row(names, "or"), came=_CAME[relation.name], rest=rest
+        ),
+        words=words,
+        right=ordered[0].name,
+        wrong=ordered[1].name,
+        last="Put the years in order and answer with the name.",
+    )
+
+
+def _difference(world: World) -> Draft:
+    relation = RELATIONS[world.stream.choice(_YEARS)]
+    a, b, mistaken = world.stream.sample(world.things[relation.subject], 3)
+    question, words = marked(world.stream.choice(_BETWEEN))
+    of_a, of_b, of_mistaken = (int(thing.facts[relation.name]) for thing in (a, b, mistaken))
+    right, wrong = abs(of_a - of_b), abs(of_a - of_mistaken)
+    if wrong == right:  # the two years lie on the two sides of the first one
+        wrong = abs(of_b - of_mistaken)
+    return _draft(
+        world,
+        asked=[(a, relation), (b, relation)],
+        question=question.format(a=a.name, b=b.name, event=_EVENTS[relation.name]),
+        words=words,
+        right=str(right),
+        wrong=str(wrong),
+        last="Take the smaller year from the greater one.",
+        mistaken=mistaken,
+    )
+
+
+def _total(world: World) -> Draft:
+    relation = RELATIONS["staff"]
+    a, b, mistaken = world.stream.sample(world.things["firm"], 3)
+    question, words = marked(world.stream.choice(_TOGETHER))
+    of_a, of_b, of_mistaken = (int(thing.facts["staff"]) for thing in (a, b, mistaken))
+    return _draft(
+        world,
+        asked=[(a, relation), (b, relation)],
+        question=question.format(a=a.name, b=b.name),
+        words=words,
+        right=str(of_a + of_b),
+        wrong=str(of_a + of_mistaken),
+        last="Add the two numbers.",
+        mistaken=mistaken,
+    )
+
+
+def _listed(world: World) -> Draft:
+    """Return a question for one thing of this and another thing of that; mixed up, it is the other way round."""
+    kind = world.stream.choice(("firm", "person", "work", "town"))
+    a, b = world.stream.sample(world.things[kind], 2)
+    p, q = world.stream.sample(of_kind(kind), 2)
+    form, joint = world.stream.choice(_LISTS)
+    asked, words = marked(form)
+    first, second = (marked(world.stream.choice(relation.questions))[0] for relation in (p, q))
+    return _draft(
+        world,
+        asked=[(a, p), (b, q)],
+        question=asked.format(p=sentence(first.format(x=a.name)), q=sentence(second.format(x=b.name))),
+        words=words,
+        right=a.facts[p.name] + joint + b.facts[q.name],
+        wrong=b.facts[p.name] + joint + a.facts[q.name],
+        last="Join the two in the order in which they are asked.",
+    )
+
+
+def _draft(
+    world: World,
+    *,
+    asked: list[tuple[Thing, Relation]],
+    question: str,
+    words: tuple[str, ...],
+    right: str,
+    wrong: str,
+    last: str,
+    mistaken: Thing | None = None,
+) -> Draft:
+    """Return a draft whose pieces ask for each of `asked`; `last` puts them together, `mistaken` is mixed up."""
+    things = [thing for thing, _ in asked]
+    questions = [marked(world.stream.choice(relation.questions))[0].format(x=thing.name) for thing, relation in asked]
+    return Draft(
+        question=question,
+        answers=(right,),
+        wrong={"part": (wrong,)},
+        faults=(Fault("part", Kind.PART, words, world.stream.choice(_MIXED_UP)),),
+        plan=(*(f"Find {relation.find.format(x=thing.name)}." for thing, relation in asked), last),
+        steps=tuple(thing.facts[relation.name] for thing, relation in asked),
+        needed=(*things, *((mistaken,) if mistaken else ())),
+        pieces=tuple(sentence(question) for question in questions),
+    )
+
+
+def _row(names: list[str], joint: str) -> str:
+    return f"{', '.join(names[:-1])} {joint} {names[-1]}"

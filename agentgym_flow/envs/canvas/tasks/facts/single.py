@@ -1,0 +1,142 @@
+"""Questions for one thing: told in one passage, found over another one, or told of two that are named alike."""
+
+from __future__ import annotations
+
+from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, Draft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, Relation, marked, of_kind
+from agentgym_flow.envs.canvas.tasks.facts.world import Thing, World
+from agentgym_flow.envs.canvas.tasks.simulated import Fault
+
+_BRIDGES = tuple(
+    (first, second) for first in RELATIONS.values() if first.descriptions for second in of_kind(first.value)
+)
+_ASIDES = (
+    "{q}",
+    "{q}",
+    "Not to be *mixed up* with {twin}: {q}",
+    "Mind the *similar* name of {twin}. {q}",
+    "There is also {twin}, but this is about {x}. {q}",
+    "{q} ({x} is meant, not {twin}.)",
+)
+_HALF_WAY = (
+    "This names {first}; the question goes on from there and asks for {second}.",
+    "The answer stops half-way, at {first}, and does not give {second}.",
+    "Only the first of two steps has been taken: {first} is not yet {second}.",
+)
+_MISTAKEN = (
+    "This is told of {twin}, and the question is about a name like it.",
+    "Two names are alike here, and the answer belongs to the wrong one, {twin}.",
+    "The passage that was used is about {twin}, which is not what was asked.",
+)
+_UNLIKE = ("The passages say something else.", "No passage bears this out.", "This is not what one reads there.")
+
+
+def easy(world: World) -> Draft:
+    """Return a question that one passage answers."""
+    thing = world.stream.choice(world.all())
+    relation = world.stream.choice(of_kind(thing.kind))
+    question, _ = marked(world.stream.choice(relation.questions))
+    right = thing.facts[relation.name]
+    slip = Fault("slip", Kind.SLIP, (), world.stream.choice(_UNLIKE), likely=False)
+    return Draft(
+        question=sentence(question.format(x=thing.name)),
+        answers=(right,),
+        wrong={"slip": world.others(relation.value, (right,), WRONGS)},
+        faults=(slip,),
+        plan=(f"Find {relation.find.format(x=thing.name)}.", "Give that and nothing else."),
+        steps=_other_facts(thing, relation),
+        needed=(thing,),
+    )
+
+
+def lookalike(world: World, kind: str) -> Draft:
+    """Return a question about one of the two things of a kind that are named alike."""
+    thing, twin = _twins(world, kind)
+    relation = world.stream.choice(of_kind(kind))
+    question, _ = marked(world.stream.choice(relation.questions))
+    aside, words = marked(world.stream.choice(_ASIDES))
+    return Draft(
+        question=aside.format(q=sentence(question.format(x=thing.name)), x=thing.name, twin=twin.name),
+        answers=(thing.facts[relation.name],),
+        wrong={"distraction": (twin.facts[relation.name],)},
+        faults=(_distraction(world, thing, twin, words),),
+        plan=(
+            f"Find the passage about {thing.name}, and leave {twin.name} aside.",
+            f"Read there {relation.find.format(x=thing.name)}.",
+        ),
+        steps=_other_facts(thing, relation),
+        needed=(thing, twin),
+    )
+
+
+def bridge(world: World) -> Draft:
+    """Return a question of two hops."""
+    first, second = world.stream.choice(_BRIDGES)
+    return _bridge(world, world.stream.choice(world.things[first.subject]), first, second)
+
+
+def mixed(world: World, kind: str) -> Draft:
+    """Return a question of two hops, on one of which there are two things of `kind` that are named alike."""
+    first, second = world.stream.choice([pair for pair in _BRIDGES if kind in (pair[0].subject, pair[0].value)])
+    start = world.stream.choice(world.things[first.subject][:2])
+    draft = _bridge(world, start, first, second)
+    thing, twin = (start, _twin(world, start)) if kind == first.subject else _ends(world, start, first)
+    false_way = world.named(twin.facts[first.name]) if kind == first.subject else twin
+    draft.wrong["distraction"] = (false_way.facts[second.name],)
+    return Draft(
+        question=draft.question,
+        answers=draft.answers,
+        wrong=draft.wrong,
+        faults=(*draft.faults, _distraction(world, thing, twin)),
+        plan=(f"Keep {thing.name} and {twin.name} apart.", *draft.plan) if kind == first.subject else draft.plan,
+        steps=draft.steps,
+        needed=tuple({thing.name: thing for thing in (*draft.needed, twin, false_way)}.values()),
+    )
+
+
+def _bridge(world: World, start: Thing, first: Relation, second: Relation) -> Draft:
+    middle = world.named(start.facts[first.name])
+    description, words = marked(world.stream.choice(first.descriptions))
+    question, more = marked(world.stream.choice(second.questions))
+    note = world.stream.choice(_HALF_WAY).format(first=first.what, second=second.what)
+    return Draft(
+        question=sentence(question.format(x=description.format(x=start.name))),
+        answers=(middle.facts[second.name],),
+        wrong={"hop": (middle.name,)},
+        faults=(Fault("hop", Kind.HOP, tuple(dict.fromkeys((*words, *more))), note),),
+        plan=(
+            f"Find {first.find.format(x=start.name)}.",
+            f"Then find {second.find.format(x=first.what)}.",
+            "Answer with what the second step brings.",
+        ),
+        steps=(middle.name,),
+        needed=(start, middle),
+    )
+
+
+def _twins(world: World, kind: str) -> tuple[Thing, Thing]:
+    thing = world.stream.choice(world.things[kind][:2])
+    return thing, _twin(world, thing)
+
+
+def _twin(world: World, thing: Thing) -> Thing:
+    first, second = world.things[thing.kind][:2]
+    return second if thing is first else first
+
+
+def _ends(world: World, start: Thing, first: Relation) -> tuple[Thing, Thing]:
+    """Return where the first hop leads, and its twin."""
+    middle = world.named(start.facts[first.name])
+    return middle, _twin(world, middle)
+
+
+def _distraction(world: World, thing: Thing, twin: Thing, words: tuple[str, ...] = ()) -> Fault:
+    """Return the mistake of taking the twin; besides `words`, what is invented in the two names points at it."""
+    invented = [word for word in f"{thing.name} {twin.name}".split() if word in world.names.given]
+    note = world.stream.choice(_MISTAKEN).format(twin=twin.name)
+    return Fault("distraction", Kind.DISTRACTION, tuple(dict.fromkeys(map(str.lower, (*words, *invented)))), note)
+
+
+def _other_facts(thing: Thing, asked: Relation) -> tuple[str, ...]:
+    return tuple(thing.facts[relation.name] for relation in of_kind(thing.kind) if relation is not asked)

@@ -1,0 +1,138 @@
+"""The small world of a task: three firms, four people, three works and four towns, and how they hang together.
+
+Whatever is told of two things of a kind differs, so that no question has two right answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentgym_flow.envs.canvas.tasks.facts.names import Names
+from agentgym_flow.seeding import Stream
+
+COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
+"""Kind of thing -> how many there are."""
+
+GOODS = (
+    "brass lamps",
+    "church bells",
+    "pocket clocks",
+    "ship's rope",
+    "window glass",
+    "writing paper",
+    "copper kettles",
+    "oil paint",
+    "garden tools",
+    "winter coats",
+    "wooden toys",
+    "door locks",
+    "honey cakes",
+    "soap",
+    "fishing nets",
+    "roof tiles",
+)
+_TRADES = (
+    "glazier",
+    "printer",
+    "surveyor",
+    "weaver",
+    "draper",
+    "carpenter",
+    "chemist",
+    "sailor",
+    "teacher",
+    "baker",
+    "brewer",
+    "joiner",
+    "tanner",
+    "potter",
+)
+_FORMS = ("novel", "play", "ballet", "song cycle", "puppet show", "musical comedy", "silent film", "radio play")
+
+# Of the first two of a kind, both the founders and the makers are the first two people, and so on; so twins lead to
+# twins. Nobody was born in the town in which their firm has its seat or their work was shown.
+_BIRTHPLACES = (1, 0, 3, 2)
+_MAKERS = (1, 0, 2)
+_PLACES = (1, 0, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A firm, a person, a work or a town.
+
+    Attributes:
+        kind: which of these.
+        name: unique in the world.
+        facts: relation -> what is told; some further words for the passage about it.
+    """
+
+    kind: str
+    name: str
+    facts: dict[str, str]
+
+
+class World:
+    """The things of a task.
+
+    Args:
+        names: gives the names; more can be had from it later.
+        stream: where everything else is drawn from.
+        twins: a kind of thing, the first two of which get names that look alike; empty for none.
+    """
+
+    def __init__(self, names: Names, stream: Stream, twins: str = "") -> None:
+        self.names = names
+        self.stream = stream
+        named = {
+            kind: [*names.twins(kind), *(names.new(kind) for _ in range(count - 2))]
+            if kind == twins
+            else [names.new(kind) for _ in range(count)]
+            for kind, count in COUNTS.items()
+        }
+        goods, trades, forms = stream.sample(GOODS, 7), stream.sample(_TRADES, 4), stream.sample(_FORMS, 3)
+        born = [names.year(1690, 1880) for _ in named["person"]]
+        staffs = self._numbers(3)
+        self.things: dict[str, list[Thing]] = {"town": [], "person": [], "firm": [], "work": []}
+        for i, name in enumerate(named["town"]):
+            facts = {"river": names.new("river"), "region": names.new("region"), "fair": goods[i]}
+            self._add("town", name, facts | {"charter": str(names.year(1210, 1590))})
+        for i, name in enumerate(named["person"]):
+            facts = {"birthplace": named["town"][_BIRTHPLACES[i]], "born": str(born[i]), "trade": trades[i]}
+            self._add("person", name, facts | {"master": names.new("person")})
+        for i, name in enumerate(named["firm"]):
+            facts = {"founder": named["person"][i], "seat": named["town"][i], "goods": goods[4 + i]}
+            opened = names.year(born[i] + 21, born[i] + 50)
+            self._add("firm", name, facts | {"opened": str(opened), "staff": str(staffs[i])})
+        for i, name in enumerate(named["work"]):
+            maker = _MAKERS[i]
+            facts = {"maker": named["person"][maker], "place": named["town"][_PLACES[i]], "form": forms[i]}
+            self._add("work", name, facts | {"shown": str(names.year(born[maker] + 20, born[maker] + 55))})
+        self._by_name = {thing.name: thing for thing in self.all()}
+
+    def all(self) -> list[Thing]:
+        """Return all things, kind by kind."""
+        return [thing for things in self.things.values() for thing in things]
+
+    def named(self, name: str) -> Thing:
+        """Return the thing of that name. Raises `KeyError` if there is none."""
+        return self._by_name[name]
+
+    def others(self, kind: str, taken: tuple[str, ...], count: int) -> tuple[str, ...]:
+        """Return `count` different values of a kind that are none of `taken`, such as might be told but are not true.
+
+        `kind` is a value's kind, see `relations.Relation.value`. Years and numbers are near the first one of `taken`.
+        """
+        if kind in ("year", "number"):
+            base, reach = int(taken[0]), 12 if kind == "year" else 60
+            near = [base + step for step in range(-reach, reach + 1)]
+            return tuple(self.stream.sample([str(n) for n in near if str(n) not in taken], count))
+        if kind == "goods":
+            return tuple(self.stream.sample([item for item in GOODS if item not in taken], count))
+        known = [thing.name for thing in self.things.get(kind, ()) if thing.name not in taken]
+        return tuple([*known, *(self.names.new(kind) for _ in range(count - len(known)))][:count])
+
+    def _add(self, kind: str, name: str, facts: dict[str, str]) -> None:
+        self.things[kind].append(Thing(kind, name, facts))
+
+    def _numbers(self, count: int) -> list[int]:
+        return [80 + 10 * tens + self.stream.below(9) for tens in self.stream.sample(range(80), count)]

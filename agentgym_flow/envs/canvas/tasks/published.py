@@ -1,0 +1,315 @@
+"""The tasks of the published sets: from files or through the Hub, by split and number.
+
+A set is a folder with files whose names hold the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) and
+`test`, those that there are, or one file, which is `test` if neither its name nor its folder's has any of them;
+`published_splits` says which splits they make. The one file of MBPP, full or sanitised, is split as its authors do.
+Problems are the same when they ask the same in the same words, or nearly so (`sets.checks`): those that are tested on
+are never trained on.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow import data as registry
+from agentgym_flow.core import check_split
+from agentgym_flow.data import FETCHED, DataSet
+from agentgym_flow.envs.canvas.scoring import mathematics
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.scoring.running import NO_HARNESS
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
+from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of
+from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, Loaded, load_from_hub, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.naming import files_of, part_named, part_of, parts_in, set_named, stem
+from agentgym_flow.envs.canvas.tasks.sets.native import is_native
+from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, part_of_alone, stamps_of
+from agentgym_flow.errors import BadData, BadSetting, UnknownData
+from agentgym_flow.records import read_records
+from agentgym_flow.seeding import stable_hash
+from agentgym_flow.sharing import once
+
+SIMULATED = ("gsm8k", "humaneval", "mbpp")
+"""The sets whose problems the simulator can make mistakes in: through worked solutions, or programs that pass."""
+
+
+BY_ID = "its one file is split by task_id, as its authors do"
+"""What to say of the splits of MBPP's own file."""
+
+
+class PublishedTasks:
+    """The tasks of a split of a published set. Immutable, so that copies of an environment share it.
+
+    Args:
+        data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
+        dataset: the name of the set, one of `sets.load.SETS`. None: told by the names of the files, the registered
+            name, the name of the folder, or rows in FlowSteer's form.
+        split: `"train"`, `"valid"` or `"test"`.
+        simulated: whether the simulator is to do the work of the operators; see `SIMULATED`.
+        skip_damaged: leave out rows that cannot be read, instead of raising, and number the others without them.
+
+    Attributes:
+        dataset: the name of the set.
+        data: name -> SHA-256 over the problems of the split, as they were read: the same problems have the same one,
+            whichever file they come from. The name of a set from the Hub begins with `hub:`.
+        shared: how many problems are not in this split because another one has them, too, or nearly.
+        left_out: the key of each problem that the simulator cannot use -> why.
+        skipped: a sentence for each damaged row of the files of the split that was left out, with its place.
+
+    Raises:
+        UnknownSplit, UnknownData: as their names say.
+        BadData: a file or a row is damaged (the message has the place), the set cannot be told, or it has no problems
+            for the split.
+        BadSetting: the simulator cannot play the set, or there is neither data nor dataset.
+        MissingExtra: `datasets`, for a Parquet file pyarrow, or to score mathematics Math-Verify, is not installed.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | DataSet | None,
+        dataset: str | None,
+        split: str,
+        *,
+        simulated: bool,
+        skip_damaged: bool = False,
+    ) -> None:
+        self.split = check_split(split, {})
+        if dataset is not None and dataset not in SETS:
+            raise UnknownData.among(dataset, SETS)
+        self.simulated, self.skip_damaged = simulated, skip_damaged
+        self._found = None if data is None else registry.resolve(data)
+        if self._found is not None:
+            self._set = _on_disk(self._found, dataset, skip_damaged)
+            name = self._found.name
+        elif dataset is not None:
+            self._set = _from_hub(dataset, skip_damaged)
+            name = f"{FETCHED}{dataset}"
+        else:
+            raise BadSetting(f"name the data or the dataset: {', '.join(SETS)}")
+        self.dataset = self._set.dataset
+        if simulated and self.dataset not in SIMULATED:
+            known = ", ".join(SIMULATED)
+            raise BadSetting(f"the simulator plays {known}; {self.dataset} needs executor='openai' and a model")
+        kept = self._set.kept(self.split, simulated)
+        if not kept.problems:
+            where = self._found.path if self._found else self.dataset
+            raise missing(where, "problems", self.split, self._set.splits.sizes, self._set.remark)
+        if any(problem.hidden_tests.harness for problem in kept.problems):
+            raise BadSetting(NO_HARNESS)
+        if not simulated and any(problem.kind == "math" for problem in kept.problems):
+            mathematics.check_installed()
+        self.data: Mapping[str, str] = {name: kept.digest}
+        self.left_out = kept.left_out
+        self.skipped = self._set.skipped(self.split)
+        self.shared = self._set.splits.shared(self.split)
+        self.problems = kept.problems
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def family_of(self, number: int) -> str:
+        """Return the set that a problem is from; rows of FlowSteer's name several."""
+        return self.problems[number].source
+
+    def __getitem__(self, number: int) -> Assignment:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self._set.task(self.split, number) if self.simulated else PublishedTask(self.problems[number])
+
+    def __copy__(self) -> PublishedTasks:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PublishedTasks:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self._found, self.dataset, self.split, self.simulated, self.skip_damaged)
+        return _again, (*arguments, dict(self.data))
+
+
+def _again(
+    found: DataSet | None, dataset: str, split: str, simulated: bool, skip_damaged: bool, data: Mapping[str, str]
+) -> PublishedTasks:
+    """Return the tasks of a pickle. Raises `BadData` when their data have changed since."""
+    tasks = PublishedTasks(found, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
+    if tasks.data != data:
+        where = found.path if found else dataset
+        raise BadData(f"the problems of {where} are not those that were pickled; they have changed since")
+    return tasks
+
+
+class _Kept(NamedTuple):
+    """The problems of a split that can be played, the digest of them, and why the others cannot."""
+
+    problems: tuple[Problem, ...]
+    digest: str
+    left_out: Mapping[str, str]
+
+
+class _Set:
+    """A set: its splits, what of them the simulator can use, and its latest tasks. Shared by all who play it.
+
+    Args:
+        dataset: its name.
+        parts: the parts it has.
+        read: returns what a part holds.
+        remark: what decides on its splits.
+    """
+
+    def __init__(self, dataset: str, parts: Sequence[str], read: Callable[[str], Loaded], remark: str) -> None:
+        self.dataset, self.remark = dataset, remark
+        self._parts, self._read = parts, once(len(PARTS))(read)
+        self.splits = Splits(parts, lambda part: self._read(part).problems, lambda problem: problem.key, _without)
+        self.kept = once(2 * len(PARTS))(self._kept)
+        self.task = lru_cache(maxsize=1 << 10)(self._task)  # a group plays one task many times
+
+    def skipped(self, split: str) -> tuple[str, ...]:
+        """Return what was said of the damaged rows in the file from which a split is made."""
+        sources = {"test": ("test", "dev"), "valid": ("dev", "train"), "train": ("train",)}[split]
+        part = next((part for part in sources if part in self._parts), None)
+        return self._read(part).rejected if part is not None else ()
+
+    def _kept(self, split: str, simulated: bool) -> _Kept:
+        problems, left_out = self.splits[split], {}
+        if simulated:
+            left_out = {problem.key: why for problem in problems if (why := _unusable(problem))}
+            problems = without(problems, left_out)
+        return _Kept(problems, stable_hash([_content(problem) for problem in problems]), left_out)
+
+    def _task(self, split: str, number: int) -> Assignment:
+        problem = self.kept(split, True).problems[number]
+        if problem.kind == "code":
+            from agentgym_flow.envs.canvas.tasks.code import NotUsable, from_program
+            from agentgym_flow.envs.canvas.tasks.code.unchanged import UnchangedTask
+
+            try:
+                return from_program(problem)
+            except NotUsable:  # known only after some seconds in the sandbox: numbers of tasks must not wait for it
+                return UnchangedTask(problem)
+        from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
+
+        return from_gsm8k(problem)
+
+
+def _unusable(problem: Problem) -> str:
+    """Return why the simulator cannot use a problem; empty where it can. Fast, and nothing of the problem is run."""
+    if problem.kind == "code":
+        return _no_program(problem)
+    try:
+        chain_of(problem)
+    except BadChain as error:
+        return str(error)
+    return ""
+
+
+def _no_program(problem: Problem) -> str:
+    if not (problem.entry_point and problem.public_tests.checks and problem.hidden_tests.checks):
+        return "it has no public tests, no hidden ones, or no name of a function."
+    try:
+        ast.parse(problem.solution)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "its solution is no Python program."
+    return ""
+
+
+def _content(problem: Problem) -> list[Any]:
+    """Return everything of a problem that decides what is asked and how it is scored or simulated."""
+    both = problem.public_tests, problem.hidden_tests
+    tests = [[one.setup, one.checks, one.names, one.cases, one.harness] for one in both]
+    shown = [problem.key, problem.text, problem.kind, problem.options, problem.passages, problem.entry_point]
+    return [*shown, problem.prefix, problem.answers, problem.answerable, *tests, problem.solution]
+
+
+def _without(problems: Sequence[Problem], others: Sequence[Problem]) -> Sequence[Problem]:
+    if not problems or not others:
+        return problems
+    return without(problems, overlap(problems, others).first())
+
+
+# ---------------------------------------------------------------- from files
+def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str, Path]]:
+    """Return the name of the set that data are of, and its files by part. Raises `BadData` when these cannot be told.
+
+    Args:
+        found: a file or a folder.
+        dataset: the name of the set; None: it is told as `PublishedTasks` says.
+    """
+    place = found.path
+    name = dataset or _named(found)
+    parts = {part_of_alone(place, part_of): place} if place.is_file() else parts_in(place, name)
+    if not name:
+        name = _native_in(parts.values())
+    if not name:
+        known = ", ".join(SETS)
+        raise BadData(f"{place}: no name says of which set it is; name it: dataset=..., one of {known}.")
+    return name, parts
+
+
+def split_sizes(found: DataSet, dataset: str | None) -> dict[str, int]:
+    """Return how many problems each split of a set has, before the simulator leaves any out. Raises `BadData`."""
+    return _on_disk(found, dataset, True).splits.sizes
+
+
+def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _Set:
+    name, parts = files_of_set(found, dataset)
+    alone = len(parts) == 1 and (found.path.is_file() or not any(part_named(stem(file)) for file in parts.values()))
+    return _read(name, stamps_of(parts), alone, skip_damaged)
+
+
+def _named(found: DataSet) -> str:
+    """Return the set that data are of by name; empty when nothing says so. Raises `BadData` for several sets."""
+    place = found.path
+    sets = {set_named(stem(file)) for file in ([place] if place.is_file() else files_of(place))} - {""}
+    if len(sets) > 1:
+        raise BadData(f"{place} has files of several sets; say which: dataset=..., one of {', '.join(sorted(sets))}.")
+    folder = place.parent if place.is_file() else place
+    return next((name for name in (*sets, set_named(found.name), set_named(folder.name)) if name), "")
+
+
+def _native_in(files: Iterable[Path]) -> str:
+    first = [next((record for _, record in read_records(file)), {}) for file in files]
+    return "flowsteer" if all(is_native(record) for record in first) else ""
+
+
+@once(8)  # the stamps are part of the key: files that have changed are read again
+def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _Set:
+    files = {part: file for part, file, _ in stamps}
+    file = next(iter(files.values()))
+    if alone and not part_named(stem(file)):
+        whole = load_problems(dataset, file, skip_bad=skip_damaged)
+        by_part: dict[str, list[Problem]] = {}
+        for problem in whole.problems:
+            by_part.setdefault(problem.meta.get("part", ""), []).append(problem)
+        if len(by_part) > 1 and "" in by_part:
+            odd, others = by_part[""][0], len(whole.problems) - len(by_part[""])
+            row = f"row {whole.problems.index(odd) + 1} (task_id {odd.id!r:.60})"
+            raise BadData(
+                f"{file}: {row} is of no part of MBPP (ids 1-974), {others} others are; "
+                "mend or remove it, or name the file after its part, such as mbpp_test.jsonl."
+            )
+        if "" not in by_part:
+            parts = [part for part in PARTS if part in by_part]
+            return _Set(dataset, parts, lambda part: Loaded(tuple(by_part[part]), whole.rejected), BY_ID)
+    remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
+    return _Set(dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark)
+
+
+# ---------------------------------------------------------------- through the Hub
+@once(8)
+def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
+    if not SETS[dataset].hub[0]:
+        raise UnknownData.among(dataset, [name for name, one in SETS.items() if one.hub[0]], "Others come from files.")
+    registry.check_fetching(f"{FETCHED}{dataset}")
+    ours = {"dev": "valid"}
+    parts = tuple(part for part in PARTS if ours.get(part, part) in SETS[dataset].splits)
+    remark = f"the Hub has {', '.join(ours.get(part, part) for part in parts)} of it"
+
+    def read(part: str) -> Loaded:
+        return load_from_hub(dataset, ours.get(part, part), skip_bad=skip_damaged)
+
+    return _Set(dataset, parts, read, remark)

@@ -1,0 +1,187 @@
+"""The problems of a published set: from a file in the publisher's form, from rows, or through `datasets`.
+
+| name | file | fields |
+|---|---|---|
+| `gsm8k` | `.jsonl` | `question`, `answer` (with `####`) |
+| `math` | `.jsonl` | `problem`, `solution` (with a box), `level`, `type`; MATH-500 also has `answer` |
+| `mathqa` | `.json` | `Problem`, `options`, `correct`, `Rationale` |
+| `aime_2025` | `.jsonl` | `problem` or `question`, `answer` |
+| `hotpotqa` | `.json` | `_id`, `question`, `answer`, `context`, `supporting_facts` |
+| `squad_v2` | `.json` | articles with `paragraphs`; or rows `id`, `question`, `context`, `answers` |
+| `triviaqa` | `.json` | `QuestionId`, `Question`, `Answer` |
+| `nq` | `.jsonl` | `question`, `answer` (NQ-open) |
+| `mbpp` | `.jsonl`, `.json` | `task_id`, `text` or `prompt`, `code`, `test_list` |
+| `humaneval` | `.jsonl.gz` | `task_id`, `prompt`, `entry_point`, `canonical_solution`, `test` |
+| `apps` | `.jsonl` | `problem_id`, `question`, `input_output`, `solutions`, `starter_code` |
+| `ds1000` | `.jsonl.gz` | `prompt`, `code_context`, `reference_code`, `metadata` |
+
+Each may also be JSON lines, one JSON document, a table of text, or Parquet with the same fields. A row of FlowSteer's
+own data set is recognised by its fields, under each of these names and under `flowsteer`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.sets import code_sets, math_sets, qa_sets
+from agentgym_flow.envs.canvas.tasks.sets.fields import Record, mapping
+from agentgym_flow.envs.canvas.tasks.sets.native import is_native, native
+from agentgym_flow.errors import BadData, MissingExtra, UnknownData
+from agentgym_flow.records import read_records
+
+
+class Loaded(NamedTuple):
+    """What was read.
+
+    Attributes:
+        problems: in the order of the rows; the second problem of one source and id has `#2` after its id, and so on.
+        rejected: a sentence for each row that could not be read, with its place.
+    """
+
+    problems: tuple[Problem, ...]
+    rejected: tuple[str, ...]
+
+
+class Published(NamedTuple):
+    """A set: how its rows are read, and where the Hub has it.
+
+    Attributes:
+        read: makes a problem of a record and its number, from 0.
+        hub: the repository, the configuration (empty for the only one), and a revision other than the main one.
+        splits: its splits there, by our names; a set that has no test split for us is evaluated on `valid`.
+    """
+
+    read: Callable[[Record, int], Problem]
+    hub: tuple[str, str, str] = ("", "", "")
+    splits: Mapping[str, str] = {}
+
+
+_PARQUET = "refs/convert/parquet"  # where the Hub keeps the tables of a set that is published as a program
+_ALL = {"train": "train", "valid": "validation", "test": "test"}
+_NO_TEST = {"train": "train", "valid": "validation"}
+_NO_VALID = {"train": "train", "test": "test"}
+_TEST = {"test": "test"}
+
+SETS: Mapping[str, Published] = {
+    "gsm8k": Published(math_sets.gsm8k, ("openai/gsm8k", "main", ""), _NO_VALID),
+    "math": Published(math_sets.math, ("DigitalLearningGmbH/MATH-lighteval", "", ""), _NO_VALID),
+    "hotpotqa": Published(qa_sets.hotpotqa, ("hotpotqa/hotpot_qa", "distractor", ""), _NO_TEST),
+    "squad_v2": Published(qa_sets.squad_v2, ("rajpurkar/squad_v2", "", ""), _NO_TEST),
+    "mbpp": Published(code_sets.mbpp, ("google-research-datasets/mbpp", "full", ""), _ALL),
+    "humaneval": Published(code_sets.humaneval, ("openai/openai_humaneval", "", ""), _TEST),
+    "triviaqa": Published(qa_sets.triviaqa, ("mandarjoshi/trivia_qa", "rc.nocontext", ""), _NO_TEST),
+    "nq": Published(qa_sets.nq, ("google-research-datasets/nq_open", "", ""), _NO_TEST),
+    "mathqa": Published(math_sets.mathqa, ("allenai/math_qa", "", _PARQUET), _ALL),
+    "aime_2025": Published(math_sets.aime, ("math-ai/aime25", "", ""), _TEST),
+    "apps": Published(code_sets.apps, ("codeparrot/apps", "all", _PARQUET), _NO_VALID),
+    "ds1000": Published(code_sets.ds1000, ("xlangai/DS-1000", "", ""), _TEST),
+    "flowsteer": Published(native),
+}
+"""The sets by name; `flowsteer` is the form of FlowSteer's own rows, which name their source."""
+
+
+def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = False) -> Loaded:
+    """Return the problems of a file.
+
+    Args:
+        name: one of `SETS`.
+        path: the file; its ending tells its kind.
+        skip_bad: leave rows aside that cannot be read, and tell of them, instead of raising.
+
+    Raises:
+        UnknownData: `name` is none of the sets.
+        BadData: the file cannot be read or has no problems; a row cannot, and not `skip_bad`. The message has the
+            place.
+        MissingExtra: a Parquet file needs pyarrow.
+    """
+    place = Path(path)
+    loaded = _loaded(name, ((f"{place}, {where}", record) for where, record in read_records(place)), skip_bad)
+    if not loaded.problems:
+        first = f" The first row: {loaded.rejected[0]}" if loaded.rejected else ""
+        raise BadData(f"{place} has no problems of {name}.{first}")
+    return loaded
+
+
+def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> Loaded:
+    """Return the problems of rows with the fields of a set: of a `datasets.Dataset`, or a list of objects.
+
+    Raises `UnknownData` and `BadData` as `load_problems` does; the place of a row is its number, from 1.
+    """
+    return _loaded(name, ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1)), skip_bad)
+
+
+def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_bad: bool = False) -> Loaded:
+    """Return the problems of a split through `datasets`, which downloads what it does not have yet.
+
+    Args:
+        name: one of `SETS`.
+        split: `train`, `valid` or `test`, as far as the set has them.
+        repository: another repository of the Hub, or a folder, with the same fields and with splits of our names.
+        skip_bad: as in `load_problems`.
+
+    Raises:
+        UnknownData: there is no such set, or it has no such split.
+        BadData: `datasets` cannot load it, or a row cannot be read.
+        MissingExtra: `datasets` is not installed.
+    """
+    published = _published(name)
+    splits = published.splits if not repository else dict.fromkeys(("train", "valid", "test"))
+    if split not in splits:
+        raise UnknownData.among(f"{name}, {split}", [f"{name}, {one}" for one in splits])
+    try:
+        library = importlib.import_module("datasets")
+    except ImportError as error:
+        raise MissingExtra.of("datasets", "canvas") from error
+    where, configuration, revision = (repository, "", "") if repository else published.hub
+    try:
+        rows = library.load_dataset(
+            where, configuration or None, split=splits[split] or split, revision=revision or None
+        )
+    except Exception as error:  # of no network alone there are several kinds
+        raise BadData(f"datasets cannot load {where}, {split}: {error}") from error
+    return problems_of(name, rows, skip_bad=skip_bad)
+
+
+def _published(name: str) -> Published:
+    published = SETS.get(name)
+    if published is None:
+        raise UnknownData.among(name, SETS)
+    return published
+
+
+def _loaded(name: str, rows: Iterable[tuple[str, Any]], skip_bad: bool) -> Loaded:
+    read = _published(name).read
+    problems: list[Problem] = []
+    rejected: list[str] = []
+    seen: dict[str, int] = {}
+    for place, record in _expanded(name, rows):
+        try:
+            row = mapping(record, "row")
+            problem = native(row, len(problems)) if is_native(row) else read(row, len(problems))
+        except BadData as error:
+            if not skip_bad:
+                raise BadData(f"{place}: {error}") from error
+            rejected.append(f"{place}: {error}")
+            continue
+        times = seen[problem.key] = seen.get(problem.key, 0) + 1
+        problems.append(problem if times == 1 else replace(problem, id=f"{problem.id}#{times}"))
+    return Loaded(tuple(problems), tuple(rejected))
+
+
+def _expanded(name: str, rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the rows, and of an article of SQuAD each of its questions."""
+    for place, record in rows:
+        if name != "squad_v2" or not isinstance(record, Mapping) or "paragraphs" not in record:
+            yield place, record
+            continue
+        try:
+            for number, question in enumerate(qa_sets.squad_articles(record), 1):
+                yield f"{place}, question {number}", question
+        except BadData as error:
+            raise BadData(f"{place}: {error}") from error

@@ -1,0 +1,174 @@
+"""Where assignments come from: the generated tasks of the simulator, or published sets, by split and number."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+from agentgym_flow.core import check_season, check_split
+from agentgym_flow.data import DataSet
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
+from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.seeding import canonical
+
+FAMILIES = ("arithmetic", "code", "qa")
+"""The families of generated tasks; task k of a split is of family k modulo 3."""
+
+COUNTS = {"train": 3_600, "valid": 501, "test": 501}
+"""Split -> number of generated tasks, a third of each family."""
+
+_MODULES = {"arithmetic": "arithmetic", "code": "code", "qa": "facts"}
+
+
+class Tasks(Protocol):
+    """The tasks of a split. Immutable, so that copies of an environment share them."""
+
+    @property
+    def dataset(self) -> str | None:
+        """The name of the published set; None for generated tasks."""
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """Name -> SHA-256 of the published data in use."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """What is damaged in the data and was left out, a sentence for each row."""
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+
+    def __getitem__(self, number: int) -> Assignment:
+        """Return a task."""
+
+    def family_of(self, number: int) -> str:
+        """Return the family of a task, or the published set it is from, without making the task."""
+
+
+class GeneratedTasks:
+    """The generated tasks of a split. Made one by one, when they are asked for; immutable.
+
+    Args:
+        split: `"train"`, `"valid"` or `"test"`.
+        family: one of `FAMILIES`; None for all of them in turn.
+        simulated: whether the simulator does the work; otherwise the tasks are only problems.
+        season: the seed of a season of test tasks; `""` for the standard ones.
+
+    Raises:
+        UnknownSplit: as it says.
+        UnknownOption: there is no such family.
+        BadSetting: there is no such season.
+    """
+
+    dataset = None
+    skipped: tuple[str, ...] = ()
+    data: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, split: str, family: str | None = None, *, simulated: bool = True, season: str = "") -> None:
+        if family is not None and family not in FAMILIES:
+            raise UnknownOption.among(family, FAMILIES)
+        self.split = check_split(split, {})
+        self.season = check_season(season, self.split)
+        self.family = family
+        self.simulated = simulated
+
+    def __len__(self) -> int:
+        return COUNTS[self.split] // (1 if self.family is None else len(FAMILIES))
+
+    def family_of(self, number: int) -> str:
+        """Return the family of a task."""
+        return self.family or FAMILIES[number % len(FAMILIES)]
+
+    def __getitem__(self, number: int) -> Assignment:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        family = self.family_of(number)
+        task = generated(family, self.split, number if self.family else number // len(FAMILIES), self.season)
+        return task if self.simulated else PublishedTask(task.problem)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GeneratedTasks:
+        return self
+
+
+def tasks_of(
+    data: str | os.PathLike[str] | DataSet | None,
+    dataset: str | None,
+    split: str,
+    family: str | None,
+    *,
+    simulated: bool,
+    skip_damaged: bool = False,
+    season: str = "",
+) -> Tasks:
+    """Return the tasks that the arguments of an environment name.
+
+    Args:
+        data: a file or a folder of a published set, or the name of registered data; None for the generated tasks.
+        dataset: the name of the published set, one of `sets.load.SETS`; None: told by the name of the file.
+        split: `"train"`, `"valid"` or `"test"`.
+        family: a family of generated tasks.
+        simulated: whether the simulator is to do the work.
+        season: the seed of a season of generated test tasks; `""` for the standard ones.
+        skip_damaged: leave out the rows of a published set that cannot be read.
+
+    Raises:
+        UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
+        BadSetting: an argument that does not go with the others.
+    """
+    if not isinstance(skip_damaged, bool):
+        raise BadSetting(f"skip_damaged is True or False, got {skip_damaged!r:.40}")
+    if data is None and dataset is None:
+        if skip_damaged:
+            raise BadSetting("skip_damaged is for published sets, not for generated tasks")
+        return GeneratedTasks(split, family, simulated=simulated, season=season)
+    check_season(season, check_split(split, {}), "dataset" if data is None else "data")
+    if family is not None:
+        raise BadSetting("family is for generated tasks, not for published sets")
+    from agentgym_flow.envs.canvas.tasks.published import PublishedTasks
+
+    return PublishedTasks(data, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
+
+
+@lru_cache(maxsize=1 << 10)  # a group plays one task many times
+def generated(family: str, split: str, index: int, season: str = "") -> SimulatedTask:
+    """Return one generated task."""
+    module = importlib.import_module(f"agentgym_flow.envs.canvas.tasks.{_MODULES[family]}")
+    task: SimulatedTask = module.make_task(split, index, season)
+    return task
+
+
+def manifest_digest(split: str) -> str:
+    """Return the SHA-256, in hex, of the canonical JSON of all generated tasks of a split, each followed by a newline.
+
+    Of each task that is its problem with the hidden tests, the mistakes that can be made in it with the answers they
+    lead to, and all else that the simulator reads. Raises `UnknownSplit`.
+    """
+    digest, tasks = sha256(), GeneratedTasks(split)
+    for number in range(len(tasks)):
+        digest.update(canonical(_content(cast("SimulatedTask", tasks[number]))) + b"\n")
+    return digest.hexdigest()
+
+
+def _content(task: SimulatedTask) -> list[Any]:
+    one = task.problem
+    problem = [one.key, one.kind, one.shown(), one.answers, one.entry_point, one.hidden_tests.source, one.solution]
+    faults = [
+        [fault.tag, fault.kind, fault.words, fault.note, fault.piece, fault.likely, task.answer((fault.tag,), 0)]
+        for fault in task.faults
+    ]
+    return [task.family, task.kind, problem, faults, task.plan, task.pieces, task.endless, task.wordy, task.phrasings]
+
+
+MANIFEST = {
+    "train": "e1945a08ca680c7b6a15c8d5c37ba55125390863b57603633272c7cbff60ae16",
+    "valid": "33b782345552cf109440ac5919f4d0bd7fc59c1fe060d5450af2f57d28608458",
+    "test": "07fe962c050de6e5416b2af355a8ff22c1d071b66c955c8a7e62da4755e04bf3",
+}
+"""Split -> recorded digest. Should one change, published results would be about other tasks: the id needs a new
+version."""

@@ -1,0 +1,41 @@
+"""Operators of another package: with odds for the simulator, and without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agentgym_flow.envs.canvas.operators import Checker, Ensemble, Solver
+from agentgym_flow.envs.canvas.operators.calls import Input, Value
+from agentgym_flow.envs.canvas.operators.model import Model
+from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Kind, SolverOdds
+
+
+class Debate(Solver):
+    """Argues twice, and answers."""
+
+    name = "Debate"
+    summary = "argues for and against, then answers"
+    instruction = "Argue for and against each possible answer."
+    odds = SolverOdds({Kind.TRAP: 0.05, Kind.NUANCE: 0.05})
+
+    def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
+        arguments = model.ask(form="Give the arguments alone.")
+        return Value(text=model.ask(form="Give the answer alone.", previous=Value(text=arguments)))
+
+
+class Doubt(Checker):
+    """Only its name and its words are new."""
+
+    name = "Doubt"
+    summary = "looks for a reason why the solution is wrong"
+    instruction = "Find a reason why the solution is wrong."
+    odds = CheckerOdds(dict.fromkeys(Kind, 0.9))
+
+
+class Jury(Ensemble):
+    """Needs three candidates, and nobody knows what the simulator should make of it."""
+
+    name = "Jury"
+    summary = "lets a jury decide"
+    instruction = "Decide as a jury would."
+    branches = 3
