@@ -49,7 +49,7 @@ ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and expert 
     "Sokoban-v0": ({"size": 6, "boxes": 1, "min_pushes": 3}, 200),
     "ALFWorld-v0": ({"max_steps": 16}, 300),
     "WebShop-v0": ({"max_steps": 16}, 400),
-    "Search-v0": ({"max_steps": 6}, 300),
+    "Search-v0": ({"max_steps": 6}, 50),
     "Canvas-v0": ({"max_steps": 12}, 40),
 }
 GROUPS, ATTEMPTS, MINIBATCHES = 32, 8, 4
