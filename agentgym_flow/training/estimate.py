@@ -25,7 +25,7 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
 from agentgym_flow.training.rows import TURN
-from agentgym_flow.training.run import TINY, load_model
+from agentgym_flow.training.run import TINY, is_own_model, load_model
 from agentgym_flow.training.run_config import RunConfig
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import check_demonstrations
@@ -168,9 +168,9 @@ def estimate(configs: Configs) -> Estimate:
 
 
 def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, int], Memory]:
-    """Return what each GPU needs, by number of GPUs and ZeRO stage; nothing for a model of unknown shape, or `tiny`."""
+    """Return what each GPU needs, by number of GPUs and ZeRO stage; nothing where no file has its shape."""
     run, _, agent = configs
-    config = None if run.model == TINY else config_of(run.model)
+    config = None if run.model == TINY or is_own_model(run.model) else config_of(run.model)
     if config is None:
         return {}
     turns = probe.turns if agent.layout == TURN else 1
@@ -198,9 +198,9 @@ def count_parameters(run: RunConfig, profile: Profile) -> int:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if run.model == TINY:
-        tiny: int = load_model(TINY, profile)[0].num_parameters()
-        return tiny
+    if run.model == TINY or is_own_model(run.model):
+        made: int = load_model(run.model, profile)[0].num_parameters()
+        return made
     if (Path(run.model) / "config.json").is_file():
         with torch.device("meta"):
             shape: int = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(run.model)).num_parameters()

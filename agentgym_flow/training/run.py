@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.errors import BadSetting, OtherProcessFailed
+from agentgym_flow.errors import BadSetting, OtherProcessFailed, UnknownOption
 from agentgym_flow.files import whole
+from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.prompts import Profile
 from agentgym_flow.signals import signals_go_to
 from agentgym_flow.training.checkpoints import writing
@@ -211,9 +212,17 @@ def load_model(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model and tokenizer: the fresh tiny model for the profile's vocabulary, or a Hugging Face causal model.
 
-    A folder with trained LoRA adapters gives these on the model they belong to. Weights become `dtype`, adapters
-    float32. Raises `BadSetting` when the profile has no vocabulary for the tiny model, or there is no such model.
+    A folder with trained LoRA adapters gives these on the model they belong to. `module:function` is a function of the
+    user that takes the profile and, by keyword, a seed, and returns a causal model and its tokenizer. Weights become
+    `dtype`, adapters float32.
+
+    Raises:
+        BadSetting: the profile has no vocabulary for the tiny model, there is no such model, or the function returns
+            something else.
+        UnknownOption: there is no such function.
     """
+    if is_own_model(name):
+        return _own_model(name, profile, seed, dtype)
     if name == TINY:
         vocabulary = getattr(profile, "vocabulary", ())
         if not vocabulary:
@@ -237,6 +246,27 @@ def load_model(
             f"no causal language model can be loaded from {name!r}: let model be {TINY!r}, a folder saved by Hugging "
             f"Face, or the name of a downloaded model (HF_HUB_OFFLINE=0 allows downloading it). {reason}"
         ) from error
+
+
+def is_own_model(name: str) -> bool:
+    """Return whether `name` is a `module:function` of the user."""
+    return ":" in name and not Path(name).exists()
+
+
+def _own_model(name: str, profile: Profile, seed: int, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    find_modules_here()
+    made = imported(name, UnknownOption)(profile, seed=seed)
+    if not (
+        isinstance(made, tuple)
+        and len(made) == 2
+        and isinstance(made[0], PreTrainedModel)
+        and isinstance(made[1], PreTrainedTokenizerBase)
+    ):
+        raise BadSetting(f"model: {name} must return a model and a tokenizer of Transformers, got {made!r:.200}")
+    return made[0].to(getattr(torch, dtype)), made[1]
 
 
 def _load_whole(name: str, dtype: str) -> PreTrainedModel:

@@ -31,7 +31,8 @@ class RunConfig:
         env_id: the id of a text environment.
         env_kwargs: its arguments, without the split; on the command line as JSON. `data` names official data, a path or
             a registered name, which then gives the tasks of all splits.
-        model: `tiny`, or a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`).
+        model: `tiny`, a Hugging Face causal language model (a folder, or a name with `HF_HUB_OFFLINE=0`), or
+            `module:function`, which makes one; see `load_model`.
         dtype: in what the weights are kept: `float32`, whatever the model was saved in, or `bfloat16`, only for a model
             that stays as it is under adapters. Adapters are float32 always. With `bf16` (the default on GPUs that can)
             the computation is in bfloat16 either way. Weights in bfloat16 could not be trained: a step of the size that

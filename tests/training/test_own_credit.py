@@ -1,7 +1,8 @@
-"""A credit function of one's own trains like those of the package, and its mistakes are named."""
+"""Credit functions and models of one's own train like those of the package, and their mistakes are named."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,13 +13,30 @@ pytest.importorskip("trl", reason="training needs the extra train")
 from agentgym_flow.cli import app
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.prompts import profile_for
 from agentgym_flow.rewards.credit import credit_function, settings_of
 from agentgym_flow.training.config import AgentConfig
+from agentgym_flow.training.run import load_model
 
 MODULE = '''
 def halves(batch, *, scale=1.0):
     """Half of the success, the same for all turns."""
     return [[[scale * (one.success - 0.5)] * len(one.turns) for one in group] for group in batch]
+
+def small(profile, *, seed):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from agentgym_flow.training.tiny import CONTEXT, word_tokenizer
+
+    tokenizer = word_tokenizer(profile.vocabulary)
+    torch.manual_seed(seed)
+    shape = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=CONTEXT, pad_token_id=0, **shape)
+    return LlamaForCausalLM(config), tokenizer
+
+def no_model(profile, *, seed):
+    return "a model"
 
 def short(batch):
     return [[[0.0] for _ in group] for group in batch]
@@ -48,27 +66,40 @@ def groups() -> list[Group]:
     return rollout_groups(RandomPolicy(), make, [Start(0, 0, 0)], 2)
 
 
-def test_it_trains(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["tiny", "their_credit:small"])
+def test_it_trains(model: str, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    short = [
-        "--threads",
-        "1",
-        "--warm_start_levels",
-        "0",
-        "--num_generations",
-        "2",
-        "--max_steps",
-        "1",
-        "--steps_per_generation",
-        "1",
-    ]
-    short += ["--per_device_train_batch_size", "4", "--num_envs", "4", "--eval_episodes", "2", "--validations", "0"]
-    words = ["train", "their_credit:halves", "--env", "Sokoban-v0", "--save_strategy", "no", *short]
-    kwargs = ["--env_kwargs", '{"size": 5, "boxes": 1, "max_steps": 4}', "--credit_settings", '{"scale": 2.0}']
-    result = CliRunner().invoke(app, [*words, *kwargs, "--output_dir", str(tmp_path / "run")])
+    settings = {
+        "model": model,
+        "threads": 1,
+        "warm_start_levels": 0,
+        "num_generations": 2,
+        "max_steps": 1,
+        "steps_per_generation": 1,
+        "per_device_train_batch_size": 4,
+        "num_envs": 4,
+        "eval_episodes": 2,
+        "validations": 0,
+        "save_strategy": "no",
+        "env_kwargs": '{"size": 5, "boxes": 1, "max_steps": 4}',
+        "credit_settings": '{"scale": 2.0}',
+        "output_dir": tmp_path / "run",
+    }
+    words = ["train", "their_credit:halves", "--env", "Sokoban-v0", *(f"--{k}={v}" for k, v in settings.items())]
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert "their_credit:halves" in (tmp_path / "run" / "config.yaml").read_text("utf-8")
+    kind = json.loads((tmp_path / "run" / "checkpoint" / "config.json").read_text("utf-8"))["model_type"]
+    assert kind == ("gpt2" if model == "tiny" else "llama")
+
+
+def test_a_function_that_makes_no_model_is_named() -> None:
+    profile = profile_for("agentgym_flow/Sokoban-v0", "compact")
+    with pytest.raises(BadSetting, match="their_credit:no_model must return a model and a tokenizer"):
+        load_model("their_credit:no_model", profile)
+    with pytest.raises(UnknownOption, match="Did you mean 'small'"):
+        load_model("their_credit:smal", profile)
 
 
 def test_its_settings_are_its_keywords() -> None:
