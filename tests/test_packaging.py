@@ -86,6 +86,7 @@ def test_command_line_runs_on_the_base_install(base_python: Path, tmp_path: Path
         "evaluate",
         "collect",
         "train",
+        "validate",
         "verify",
         "view",
         "data",
