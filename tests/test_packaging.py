@@ -85,6 +85,7 @@ def test_command_line_runs_on_the_base_install(base_python: Path, tmp_path: Path
         "doctor",
         "evaluate",
         "collect",
+        "compare",
         "train",
         "validate",
         "verify",

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from agentgym_flow import __version__
 from agentgym_flow.cli import (
     collect,
+    compare,
     data,
     dataflow,
     dataflow_evaluate,
@@ -123,6 +124,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("collect")(collect.collect)
 app.command("train", context_settings=train.PASS_ON)(train.train)
 app.command("verify")(verify.verify)
+app.command("compare")(compare.compare)
 app.command("validate")(validate.validate)
 app.command("view")(view.view)
 app.command("shop")(shop.shop)

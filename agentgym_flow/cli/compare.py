@@ -1,0 +1,80 @@
+"""`agentgym-flow compare`: two logs over the same tasks, task by task."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.episode_log import read_log
+from agentgym_flow.errors import BadSetting
+
+Start = tuple[str, int]
+"""The key and the seed of a task."""
+
+
+class Metric(StrEnum):
+    """What is compared."""
+
+    SUCCESS = "success"
+    SCORE = "score"
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", dir_okay=False, help="An episode log.")],
+    second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False, help="Another one, of the same tasks.")],
+    metric: Annotated[Metric, typer.Option(help="What is compared.")] = Metric.SUCCESS,
+    most: Annotated[int, typer.Option(min=0, help="The most tasks to name.")] = 20,
+) -> None:
+    """Compare two logs task by task: the difference with its interval, a paired test, and where they differ.
+
+    The figures are those that the logs state; `agentgym-flow verify` checks them.
+    """
+    from agentgym_flow.leaderboard import comparison
+
+    numbers: dict[Start, int] = {}
+    sides = [_scores(path, metric, numbers) for path in (first, second)]
+    shapes = [{task: len(scores) for task, scores in side.items()} for side in sides]
+    if shapes[0] != shapes[1]:
+        differ = sum(shapes[0].get(task) != shapes[1].get(task) for task in shapes[0].keys() | shapes[1].keys())
+        raise BadSetting(
+            f"the logs must have the same tasks, seeds and attempts, and {differ} tasks differ: evaluate both in one "
+            "environment, with the same --split, --episodes, --attempts and --seed"
+        )
+    if len(set(shapes[0].values())) != 1:
+        raise BadSetting("all tasks must have the same number of attempts: finish the evaluations with --resume")
+    tasks = sorted(sides[0])
+    tables = [[side[task] for task in tasks] for side in sides]
+    for path, table in zip((first, second), tables, strict=True):
+        mean = sum(map(sum, table)) / sum(map(len, table))
+        stdout().print(printed(f"{path}: {metric} {mean:.1%} of {len(tasks)} tasks"), soft_wrap=True)
+    found = comparison.compare(*tables, most)
+    difference = found.difference
+    stdout().print(
+        f"A - B: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
+        f"{100 * difference.high:+.1f}, p = {found.p_value:.4f} (paired permutation test)"
+    )
+    for row, by in found.tasks:
+        key, seed = tasks[row]
+        stdout().print(printed(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}"), soft_wrap=True)
+
+
+def _scores(path: Path, metric: Metric, numbers: dict[Start, int]) -> dict[Start, list[float]]:
+    """Return the figures of a log by task, attempts in order; write the numbers of the tasks to `numbers`.
+
+    Raises `BadLog` if it cannot be read, `BadSetting` if it has no episode, or one twice.
+    """
+    by_task: dict[Start, dict[int, float]] = defaultdict(dict)
+    for episode in read_log(path):
+        task = (episode.task_key, episode.seed)
+        if episode.attempt in by_task[task]:
+            raise BadSetting(f"{path} has attempt {episode.attempt} at task {episode.task} twice")
+        numbers[task] = episode.task
+        by_task[task][episode.attempt] = float(episode.success if metric is Metric.SUCCESS else episode.score)
+    if not by_task:
+        raise BadSetting(f"{path} has no episodes")
+    return {task: [attempts[n] for n in sorted(attempts)] for task, attempts in by_task.items()}

@@ -1,0 +1,55 @@
+"""`agentgym-flow compare`: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentgym_flow.cli import app
+
+
+def run(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
+    common = ("--env-arg", "size=6", "--env-arg", "boxes=1", "--episodes")
+    for name, policy, episodes in (("expert", "expert", 12), ("random", "random", 12), ("fewer", "expert", 11)):
+        status, told = run(
+            "evaluate", "Sokoban-v0", "--policy", policy, *common, episodes, "--log", folder / f"{name}.jsonl"
+        )
+        assert status == 0, told
+    return folder
+
+
+def test_the_difference_its_interval_and_where_the_logs_differ(logs: Path) -> None:
+    status, told = run("compare", logs / "expert.jsonl", logs / "random.jsonl", "--most", 3)
+    assert status == 0
+    assert "success 100.0% of 12 tasks" in told
+    assert "points, 95 % interval +" in told
+    named = [line for line in told.splitlines() if line.startswith("task ")]
+    assert len(named) == 3
+    assert all(line.endswith("+1.00") for line in named)
+
+
+def test_a_log_does_not_differ_from_itself(logs: Path) -> None:
+    status, told = run("compare", logs / "random.jsonl", logs / "random.jsonl", "--metric", "score")
+    assert status == 0
+    assert "A - B: +0.0 points, 95 % interval +0.0 to +0.0, p = 1.0000" in told
+    assert "\ntask" not in told
+
+
+def test_logs_of_other_tasks_are_refused(logs: Path) -> None:
+    status, told = run("compare", logs / "expert.jsonl", logs / "fewer.jsonl")
+    assert status == 2
+    assert "1 tasks differ" in told
+    twice = logs / "twice.jsonl"
+    twice.write_text((logs / "fewer.jsonl").read_text("utf-8") * 2, "utf-8")
+    assert run("compare", twice, twice)[0] == 2
+    (logs / "empty.jsonl").write_text("", "utf-8")
+    assert "has no episodes" in run("compare", logs / "empty.jsonl", logs / "empty.jsonl")[1]
