@@ -52,7 +52,7 @@ def compare(
     for path, table in zip((first, second), tables, strict=True):
         mean = sum(map(sum, table)) / sum(map(len, table))
         stdout().print(printed(f"{path}: {metric} {mean:.1%} of {len(tasks)} tasks"), soft_wrap=True)
-    found = comparison.compare(*tables, most)
+    found = comparison.compare(tables[0], tables[1], most)
     difference = found.difference
     stdout().print(
         f"A - B: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
