@@ -39,7 +39,7 @@ test: $(VENV)/.dev ## run the default test suite
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 heavy: $(VENV)/.dev $(VENV)/.deepspeed $(VENV)/.alfworld $(VLLM_VENV)/.vllm $(PEERS_VENV)/.peers $(OPENENV_VENV)/.openenv ## run the heavy tests: real peers, browsers, kills, long runs
-	$(BIN)/python -m pytest -m heavy --ignore tests/with_vllm
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n 2 --dist loadfile -m heavy --ignore tests/with_vllm
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m heavy tests/with_vllm
 	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/python -m pytest -m heavy -k "not trl" tests/integrations
 	OMP_NUM_THREADS=1 $(OPENENV_VENV)/bin/python -m pytest -m heavy tests/integrations

@@ -59,7 +59,7 @@ def main() -> int:
     examine.play_split = play_split  # type: ignore[attr-defined]
     recipe.warm_start = warm_start  # type: ignore[attr-defined]
     AgentTrainer.make_batch = batch  # type: ignore[method-assign]
-    return recipe.command(recipe.train, AgentConfig, sys.argv[2:])
+    return recipe.command(AgentConfig, sys.argv[2:])
 
 
 if __name__ == "__main__":
