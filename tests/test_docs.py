@@ -151,6 +151,8 @@ def test_documentation_builds_without_a_warning(tmp_path: Path) -> None:
         "-W",
         "--keep-going",
         "-q",
+        "-t",
+        "without_source",
         "-d",
         tmp_path / "cache",
         ROOT / "docs",

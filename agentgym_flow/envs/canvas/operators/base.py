@@ -1,15 +1,13 @@
-"""What an operator is: one class that says what it reads, what a policy is told of it, and what it does.
+"""What an operator is: one class that says what it reads, how it is described to a policy, and what it does.
 
-```python
-class Debate(Solver):
-    name = "Debate"
-    summary = "argues for and against, then answers"
-    instruction = "Argue for and against each possible answer, then give the best one."
-    odds = SolverOdds({Kind.TRAP: 0.3, Kind.SLIP: 0.5})
+    class Debate(Solver):
+        name = "Debate"
+        summary = "argues for and against, then answers"
+        instruction = "Argue for and against each possible answer, then give the best one."
+        odds = SolverOdds({Kind.TRAP: 0.3, Kind.SLIP: 0.5})
 
-    def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        return Value(text=model.ask())
-```
+        def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
+            return Value(text=model.ask())
 
 Derive from the class of its role. Defining a class that has a name registers it; see `registry`.
 """
