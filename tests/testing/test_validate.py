@@ -76,6 +76,11 @@ def test_an_environment_that_ends_the_process_is_named() -> None:
     assert all(finding.status in ("ok", "skipped", "advice") for finding in seen)
 
 
+def test_an_environment_may_print() -> None:
+    for name in ("other_processes_give_equal_episodes", "start_up"):
+        assert findings("defect/Prints-v0", MODULE, name)[name].status == "ok"
+
+
 def test_processes_that_the_environment_leaves_end_with_the_part() -> None:
     begun = time.monotonic()
     found = run_part(validate.FIGURES, Request("defect/LeavesAProcess-v0", {}, [MODULE], 2.0))

@@ -186,12 +186,27 @@ class LeavesAProcess(CaveEnv):
         return super()._begin(task, noise, options)
 
 
+class Prints(CaveEnv):
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        os.write(1, b"hello")
+        os.write(2, b"hello")
+        return super()._begin(task, noise, options)
+
+
 class RaisesHalfACharacter(CaveEnv):
     @property
     def num_tasks(self) -> int:
         raise RuntimeError("no cave \ud800")
 
 
-for kind in (HangsOnNonsense, ExitsOnNonsense, CannotBeMade, ExitsWhenMade, LeavesAProcess, RaisesHalfACharacter):
+for kind in (
+    HangsOnNonsense,
+    ExitsOnNonsense,
+    CannotBeMade,
+    ExitsWhenMade,
+    LeavesAProcess,
+    Prints,
+    RaisesHalfACharacter,
+):
     kind.env_id = f"defect/{kind.__name__}-v0"
     gym.register(kind.env_id, entry_point=f"{__name__}:{kind.__name__}")
