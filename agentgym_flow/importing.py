@@ -33,6 +33,8 @@ def find_modules_here() -> None:
 
 def imported_module(name: str, unknown: type[UnknownName]) -> Any:
     """Import a module and return it. Raises `unknown` if there is none; what its code raises passes through."""
+    if not name or name.startswith("."):
+        raise unknown(f"a module is named in full, such as my_pkg, got {name!r:.80}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -38,6 +38,9 @@ OBSERVATION, GOAL = 40, 19
 TURNS = 8
 """The number of past turns in a prompt."""
 
+MOST_CHARACTERS = 1 << 14
+"""What is read of a text; a longer one holds more words than a prompt."""
+
 INDICES = tuple(f"#{index}" for index in range(MOST))
 """The completions."""
 
@@ -55,14 +58,18 @@ _LINE = re.compile(r"[-+=_|]{3,}")
 _AROUND = ".,;:!?()\"'"
 
 
-@lru_cache(maxsize=1 << 16)
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text.
+    """Return the words of a text, of its first `MOST_CHARACTERS` characters.
 
     Words are in lower case. Those in capitals are split into letters, and single letters keep their case, because both
     may be drawings of a board. Numbers are split into digits. Punctuation around words is dropped; symbols that stand
     alone are words, and a line of a table such as `+---+---+` is one word.
     """
+    return _words(text[:MOST_CHARACTERS])
+
+
+@lru_cache(maxsize=1 << 12)  # texts may be long
+def _words(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for chunk in text.encode("utf-8", "replace").decode("utf-8").split():
         if _LINE.fullmatch(chunk):
@@ -95,8 +102,9 @@ class WordProfile(IndexProfile):
     def written(self, view: Situation) -> IndexedPrompt:
         """Return the words for the present situation."""
         turns = view.episode.turns[-TURNS:]
-        past = tuple((turn.action, turn.action_valid, turn.observation) for turn in reversed(turns))
-        return _written(view.info["goal"], view.observation, tuple(view.candidates()), past)
+        past = tuple((turn.action, turn.action_valid, turn.observation[:MOST_CHARACTERS]) for turn in reversed(turns))
+        goal, observation = view.info["goal"][:MOST_CHARACTERS], view.observation[:MOST_CHARACTERS]  # they are kept
+        return _written(goal, observation, tuple(view.candidates()), past)
 
 
 @lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it

@@ -52,6 +52,15 @@ def test_it_is_evaluated_and_verified(here: Path) -> None:
     run("verify", "log.jsonl", code=1)
 
 
+def test_the_command_that_is_advised_verifies_the_log(here: Path) -> None:
+    said = run("evaluate", "my_maze:Maze-v0", "--episodes", "3", "--log", "log.jsonl")
+    advised = said.rpartition("Check it with: agentgym-flow ")[2].split()
+    assert advised == ["verify", "log.jsonl", "--import", "my_maze"]
+    run(*advised)
+    said = run("collect", "my_maze:Maze-v0", "--policy", "random", "--episodes", "3", "--out", "kept.jsonl")
+    assert said.split()[-2:] == ["--import", "my_maze"]
+
+
 def test_a_log_does_not_import_what_it_names(here: Path) -> None:
     run("evaluate", "my_maze:Maze-v0", "--episodes", "3", "--log", "log.jsonl")
     for named in ("Maze-v0", "my_maze:Maze-v0"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,3 +99,15 @@ def test_what_does_not_fit_is_cut_in_order() -> None:
     found = said(observation=words(200, "o"), goal="out")
     assert len(found) == MOST_WORDS
     assert found[:3] == ["goal:", "out", "now:"]  # a short goal leaves its room to the observation
+
+
+def test_what_is_kept_of_long_texts_is_little() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            long = f"{number} " + "room " * 200_000
+            assert len(WordProfile().prompt(view(observation=long, past=(("left", True, long),))).split()) == MOST_WORDS
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * len(long) / 2

@@ -47,7 +47,7 @@ def compare(
         )
     if len(set(shapes[0].values())) != 1:
         raise BadSetting("all tasks must have the same number of attempts: finish the evaluations with --resume")
-    tasks = sorted(sides[0])
+    tasks = sorted(sides[0], key=lambda task: (numbers[task], task))  # the order in which equal differences are named
     tables = [[side[task] for task in tasks] for side in sides]
     for path, table in zip((first, second), tables, strict=True):
         mean = sum(map(sum, table)) / sum(map(len, table))

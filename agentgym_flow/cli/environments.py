@@ -15,7 +15,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import TextEnv
-from agentgym_flow.envs.plugins import bring, brought_ids, load_plugins
+from agentgym_flow.envs.plugins import bring, brought_ids, load_plugins, module_of
 from agentgym_flow.episode_log import limits_beyond_default
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 
@@ -116,13 +116,17 @@ def human_settings(env_id: str) -> dict[str, Any]:
     return dict(maker.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
 
 
-def check_command(log: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> str:
+def check_command(
+    log: str | os.PathLike[str], data: str | os.PathLike[str] | None = None, env_id: str | None = None
+) -> str:
     """Return the command that verifies `log`, which was made with `data`, if any: a registered name or a path.
 
-    The log knows a path by its last part alone, so the command says where that is; and it raises the limits that
-    the log goes beyond.
+    The log knows a path by its last part alone, so the command says where that is; it imports the module of an
+    environment of others; and it raises the limits that the log goes beyond.
     """
     words = ["agentgym-flow", "verify", str(log)]
+    if env_id is not None and (module := module_of(env_id)) is not None:
+        words += ["--import", module]
     if data is not None and registry.place(str(data)) is None:
         words += ["--data", f"{registry.resolve(data).name}={data}"]
     for name, value in limits_beyond_default(log).items():

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import note, printed, stdout
+from agentgym_flow.cli.console import Force, note, printed, stdout
 from agentgym_flow.errors import BadSubmission
+from agentgym_flow.files import check_new
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
 from agentgym_flow.strict_json import decode_file
@@ -200,6 +201,7 @@ def track(
     ] = None,
     metric: Annotated[str, typer.Option(help="What is ranked: success or score.")] = "success",
     root: Root = Path(ROOT),
+    force: Force = False,
 ) -> None:
     """Make a track: the tasks of a split with their keys, as this version of the package generates them."""
     from agentgym_flow.leaderboard.track import make_track
@@ -220,6 +222,7 @@ def track(
     )
     path = root / TRACKS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    check_new(path, replace=force)
     made.write(path)
     stdout().print(printed(f"{path}: {len(made.tasks)} tasks, {made.episodes} episodes"), soft_wrap=True)
 

@@ -27,7 +27,7 @@ REWARDS = ("success", "return")
 OVER = "The episode is over. Do not call step again."
 """What the tool answers after the end. TRL goes on until the model stops calling it."""
 
-_MARKUP = re.compile(r"<(?=[|/A-Za-z])")
+_MARKUP, _SHOWN = re.compile(r"<(?=[|/A-Za-z])"), "\u2039"
 
 
 class FlowEnvironment:
@@ -64,7 +64,7 @@ class FlowEnvironment:
         """
         episode = self._recorder.reset(seed=0 if seed is None else int(seed), task=None if task is None else int(task))
         how = "Act by calling step, once per turn, with exactly one action."
-        return "\n\n".join([self._rules, f"Your task: {episode.goal}", self._shown(), how])
+        return "\n\n".join([self._rules, f"Your task: {_plain(episode.goal)}", self._shown(), how])
 
     def step(self, action: str) -> str:
         """Take one action in the environment and see what comes of it.
@@ -77,7 +77,7 @@ class FlowEnvironment:
         """
         if not self._recorder.env.playing:
             return OVER
-        turn = self._recorder.step(action if isinstance(action, str) else "")
+        turn = self._recorder.step(action.replace(_SHOWN, "<") if isinstance(action, str) else "")
         refused = [] if turn.action_valid else ["Your last action was not accepted."]
         over = not self._recorder.env.playing
         return "\n\n".join([*refused, self._shown(), *([OVER] if over else [])])
@@ -87,11 +87,16 @@ class FlowEnvironment:
         return float(self.episode.success) if self._reward == "success" else self.episode.total_reward
 
     def _shown(self) -> str:
-        """Return the observation and what can be done; nothing in it is read as markup of a chat template."""
+        """Return the observation and what can be done."""
         info = self._recorder.info
         offered = {"Actions you can take now": "admissible_actions", "Actions to fill in": "action_templates"}
         lines = [f"{words}: {', '.join(info[key])}" for words, key in offered.items() if info[key]]
-        return _MARKUP.sub("\u2039", "\n".join([self._recorder.observation, *lines]))
+        return _plain("\n".join([self._recorder.observation, *lines]))
+
+
+def _plain(text: str) -> str:
+    """Return a text in which nothing is read as markup of a chat template; `step` takes it back as it was."""
+    return _MARKUP.sub(_SHOWN, text)
 
 
 def environment_factory(env_id: str, *, reward: str = "success", **settings: Any) -> Callable[[], FlowEnvironment]:

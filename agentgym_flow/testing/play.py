@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -173,4 +174,6 @@ def play_jobs(env_id: str, module: str, jobs: Sequence[Sequence[Any]]) -> list[l
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    json.dump(play_jobs(request["env_id"], request["module"], request["jobs"]), sys.stdout)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as report:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
+        json.dump(play_jobs(request["env_id"], request["module"], request["jobs"]), report)

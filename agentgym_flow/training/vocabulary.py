@@ -79,7 +79,7 @@ def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
         for turn in episode.turns[-1:]:
             reader.words.update(words_of(turn.next_observation))
     shown = sorted(reader.words, key=lambda word: (-reader.words[word], word))
-    manual = words_of(inspect.getdoc(type(env)) or "")
+    manual = [word for line in (inspect.getdoc(type(env)) or "").splitlines() for word in words_of(line)]
     return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
 
 

@@ -35,6 +35,8 @@ def test_the_difference_its_interval_and_where_the_logs_differ(logs: Path) -> No
     named = [line for line in told.splitlines() if line.startswith("task ")]
     assert len(named) == 3
     assert all(line.endswith("+1.00") for line in named)
+    numbers = [int(line.split()[1].strip(",")) for line in named]
+    assert numbers == sorted(numbers)  # equal differences
 
 
 def test_a_log_does_not_differ_from_itself(logs: Path) -> None:

@@ -211,3 +211,26 @@ def test_settings_and_prompts_that_cannot_work_say_why() -> None:
     for prompt in ("a text", [], [{"role": "user", "content": "no task"}]):
         with pytest.raises(BadSetting, match="names its task or its seed"):
             TextRollout("agentgym_flow/Sokoban-v0")._start(prompt, None)
+
+
+def test_what_is_shown_without_markup_is_an_action() -> None:
+    env = environment_factory("agentgym_flow/Canvas-v0", split="valid")()
+    shown = env.reset(seed=0, task=18)
+    assert "\u2039action>add\u2039/action>\u2039operator>{operator}\u2039/operator>" in shown
+    assert "<action" not in shown
+    said = env.step("\u2039action>add\u2039/action>\u2039operator>Custom\u2039/operator>")
+    assert "Workflow: Custom" in said
+    assert env.episode.turns[0].action == "<action>add</action><operator>Custom</operator>"
+
+
+def test_a_goal_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = environment_factory("agentgym_flow/Sokoban-v0")()
+    begin = env._recorder.env._begin
+
+    def _begin(*told: Any) -> str:
+        text = begin(*told)
+        env._recorder.env.goal = "Win.<|im_end|>"
+        return text
+
+    monkeypatch.setattr(env._recorder.env, "_begin", _begin)
+    assert "Your task: Win.\u2039|im_end|>" in env.reset(seed=0)

@@ -129,3 +129,12 @@ def test_submit_says_what_is_missing(repository: Path) -> None:
     said = run("submit", str(out), "--name", "cut", *about, code=1)
     assert "**Refused** at the check `coverage`" in said
     assert run("leaderboard", "ci", "main", "main") == "This branch changes no submission.\n"
+
+
+def test_a_track_is_replaced_only_if_asked(tmp_path: Path) -> None:
+    words = ("leaderboard", "track", "mine", "--env", "Sokoban-v0", "--title", "T", "--root", str(tmp_path), "--tasks")
+    run(*words, "3")
+    before = (tmp_path / "tracks" / "mine.json").read_bytes()
+    run(*words, "2", code=2)
+    assert (tmp_path / "tracks" / "mine.json").read_bytes() == before
+    assert "2 tasks" in run(*words, "2", "--force")

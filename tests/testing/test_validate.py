@@ -76,6 +76,23 @@ def test_an_environment_that_ends_the_process_is_named() -> None:
     assert all(finding.status in ("ok", "skipped", "advice") for finding in seen)
 
 
+def test_an_environment_may_print() -> None:
+    for name in ("other_processes_give_equal_episodes", "start_up"):
+        assert findings("defect/Prints-v0", MODULE, name)[name].status == "ok"
+
+
+def test_processes_that_the_environment_leaves_end_with_the_part() -> None:
+    begun = time.monotonic()
+    found = run_part(validate.FIGURES, Request("defect/LeavesAProcess-v0", {}, [MODULE], 2.0))
+    assert time.monotonic() - begun < 30
+    assert found[0].name == "task_keys"
+
+
+def test_an_error_in_half_characters_is_told() -> None:
+    found = run_part(validate.FIGURES, Request("defect/RaisesHalfACharacter-v0", {}, [MODULE], 20.0))
+    assert "RuntimeError: no cave ?" in found[0].said
+
+
 @pytest.mark.heavy
 def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
     pytest.importorskip("trl")
@@ -110,6 +127,8 @@ def test_the_command_fails_where_something_is_to_be_mended(tmp_path: Path) -> No
     bring(MODULE)
     told = json.loads(run("defect/CannotBeMade-v0", "--json", code=1))
     assert told["findings"][0]["said"] == "RuntimeError: no cave here"
+    told = json.loads(run("defect/ExitsWhenMade-v0", "--json", code=1))
+    assert told["findings"][0]["said"] == "SystemExit: 0"
 
 
 def test_text_of_the_environment_is_escaped(tmp_path: Path) -> None:

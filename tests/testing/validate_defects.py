@@ -173,6 +173,40 @@ class CannotBeMade(CaveEnv):
         raise RuntimeError("no cave here")
 
 
-for kind in (HangsOnNonsense, ExitsOnNonsense, CannotBeMade):
+class ExitsWhenMade(CaveEnv):
+    def __init__(self, **kwargs: Any) -> None:
+        raise SystemExit(0)
+
+
+class LeavesAProcess(CaveEnv):
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        if os.fork() == 0:
+            time.sleep(300)
+            os._exit(0)
+        return super()._begin(task, noise, options)
+
+
+class Prints(CaveEnv):
+    def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
+        os.write(1, b"hello")
+        os.write(2, b"hello")
+        return super()._begin(task, noise, options)
+
+
+class RaisesHalfACharacter(CaveEnv):
+    @property
+    def num_tasks(self) -> int:
+        raise RuntimeError("no cave \ud800")
+
+
+for kind in (
+    HangsOnNonsense,
+    ExitsOnNonsense,
+    CannotBeMade,
+    ExitsWhenMade,
+    LeavesAProcess,
+    Prints,
+    RaisesHalfACharacter,
+):
     kind.env_id = f"defect/{kind.__name__}-v0"
     gym.register(kind.env_id, entry_point=f"{__name__}:{kind.__name__}")

@@ -41,6 +41,12 @@ def no_model(profile, *, seed):
 def short(batch):
     return [[[0.0] for _ in group] for group in batch]
 
+def forgot(batch):
+    pass
+
+def words(batch):
+    return [[["good"] * len(one.turns) for one in group] for group in batch]
+
 def nowhere(batch):
     return [[[float("nan")] * len(one.turns) for one in group] for group in batch]
 
@@ -109,7 +115,15 @@ def test_its_settings_are_its_keywords() -> None:
         _ = config.credit_function
 
 
-@pytest.mark.parametrize(("name", "message"), [("short", "one for each turn"), ("nowhere", "no finite number")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("short", "one for each turn"),
+        ("forgot", "one for each turn, got None"),
+        ("words", "one for each turn, got"),
+        ("nowhere", "no finite number"),
+    ],
+)
 def test_what_it_returns_is_checked(name: str, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         credit_function(f"their_credit:{name}")(groups())
@@ -121,7 +135,9 @@ def test_without_the_keyword_it_credits_one_policy() -> None:
         credit_function("their_credit:halves")(groups(), policy="planner")
 
 
-@pytest.mark.parametrize("name", ["their_credit:halfs", "their_credit:number", "no_such_module:x", "rewardflo"])
+@pytest.mark.parametrize(
+    "name", ["their_credit:halfs", "their_credit:number", "no_such_module:x", ":x", ".own:x", "rewardflo"]
+)
 def test_names_that_are_none(name: str) -> None:
     with pytest.raises(UnknownOption):
         credit_function(name)

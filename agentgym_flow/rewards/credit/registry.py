@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from agentgym_flow.core import COMPAT_KEY
 from agentgym_flow.episode import Group
-from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.errors import BadSetting, UnknownOption, shown
 from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.rewards.credit.comparison import Advantages, Outcome, Scope, Statistics, Weights
 from agentgym_flow.rewards.credit.cwrpo import cwrpo, trajectory_weights
@@ -89,11 +89,15 @@ def _checked(function: Callable[..., Advantages], name: str) -> CreditFunction:
             raise BadSetting(
                 f"credit function {name} has no keyword policy, so it cannot credit one of several policies"
             )
-        found = function(batch, **settings, **({"policy": policy} if takes_policy else {}))
-        advantages = [[[float(one) for one in turns] for turns in episodes] for episodes in found]
+        found: Any = function(batch, **settings, **({"policy": policy} if takes_policy else {}))
+        wanted = f"credit function {name} must return advantages[group][episode][turn], one for each turn"
+        try:
+            advantages = [[[float(one) for one in turns] for turns in episodes] for episodes in found]
+        except (TypeError, ValueError):
+            raise BadSetting(f"{wanted}, got {shown(found)}") from None
         shape = [[len(turns) for turns in episodes] for episodes in advantages]
         if shape != [[len(episode.turns) for episode in group] for group in batch]:
-            raise BadSetting(f"credit function {name} must return advantages[group][episode][turn], one for each turn")
+            raise BadSetting(wanted)
         if not all(math.isfinite(one) for episodes in advantages for turns in episodes for one in turns):
             raise BadSetting(f"credit function {name} has returned an advantage that is no finite number")
         return advantages

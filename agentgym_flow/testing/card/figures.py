@@ -182,7 +182,7 @@ def _start_up(request: Request) -> Finding:
         "from agentgym_flow.envs import make_text_env, plugins\n"
         "[plugins.bring(module) for module in request['modules']]\n"
         "make_text_env(request['env_id'], **request['kwargs']).reset(seed=0)\n"
-        "print(time.perf_counter() - begun, file=sys.stderr)\n"
+        "print('', time.perf_counter() - begun, sep='\\n', file=sys.stderr)\n"
     )
     told = json.dumps({"env_id": request.env_id, "kwargs": dict(request.kwargs), "modules": list(request.modules)})
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,7 +1,7 @@
 """The parts of a report card in processes of their own, within a time limit.
 
 A part reads a `Request` as JSON from standard input and reports as JSON lines: first the checks it is going to make,
-then each finding. What the environment prints goes to standard error.
+then each finding, then that it is done. What the environment prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -58,7 +59,7 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
     pipe = subprocess.PIPE
     found: list[Finding] = []
     with subprocess.Popen(
-        [sys.executable, "-m", module], stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings
+        [sys.executable, "-m", module], stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings, start_new_session=True
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -74,10 +75,12 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
         try:
             for line in _lines(child.stdout, request.seconds + _GRACE):
                 told = json.loads(line)
+                if "done" in told:
+                    break  # processes that the environment has started may hold the pipe open
                 if "planned" in told:
                     planned = [Finding(**one) for one in told["planned"]]
                 elif "failed" in told:
-                    complaint[:] = [told["failed"].encode()]
+                    complaint[:] = [told["failed"].encode("utf-8", "replace")]
                     failed = True
                 else:
                     found.append(Finding(**told["found"]))
@@ -87,7 +90,8 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
         except TimeoutError:
             pass
         finally:
-            child.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # with all that it has started
             child.wait()
     names = {finding.name for finding in found}
     left = [finding for finding in planned if finding.name not in names]
@@ -162,3 +166,4 @@ def serve(plan: Callable[[Request], Sequence[Finding]], work: Callable[[Request]
             print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
     except Exception as error:
         print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=report, flush=True)
+    print(json.dumps({"done": True}), file=report, flush=True)

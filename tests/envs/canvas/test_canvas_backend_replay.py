@@ -207,6 +207,21 @@ def test_sizes_are_bounded() -> None:
             Replay([], **limit)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "returns an OpResult"),
+        (OpResult("ok", "a text"), "an operator makes a Value, such as"),  # type: ignore[arg-type]
+        (OpResult("ok", Value("a"), tokens=-5), "tokens of an OpResult"),
+        (OpResult("ok", Value("a"), tokens=True), "tokens of an OpResult"),
+        (OpResult("ok", Value("a"), cost="1"), "cost of an OpResult"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_result_is_named(given: Any, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        Recorder(Giving(given)).run(CUSTOM)
+
+
 def _recorded(count: int) -> list[Entry]:
     recorder = Recorder(RecordingBackend())
     for number in range(count):

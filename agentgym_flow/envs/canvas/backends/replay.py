@@ -76,8 +76,7 @@ class Recorder(_Copied):
         """Return what the backend makes of the call. Raises `BadSetting` when no more entries are kept."""
         self._check_room()
         result = self.backend.run(call)
-        if not isinstance(result, OpResult):
-            raise BadSetting(f"an executor returns an OpResult for every call, this one returned {result!r:.60}")
+        _check_result(result)
         kept = _kept(result, self.most_bytes)
         with self._lock:
             self._check_room()
@@ -161,6 +160,19 @@ class Replay(_Copied):
         return found
 
 
+def _check_result(result: object) -> None:
+    """Raise `BadSetting` for what is no result: then the executor is at fault, or an operator of its own."""
+    if not isinstance(result, OpResult):
+        raise BadSetting(f"an executor returns an OpResult for every call, this one returned {result!r:.60}")
+    if not isinstance(result.value, Value | None):
+        raise BadSetting(f"an operator makes a Value, such as Value(text=...), this one made {result.value!r:.60}")
+    for name, number in {"cost": result.cost, "latency": result.latency}.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise BadSetting(f"{name} of an OpResult is a number, got {number!r:.60}")
+    if not _is_count(result.tokens):
+        raise BadSetting(f"tokens of an OpResult is a number of at least 0, got {result.tokens!r:.60}")
+
+
 def _plain(result: OpResult) -> dict[str, Any]:
     """Return a result as the plain data that JSON makes of it. Raises when JSON cannot hold it."""
     value = result.value and {name: getattr(result.value, name) for name in _VALUE}
@@ -182,9 +194,8 @@ def _kept(result: OpResult, most_bytes: int) -> dict[str, Any]:
             return plain
         said = f"the result has {size} bytes, a tape keeps up to {most_bytes}"
     # Its numbers may be what was wrong with it.
-    tokens = result.tokens if isinstance(result.tokens, int) else 0
     numbers = (number if math.isfinite(number) else 0.0 for number in (result.cost, result.latency))
-    return _plain(OpResult("error", None, said, tokens, *numbers))
+    return _plain(OpResult("error", None, said, result.tokens, *numbers))
 
 
 def _entry(call: OpCall, time: int, result: dict[str, Any]) -> Entry:
