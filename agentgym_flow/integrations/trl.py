@@ -1,5 +1,7 @@
 """TRL: any text environment as the `environment_factory` of a stock `GRPOTrainer`, with one tool, `step`.
 
+::
+
     trainer = GRPOTrainer(
         model, args=args, train_dataset=rows, environment_factory=environment_factory("agentgym_flow/Sokoban-v0")
     )

@@ -1,5 +1,7 @@
 """TRL: any text environment as the `rollout_func` of a stock `GRPOTrainer`, for models that answer in plain text.
 
+::
+
     trainer = GRPOTrainer(
         model,
         args=args,

@@ -1,5 +1,7 @@
 """What an operator is: one class that says what it reads, how it is described to a policy, and what it does.
 
+::
+
     class Debate(Solver):
         name = "Debate"
         summary = "argues for and against, then answers"
