@@ -108,6 +108,14 @@ class FormatProfile(Profile, Protocol):
         """Return whether a completion has the form that was asked for."""
 
 
+@runtime_checkable
+class SettingsProfile(Profile, Protocol):
+    """A profile whose vocabulary depends on the settings of the environment."""
+
+    def for_settings(self, settings: Mapping[str, Any]) -> Profile:
+        """Return the profile for these arguments of the environment."""
+
+
 def is_valid_turn(profile: Profile, turn: Turn) -> bool:
     """Return whether a turn goes without the invalid-action penalty.
 

@@ -69,7 +69,6 @@ class Recipe:
         self.folder = folder
         self.console = console
         self.together = together
-        run.make_env().close()  # first, because its settings may name operators, whose words the profile then knows
         self.profile = profile_of(run, folder.vocabulary, together)
         with loaded_whole() if self.warm.warm_start_levels else nullcontext():  # the main process clones alone
             self.model, self.tokenizer = load_model(run.model, self.profile, seed=agent.seed, dtype=run.dtype)

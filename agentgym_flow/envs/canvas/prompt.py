@@ -15,20 +15,21 @@ says
 Its completion is the word of a move, one of `MOVES`: the same moves at every turn, so they are not listed. A move whose
 edit is not accepted is an invalid action. Which words of the problem a warned operator minds is decided by
 `proposals.warning`. Operators beside the standard ones have moves of their own where they can be used; their words
-stand behind the others in the vocabulary, by name.
+stand behind the others in the vocabulary of a run that offers them, by name.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 from agentgym_flow.envs.canvas.actions.edits import Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import read_action, write_action
 from agentgym_flow.envs.canvas.operators import CHECKERS, OPERATORS, STANDARD, Role, of_role
+from agentgym_flow.envs.canvas.operators.registry import operators_of
 from agentgym_flow.envs.canvas.proposals import TRIES, WARNING, cues_of, mending, prompts, sharing, voting, warning
 from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
@@ -86,20 +87,28 @@ VOCABULARY = tuple(
 """Every word of a compact prompt or of its completion where the standard operators are used."""
 
 
+@dataclass(frozen=True)
 class CompactProfile(IndexProfile):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
 
     At most `24 + MOST_NODES` words. In one conversation, later messages say only what has changed; a move that was not
     accepted is `refused`.
+
+    Attributes:
+        others: the operators beside the standard ones that have words in the vocabulary, by name.
     """
+
+    others: tuple[str, ...] = ()
+
+    def for_settings(self, settings: Mapping[str, Any]) -> CompactProfile:
+        """Return the profile with words for the operators that the setting `operators` names."""
+        used = operators_of(settings.get("operators") or ())
+        return replace(self, others=tuple(sorted(one.name for one in used if one.name not in STANDARD)))
 
     @property
     def vocabulary(self) -> tuple[str, ...]:  # type: ignore[override]
-        """`VOCABULARY`, and the words of all operators that other modules have registered.
-
-        Play a tiny policy with the modules imported with which it was trained.
-        """
-        others = tuple(sorted(set(OPERATORS) - set(STANDARD)))
+        """`VOCABULARY`, and the words of the other operators."""
+        others = self.others
         verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
         return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
 

@@ -279,7 +279,10 @@ def test_an_environment_crosses_to_another_process_with_its_operators(tmp_path: 
 # ---------------------------------------------------------------- training, rewards, pictures
 def test_the_compact_prompt_holds_it() -> None:
     env = begun(operators=BOTH)
-    profile: Any = profile_for(ENV_ID, "compact")
+    plain: Any = profile_for(ENV_ID, "compact")
+    assert plain.vocabulary == VOCABULARY  # whatever is registered: the weights of others were made for these words
+    profile = plain.for_settings(env.settings)
+    assert plain.for_settings({}) == plain
     assert profile.vocabulary[: len(VOCABULARY)] == VOCABULARY
     assert {"Debate", "vote-Debate", "warned-Debate", "Doubt", "mend-Doubt", "Doubt-failed"} <= set(profile.vocabulary)
     episode = SimpleNamespace(turns=[], max_steps=20)
