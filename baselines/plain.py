@@ -204,6 +204,12 @@ def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
     return f"{'greedy' if greedy else 'sampled'} {sum(wins) / len(wins):.1%} [{low:.1%}, {high:.1%}]"
 
 
+def show(line: str) -> None:
+    """Write a line at once, also into a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Clone, evaluate, train, evaluate."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -222,18 +228,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policy = TinyPolicy(profile_for(env_id, "compact"), asked.seed)
 
     def make(split: str = "train") -> TextEnv:
-        return make_text_env(env_id, **{**(asked.env_kwargs or usual), "split": split})
+        return make_text_env(env_id, **{**(usual if asked.env_kwargs is None else asked.env_kwargs), "split": split})
 
     def say(when: str) -> None:
         figures = ", ".join(evaluated(policy, lambda: make("test"), asked.tasks, greedy) for greedy in (False, True))
-        sys.stdout.write(f"{when}: {figures}\n")
+        show(f"{when}: {figures}")
 
     with closing(make()) as env:
         clone(policy, env, make, shown, asked.updates, rng)
         say("cloned")
         for number, episodes in enumerate(train(policy, env, make, asked.algo, asked.batches, rng), 1):
             success = sum(one.success for one in episodes) / len(episodes)
-            sys.stdout.write(f"batch {number}: success {success:.1%}\n")
+            show(f"batch {number}: success {success:.1%}")
         say("trained")
     return 0
 

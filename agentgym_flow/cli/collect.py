@@ -98,9 +98,7 @@ def collect(
             raise
     if live.loss:
         note(live.loss)
-    advice = (
-        f". Check it with: {environments.check_command(out, env_kwargs.get('data'), env_id)}" if form == "log" else ""
-    )
+    advice = f". Check it with: {environments.check_command(out, env_kwargs, env_id)}" if form == "log" else ""
     stdout().print(printed(f"{_sentence(result, out)}{advice}"), soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentgym_flow.cli.console import printed, stdout
+from agentgym_flow.cli.console import p_value, printed, stdout
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
 
@@ -37,7 +37,10 @@ def compare(
     from agentgym_flow.leaderboard import comparison
 
     numbers: dict[Start, int] = {}
-    sides = [_scores(path, metric, numbers) for path in (first, second)]
+    budgets: set[int] = set()
+    sides = [_scores(path, metric, numbers, budgets) for path in (first, second)]
+    if len(budgets) != 1:
+        raise BadSetting(f"the step budgets differ, {sorted(budgets)}: evaluate both with the same max_steps")
     shapes = [{task: len(scores) for task, scores in side.items()} for side in sides]
     if shapes[0] != shapes[1]:
         differ = sum(shapes[0].get(task) != shapes[1].get(task) for task in shapes[0].keys() | shapes[1].keys())
@@ -56,15 +59,15 @@ def compare(
     difference = found.difference
     stdout().print(
         f"A - B: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-        f"{100 * difference.high:+.1f}, p = {found.p_value:.4f} (paired permutation test)"
+        f"{100 * difference.high:+.1f}, {p_value(found.p_value)} (paired permutation test)"
     )
     for row, by in found.tasks:
         key, seed = tasks[row]
         stdout().print(printed(f"task {numbers[key, seed]}, seed {seed}: {by:+.2f}"), soft_wrap=True)
 
 
-def _scores(path: Path, metric: Metric, numbers: dict[Start, int]) -> dict[Start, list[float]]:
-    """Return the figures of a log by task, attempts in order; write the numbers of the tasks to `numbers`.
+def _scores(path: Path, metric: Metric, numbers: dict[Start, int], budgets: set[int]) -> dict[Start, list[float]]:
+    """Return the figures of a log by task, attempts in order; add to the `numbers` of tasks and to step `budgets`.
 
     Raises `BadLog` if it cannot be read, `BadSetting` if it has no episode, or one twice.
     """
@@ -74,6 +77,7 @@ def _scores(path: Path, metric: Metric, numbers: dict[Start, int]) -> dict[Start
         if episode.attempt in by_task[task]:
             raise BadSetting(f"{path} has attempt {episode.attempt} at task {episode.task} twice")
         numbers[task] = episode.task
+        budgets.add(episode.max_steps)
         by_task[task][episode.attempt] = float(episode.success if metric is Metric.SUCCESS else episode.score)
     if not by_task:
         raise BadSetting(f"{path} has no episodes")

@@ -71,6 +71,11 @@ def board(text: str) -> Text:
     return shown
 
 
+def p_value(value: float) -> str:
+    """Return a p value as `p = 0.0123`; `p < 0.0001` for what would be shown as 0."""
+    return f"p = {value:.4f}" if value >= 1e-4 else "p < 0.0001"
+
+
 def share(value: float, interval: tuple[float, float] | None = None) -> str:
     """Return a share as a percentage, with its interval where there is one."""
     text = f"{value:.1%}"

@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -117,15 +117,21 @@ def human_settings(env_id: str) -> dict[str, Any]:
 
 
 def check_command(
-    log: str | os.PathLike[str], data: str | os.PathLike[str] | None = None, env_id: str | None = None
+    log: str | os.PathLike[str], env_kwargs: Mapping[str, Any] | None = None, env_id: str | None = None
 ) -> str:
-    """Return the command that verifies `log`, which was made with `data`, if any: a registered name or a path.
+    """Return the command that verifies `log`, whose environment was made with these arguments.
 
-    The log knows a path by its last part alone, so the command says where that is; it imports the module of an
-    environment of others; and it raises the limits that the log goes beyond.
+    The log knows data on disk by the last part of its path alone, so the command says where that is; it imports the
+    module of an environment of others, and those of `module:Class` among the arguments; and it raises the limits that
+    the log goes beyond.
     """
     words = ["agentgym-flow", "verify", str(log)]
-    if env_id is not None and (module := module_of(env_id)) is not None:
+    settings = dict(env_kwargs or {})
+    data = settings.pop("data", None)
+    lists = [value for value in settings.values() if isinstance(value, list | tuple)]
+    named = [one.partition(":")[0] for value in lists for one in value if isinstance(one, str) and ":" in one]
+    own = None if env_id is None else module_of(env_id)
+    for module in dict.fromkeys([*([own] if own else []), *named]):
         words += ["--import", module]
     if data is not None and registry.place(str(data)) is None:
         words += ["--data", f"{registry.resolve(data).name}={data}"]

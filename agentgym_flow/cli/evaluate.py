@@ -152,7 +152,7 @@ def evaluate(
     types = by_task_type(live.finished, player.name) if by else {}
     _show(result, types, used, as_json)
     if log is not None and not as_json:
-        advice = f"Check it with: {environments.check_command(log, env_kwargs.get('data'), env_id)}"
+        advice = f"Check it with: {environments.check_command(log, env_kwargs, env_id)}"
         stdout().print(printed(f"\nThe log is {log}. {advice}"), soft_wrap=True)
     if live.loss:
         note(live.loss)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym_flow.cli import environments, season
-from agentgym_flow.cli.console import Force, note, printed, stdout
+from agentgym_flow.cli.console import Force, note, p_value, printed, stdout
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.files import check_new
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
@@ -140,7 +140,7 @@ def compare(
     stdout().print(
         printed(
             f"{first} - {second}: {100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
-            f"{100 * difference.high:+.1f}, p = {found.comparison.p_value:.4f} (paired permutation test)"
+            f"{100 * difference.high:+.1f}, {p_value(found.comparison.p_value)} (paired permutation test)"
         ),
         soft_wrap=True,
     )

@@ -70,5 +70,5 @@ def shop(
     finally:
         if kept.written:
             visits = f"{kept.written} visit{'s are' if kept.written > 1 else ' is'}"
-            command = environments.check_command(out / f"NUMBER-ID{EPISODE}", data)
+            command = environments.check_command(out / f"NUMBER-ID{EPISODE}", {"data": data})
             stdout().print(printed(f"\n{visits} in {out}. Check one with: {command}"), soft_wrap=True)

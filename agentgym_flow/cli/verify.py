@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections import Counter
@@ -42,10 +41,6 @@ def verify(
         str | None,
         typer.Option(metavar="N|split", help="Fail unless there are N episodes, or all tasks of the split."),
     ] = None,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE", help="Import the module of your environment. Repeatable."),
-    ] = None,
     fetch: Annotated[
         bool, typer.Option("--fetch", help="Let environments download official data; switches the sandbox off.")
     ] = False,
@@ -68,8 +63,6 @@ def verify(
     limits = LogLimits(
         max_lines, max_bytes, max_line_bytes, max_actions, max_action_length, max_cpu_seconds, max_memory_mb
     )
-    for module in modules or ():
-        _import(module)
     with stderr().status("stepping") as status:
 
         def on_line(number: int) -> None:
@@ -95,14 +88,6 @@ def verify(
         console.print("sandbox:", printed(", ".join(verdict.walls) or "none"))
     if not verdict.ok:
         raise typer.Exit(1)
-
-
-def _import(module: str) -> None:
-    """Import a module that the caller, not the log, has named. Raises `BadSetting` when that fails."""
-    try:
-        importlib.import_module(module)
-    except Exception as error:
-        raise BadSetting(f"--import {module}: {type(error).__name__}: {error}") from error
 
 
 def _expected(text: str | None) -> Expected:

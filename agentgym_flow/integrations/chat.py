@@ -15,6 +15,9 @@ from agentgym_flow.policies.base import View
 from agentgym_flow.prompts import ConversationProfile, Message, profile_for
 from agentgym_flow.seeding import Stream
 
+REWARDS = ("success", "return")
+"""What is rewarded: that the task is achieved, or the sum of native rewards."""
+
 
 class ChatEnv:
     """One environment, played by answers.

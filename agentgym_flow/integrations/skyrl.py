@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.integrations.chat import ChatEnv, results
+from agentgym_flow.integrations.chat import REWARDS, ChatEnv, results
 
 if find_spec("skyrl_gym") is None:
     raise MissingExtra.of("skyrl-gym", "skyrl")
@@ -23,9 +23,6 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 NAME = "agentgym_flow"
 """The name in SkyRL's registry, and so `env_class` of a row."""
-
-REWARDS = ("success", "return")
-"""What a turn is rewarded with."""
 
 
 class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package has no types

@@ -21,10 +21,11 @@ from typing import Any
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.errors import ResetNeeded, UnknownOption
+from agentgym_flow.integrations.chat import REWARDS
 from agentgym_flow.prompts import profiles_of
 
-REWARDS = ("success", "return")
-"""What an episode is rewarded with."""
+EXAMPLES = 8
+"""How many proposed actions are shown where actions are templates to fill in."""
 
 OVER = "The episode is over. Do not call step again."
 """What the tool answers after the end. TRL goes on until the model stops calling it."""
@@ -93,6 +94,9 @@ class FlowEnvironment:
         info = self._recorder.info
         offered = {"Actions you can take now": "admissible_actions", "Actions to fill in": "action_templates"}
         lines = [f"{words}: {', '.join(info[key])}" for words, key in offered.items() if info[key]]
+        if info["action_templates"]:
+            proposed = [one for one in self._recorder.env.candidates() if one not in info["admissible_actions"]]
+            lines += [f"For example: {', '.join(proposed[:EXAMPLES])}"] if proposed else []
         return _plain("\n".join([self._recorder.observation, *lines]))
 
 

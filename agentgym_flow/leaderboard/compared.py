@@ -50,8 +50,12 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> Compared:
 
 def _accepted(root: Path, name: str) -> Verdict:
     file = verdict_file(root, root / SUBMISSIONS / name)
-    if name.count("/") != 1 or ".." in name or not file.is_file():
-        raise BadSetting(f"{name!r:.120} has no verdict in {root}: name it TRACK/DATE-NAME")
+    if name.count("/") != 1 or ".." in name:
+        raise BadSetting(f"{name!r:.120} is no entry: name it TRACK/DATE-NAME")
+    if not file.is_file():
+        raise BadSetting(
+            f"{name!r:.120} has no verdict in {root}: correct the name, or run `agentgym-flow leaderboard publish`"
+        )
     verdict = Verdict.read(file)
     if not verdict.accepted:
         raise BadSetting(f"{name} was refused, so it has no scores")

@@ -118,8 +118,12 @@ class Recipe:
             return
         if not self._has_expert:
             self.console.print(
-                f"{self.run.env_id} has no expert: training starts without a warm start."
-                + (" From random actions the policy learns the form of an answer." if self.run.model == TINY else ""),
+                f"{self.run.env_id} has no expert, so "
+                + (
+                    "the warm start imitates random actions, which teach no more than the form of an answer."
+                    if self.run.model == TINY
+                    else "training starts without a warm start."
+                ),
                 style="yellow",
                 markup=False,
                 soft_wrap=True,

@@ -55,3 +55,12 @@ def test_logs_of_other_tasks_are_refused(logs: Path) -> None:
     assert run("compare", twice, twice)[0] == 2
     (logs / "empty.jsonl").write_text("", "utf-8")
     assert "has no episodes" in run("compare", logs / "empty.jsonl", logs / "empty.jsonl")[1]
+
+
+def test_step_budgets_must_be_equal(logs: Path) -> None:
+    longer = logs / "longer.jsonl"
+    words = ("--env-arg", "size=6", "--env-arg", "boxes=1", "--env-arg", "max_steps=30", "--episodes", 12)
+    assert run("evaluate", "Sokoban-v0", "--policy", "random", *words, "--log", longer)[0] == 0
+    status, told = run("compare", logs / "expert.jsonl", longer)
+    assert status == 2
+    assert "the step budgets differ, [20, 30]" in told

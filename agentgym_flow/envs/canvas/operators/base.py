@@ -100,7 +100,10 @@ Need = Literal["solver", "checker", "tests", "code", "format"]
 NEEDS: tuple[Need, ...] = get_args(Need)
 """All needs."""
 
-_NAME = re.compile(r"(?!done$|x[0-9]*$)[A-Za-z_]\w{0,39}", re.ASCII | re.IGNORECASE)
+_WORDS = "done|add|delete|modify|set_prompt|finish|prompt|warn"  # of workflows, actions and moves
+_NAME = re.compile(rf"(?!(?:{_WORDS}|x[0-9]*)$)[A-Za-z_]\w{{0,39}}", re.ASCII | re.IGNORECASE)
+LONGEST = {"summary": 300, "instruction": 4096, "form": 4096}
+"""The texts of an operator, with the most characters that each may have."""
 
 
 class Operator:
@@ -244,15 +247,17 @@ def _check(cls: type[Operator]) -> None:
         raise BadSetting(f"{what}: name must be an identifier of at most 40 ASCII characters, got {shown(cls.name)}")
     if not isinstance(getattr(cls, "role", None), Role) or cls.run is Operator.run:
         raise BadSetting(f"{what}: derive from Planner, Solver, Checker, Reviser or Ensemble, or set role and run")
-    for field in ("summary", "instruction"):
+    for field in LONGEST:
         text = getattr(cls, field, None)
         if not isinstance(text, str) or not text.strip() or not text.isprintable():
             raise BadSetting(f"{what}: {field} must be a text in one line, got {shown(text)}")
+        if len(text) > LONGEST[field]:
+            raise BadSetting(f"{what}: {field} has {len(text)} characters, more than {LONGEST[field]}")
     for field, known in (("inputs", INPUTS), ("outputs", OUTPUTS), ("meets", NEEDS)):
-        odd = set(getattr(cls, field, ())) - set(known)
-        if odd:
-            raise BadSetting(f"{what}: {field} holds {sorted(odd)[0]!r}; there are {', '.join(known)}")
-    if not isinstance(cls.branches, int) or cls.branches < 0:
+        names = getattr(cls, field, ())
+        if not isinstance(names, list | tuple | set | frozenset) or not set(map(str, names)) <= set(known):
+            raise BadSetting(f"{what}: {field} must be names among {', '.join(known)}, got {shown(names)}")
+    if type(cls.branches) is not int or cls.branches < 0:
         raise BadSetting(f"{what}: branches must be a number of at least 0, got {shown(cls.branches)}")
     if cls.odds is not None and not isinstance(cls.odds, _ODDS[cls.role]):
         raise BadSetting(f"{what}: the odds of a {cls.role} are {_ODDS[cls.role].__name__}, got {shown(cls.odds)}")

@@ -85,7 +85,7 @@ def _operator(named: Any) -> Operator:
             raise UnknownOption.among(named, OPERATORS)
         find_modules_here()
         named = imported(named, UnknownOption)
-    known = _registered.get(named.__dict__.get("name", "")) if isinstance(named, type) else None
+    known = _registered.get(str(named.__dict__.get("name", ""))) if isinstance(named, type) else None
     if known is None or type(known) is not named:
         raise BadSetting(f"an operator is a name or a class derived from Operator with a name, got {shown(named)}")
     return known
