@@ -148,6 +148,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The settings that `agentgym-flow train` starts from: a YAML file's name without the ending, beside the module of
     the environment or in the package.
     """
+    paper_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What papers fix in this environment beyond an algorithm's own constants: algorithm -> settings of training."""
+    script: ClassVar[str | None] = None
+    """The policy `scripted`, as `module:class`. It reads only what is shown. None where there is none."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
     human_settings: ClassVar[Mapping[str, Any]] = {}

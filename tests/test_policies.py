@@ -152,7 +152,7 @@ class TestScripted:
 
     @staticmethod
     def test_not_every_environment_has_a_script() -> None:
-        with pytest.raises(UnknownEnvironment, match="Only these have a scripted policy"):
+        with pytest.raises(UnknownEnvironment, match="has no scripted policy: its class names one in `script`"):
             make_policy("scripted", CAVE)
 
 

@@ -16,16 +16,6 @@ from agentgym_flow.policies.openai_chat import OpenAIPolicy
 FORMS = ("random", "expert", "scripted", "openai:MODEL@URL", "hf:FOLDER", "module:callable")
 """The descriptions that `make_policy` understands."""
 
-SCRIPTED: Mapping[str, str] = {
-    "agentgym_flow/ALFWorld-v0": "agentgym_flow.envs.alfworld.scripted:Housekeeper",
-    "agentgym_flow/Canvas-v0": "agentgym_flow.envs.canvas.policies:Designer",
-    "agentgym_flow/Search-v0": "agentgym_flow.envs.search.scripted:ChainReader",
-    "agentgym_flow/Sokoban-v0": "agentgym_flow.envs.sokoban.scripted:GreedyPusher",
-    "agentgym_flow/WebShop-v0": "agentgym_flow.envs.webshop.scripted:KeywordShopper",
-}
-"""The scripted policy of each environment, as `module:class`. Scripted policies are not privileged: they read text
-only."""
-
 LOCAL = "agentgym_flow.training.local_policy", "local_policy"
 """The module and the function that make a policy of weights in a folder; PyTorch is imported only then."""
 
@@ -93,9 +83,12 @@ def _local() -> Callable[..., Any]:
 
 def scripted(env_id: str) -> Policy | AsyncPolicy:
     """Return the scripted, non-privileged policy of an environment. Raises `UnknownEnvironment` where there is none."""
-    if env_id not in SCRIPTED:
-        raise UnknownEnvironment.among(env_id, SCRIPTED, "Only these have a scripted policy.")
-    return load_policy(SCRIPTED[env_id])
+    from agentgym_flow.envs import text_env_class  # here, because scripts import policies
+
+    script = text_env_class(env_id).script
+    if script is None:
+        raise UnknownEnvironment(f"{env_id} has no scripted policy: its class names one in `script`, as module:class")
+    return load_policy(script)
 
 
 def load_policy(path: str) -> Policy | AsyncPolicy:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_flow.envs import text_env_class
+from agentgym_flow.errors import UnknownEnvironment
 from agentgym_flow.training.config import AgentConfig
 
 
@@ -26,18 +28,19 @@ class CWRPOConfig(AgentConfig):
 CONFIGS: Mapping[str, type[AgentConfig]] = {"cwrpo": CWRPOConfig}
 """Algorithm name -> its settings, where they are its own."""
 
-_CWRPO: Mapping[str, Any] = {"epsilon_high": CWRPOConfig.epsilon_high, "beta": CWRPOConfig.beta}
-
-PAPERS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    "cwrpo": {
-        "": _CWRPO,
-        "agentgym_flow/Canvas-v0": {**_CWRPO, "reward": "structure", "layout": "conversation"},
-    }
+PAPERS: Mapping[str, Mapping[str, Any]] = {
+    "cwrpo": {"epsilon_high": CWRPOConfig.epsilon_high, "beta": CWRPOConfig.beta},
 }
-"""Algorithm name -> environment, or "" for all others -> what its paper fixes beyond the credit."""
+"""Algorithm name -> what its paper fixes beyond the credit."""
 
 
 def paper_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
-    """Return what the paper of an algorithm fixes in an environment; nothing for most."""
-    papers = PAPERS.get(algorithm, {})
-    return papers.get(env_id, papers.get("", {}))
+    """Return what the paper of an algorithm fixes in an environment; nothing for most.
+
+    That of the environment alone is in the `paper_settings` of its class.
+    """
+    try:
+        own = text_env_class(env_id).paper_settings
+    except UnknownEnvironment:  # whoever makes it will say so
+        own = {}
+    return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}

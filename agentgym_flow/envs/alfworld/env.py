@@ -153,6 +153,7 @@ class ALFWorldEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "alfworld_tiny"
+    script = "agentgym_flow.envs.alfworld.scripted:Housekeeper"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     reset_options: ClassVar[tuple[str, ...]] = RESET_OPTIONS

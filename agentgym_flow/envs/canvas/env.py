@@ -224,6 +224,10 @@ class CanvasEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "canvas_tiny"
+    paper_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cwrpo": {"reward": "structure", "layout": "conversation"}
+    }
+    script = "agentgym_flow.envs.canvas.policies:Designer"
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)

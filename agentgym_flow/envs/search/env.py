@@ -136,6 +136,7 @@ class SearchEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "search_tiny"
+    script = "agentgym_flow.envs.search.scripted:ChainReader"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "shared"

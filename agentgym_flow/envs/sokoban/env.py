@@ -150,6 +150,7 @@ class SokobanEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "sokoban_tiny"
+    script = "agentgym_flow.envs.sokoban.scripted:GreedyPusher"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"backend"})

@@ -156,6 +156,7 @@ class WebShopEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "webshop_tiny"
+    script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"observation_mode", "draw"})
