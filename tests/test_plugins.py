@@ -61,6 +61,14 @@ def test_the_command_that_is_advised_verifies_the_log(here: Path) -> None:
     assert said.split()[-2:] == ["--import", "my_maze"]
 
 
+def test_it_has_a_track_and_an_entry(here: Path) -> None:
+    track = "leaderboard track tiny-maze --env my_maze:Maze-v0 --title Maze --tasks 5 --env-arg length=2"
+    assert "5 tasks" in run(*track.split())
+    run("evaluate", "--track", "tiny-maze", "--import", "my_maze", "--policy", "random", "--out", "run")
+    about = ["--name", "walk", "--title", "Walk", "--author", "A", "--prompt", "none", "--command", "walk"]
+    assert "Accepted" in run("submit", "run", *about, "--import", "my_maze")
+
+
 def test_a_log_does_not_import_what_it_names(here: Path) -> None:
     run("evaluate", "my_maze:Maze-v0", "--episodes", "3", "--log", "log.jsonl")
     for named in ("Maze-v0", "my_maze:Maze-v0"):

@@ -61,7 +61,9 @@ def text_env_class(env_id: str) -> type[TextEnv]:
         load_plugins()
     if env_id not in gym.registry:
         raise UnknownEnvironment.among(
-            env_id, sorted(name for name in gym.registry if name.startswith("agentgym_flow/"))
+            env_id,
+            sorted(name for name in gym.registry if name.startswith("agentgym_flow/")),
+            "The environments of another package are registered by importing it: --import MODULE.",
         )
     creator = gym.registry[env_id].entry_point
     kind = load_env_creator(creator) if isinstance(creator, str) else creator
