@@ -261,7 +261,7 @@ def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: f
 
 def _told(progress: _Progress, seconds: float) -> Finding:
     updates, count = progress.updates, len(progress.after)
-    figures: dict[str, object] = {"updates": updates}
+    figures: dict[str, Any] = {"updates": updates}
     if not count:
         said = f"No gain measured in {updates} updates: {seconds:.0f} seconds were over during {progress.during}."
         if progress.before:

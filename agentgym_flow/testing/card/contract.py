@@ -14,7 +14,7 @@ from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.testing.card.findings import Finding, Status
+from agentgym_flow.testing.card.findings import STOPPED_BY, Finding, Status
 from agentgym_flow.testing.card.parts import Request, serve
 
 LEFT_OUT = {
@@ -77,6 +77,9 @@ MEND: Mapping[str, str] = {
     "manual_has_its_sections": "Give the class a docstring with these sections if you publish the environment.",
 }
 """File or name of a check -> where to look when it fails; the name wins."""
+
+STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
+"""What to do where a check raised something else than an assertion."""
 
 
 def checks() -> dict[str, Any]:
@@ -154,15 +157,20 @@ def _made(name: str, check: Any, suite: Any, request: Request, folder: Path, beg
     except (AssertionError, pytest.fail.Exception) as failed:
         status, said = "mend", str(failed).partition("\nassert ")[0]
     except Exception as error:
-        status, said = "mend", f"{type(error).__name__}: {error}"
+        stopped = f"{type(error).__name__}: {error}"[:1500]
+        return _finding(name, check, "mend", stopped, time.perf_counter() - begun, stopped=stopped)
     return _finding(name, check, status, said[:1500], time.perf_counter() - begun)
 
 
-def _finding(name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0) -> Finding:
+def _finding(
+    name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0, stopped: str | None = None
+) -> Finding:
     module, bare = check.__module__, name.removeprefix("test_")
     if status == "mend" and name in ADVICE:
         status = "advice"
     mend = MEND.get(bare, MEND[module.rpartition(".")[2]]) if status in ("mend", "advice") else ""
+    if stopped is not None and status == "mend":
+        mend = STOPPED
     return Finding(
         section={DETERMINISM: "determinism", KEYS: "keys"}.get(module, "contract"),
         name=bare,
@@ -172,6 +180,7 @@ def _finding(name: str, check: Any, status: Status, said: str = "", seconds: flo
         said=said,
         mend=mend,
         essential=name not in ADVICE,
+        figures={} if stopped is None else {STOPPED_BY: stopped},
         seconds=round(seconds, 2),
     )
 

@@ -37,12 +37,16 @@ class Request:
         kwargs: the settings, JSON-able.
         modules: the modules to import first; they register the environment.
         seconds: the time limit of this part.
+        imports: the modules that the command line says to import; only the first part reads this and `pairs`.
+        pairs: the settings as the command line has them, `KEY=VALUE`.
     """
 
     env_id: str
     kwargs: Mapping[str, Any]
     modules: Sequence[str]
     seconds: float
+    imports: Sequence[str] = ()
+    pairs: Sequence[str] = ()
 
 
 def run_part(module: str, request: Request, on_finding: Callable[[Finding], None] | None = None) -> list[Finding]:
@@ -116,7 +120,7 @@ def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: floa
     results = []
     for number, finding in enumerate(left):
         status, said, mend = first if number == 0 else ("unfinished", others, "")
-        results.append(replace(finding, status=cast("Status", status), said=said, mend=mend))
+        results.append(replace(finding, status=cast("Status", status), said=said, mend=finding.mend or mend))
     return results
 
 
