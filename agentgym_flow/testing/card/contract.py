@@ -6,6 +6,7 @@ Run as `python -m agentgym_flow.testing.card.contract`. Needs the extra `test`.
 from __future__ import annotations
 
 import inspect
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.testing.card.findings import STOPPED_BY, Finding, Status
+from agentgym_flow.testing.card.findings import STOPPED, STOPPED_BY, Finding, Status
 from agentgym_flow.testing.card.parts import Request, serve
 
 LEFT_OUT = {
@@ -42,6 +43,8 @@ ADVICE = {
     "test_manual_has_its_sections",
 }
 """Checks that matter when an environment is published, and break nothing for its author."""
+
+_COLOUR = re.compile(r"\x1b\[\d*m")
 
 DETERMINISM = "agentgym_flow.testing.determinism"
 KEYS = "agentgym_flow.testing.keys"
@@ -77,9 +80,6 @@ MEND: Mapping[str, str] = {
     "manual_has_its_sections": "Give the class a docstring with these sections if you publish the environment.",
 }
 """File or name of a check -> where to look when it fails; the name wins."""
-
-STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
-"""What to do where a check raised something else than an assertion."""
 
 
 def checks() -> dict[str, Any]:
@@ -156,6 +156,8 @@ def _made(name: str, check: Any, suite: Any, request: Request, folder: Path, beg
         status, said = "skipped", f"{str(skipped).capitalize()}."
     except (AssertionError, pytest.fail.Exception) as failed:
         status, said = "mend", str(failed).partition("\nassert ")[0]
+    except Warning as warning:  # what the checkers of Gymnasium say
+        status, said = "mend", _COLOUR.sub("", f"{type(warning).__name__}: {warning}")
     except Exception as error:
         stopped = f"{type(error).__name__}: {error}"[:1500]
         return _finding(name, check, "mend", stopped, time.perf_counter() - begun, stopped=stopped)
@@ -170,7 +172,7 @@ def _finding(
         status = "advice"
     mend = MEND.get(bare, MEND[module.rpartition(".")[2]]) if status in ("mend", "advice") else ""
     if stopped is not None and status == "mend":
-        mend = STOPPED
+        mend = f"{STOPPED} Where it is what the check is about: {mend[0].lower()}{mend[1:]}"
     return Finding(
         section={DETERMINISM: "determinism", KEYS: "keys"}.get(module, "contract"),
         name=bare,

@@ -25,6 +25,9 @@ SECTIONS: Mapping[str, str] = {
 STOPPED_BY = "stopped_by"
 """The figure of a finding that holds the error at which the check stopped, if it did."""
 
+STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
+"""What to do about an error that is not the failed assertion of a check."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -80,7 +83,7 @@ def errors_once(findings: Sequence[Finding]) -> list[Finding]:
         if others:
             titles = "; ".join(finding.title for finding in others)
             said = f"{first.said}\nThis error stopped {len(others)} more check{'s' * (len(others) > 1)}: {titles}."
-            told[first.name] = replace(first, said=said)
+            told[first.name] = replace(first, said=said, mend=STOPPED if first.status == "mend" else first.mend)
     return [told.get(finding.name, finding) for finding in findings]
 
 
