@@ -44,8 +44,8 @@ _WARM_START, _EVALUATION = 0.25, 0.15
 
 _SHOWN, _WARM_UPDATES, _GROUPS = 40, 60, 16  # the most demonstrations, updates of the warm start and groups in a batch
 _BATCH = 100_000  # words in the prompts of one batch, so that updates do not take minutes where episodes are long
-_FEWEST_UPDATES = 5  # that the batches leave time for
-_LEARNING = 2.0  # how long an episode takes to play and learn from, in units of playing it alone
+_FEWEST_UPDATES = 10  # that the batches leave time for
+_LEARNING = 3.0  # how long an episode takes to play and learn from, in units of playing it alone
 _TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and episodes at once, that tell the speed
 _AFTER = 1.0  # seconds at the end in which the result is computed
 

@@ -43,7 +43,7 @@ def test_slow_environments_get_less_of_everything(slower: float, settings: dict[
     speed = learning_check._Speed(0.01 * slower, 0.05 * slower, 0.5, 0.03 * slower)
     found = learning_check._affordable(speed, 10.0, 40, 100.0, 90.0)
     assert settings.items() <= found.items(), found
-    assert found["per_device_train_batch_size"] == (96 if slower == 1 else 16)
+    assert found["per_device_train_batch_size"] == (24 if slower == 1 else 16)
 
 
 @pytest.mark.heavy
