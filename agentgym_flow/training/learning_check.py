@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,7 +80,7 @@ def _alarm(seconds: float) -> Iterator[None]:
         raise _TimeUp
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds))
+    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds), 1.0)  # again, if the first one is lost, as in a finalizer
     try:
         yield
     finally:
@@ -193,7 +193,8 @@ def _learn(request: Request, folder: Path, begun: float, progress: _Progress) ->
     deadline = begun + request.seconds - _AFTER
     with opened(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
         speed, words = _speed(recipe), _words(recipe)
-        shown = min(_SHOWN, len(recipe.run.make_env().drawn_tasks))
+        with closing(recipe.run.make_env()) as env:
+            shown = min(_SHOWN, len(env.drawn_tasks))
     amounts = _affordable(speed, words, shown, request.seconds, deadline - time.monotonic())
     with opened(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
         progress.during = "the warm start"
