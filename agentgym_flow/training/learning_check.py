@@ -207,8 +207,11 @@ def _learn(request: Request, folder: Path, begun: float, progress: _Progress) ->
         recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
         recipe.learn()
         progress.during = "the last evaluation"
-        count = int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds))
-        progress.after = recipe.examiner.play_alone("test", max(1, count))
+        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds)))
+        count = min(count, len(progress.before))
+        for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # one of them is a result as well
+            if half.start < half.stop:
+                progress.after += recipe.examiner.play_alone("test", count, half)
 
 
 def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
