@@ -97,6 +97,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -111,6 +112,8 @@ def _options(
     ] = None,
 ) -> None:
     """Take the options of all commands; the first two are read elsewhere."""
+    if ctx.invoked_subcommand == "validate":  # which imports in another process, within its time
+        return
     for module in modules or ():
         from agentgym_flow.envs.plugins import bring
 

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
-from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.envs.plugins import module_of
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.files import check_new, whole
-from agentgym_flow.testing.card.findings import SECTIONS, Finding, ReportCard
+from agentgym_flow.testing.card.findings import SECTIONS, Finding, ReportCard, errors_once
+from agentgym_flow.testing.card.made import REFUSED
 from agentgym_flow.testing.card.page import WORDS, render_card
 from agentgym_flow.testing.card.parts import Request, run_part
 
+MADE = "agentgym_flow.testing.card.made"
 CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"
 LEARNING = "agentgym_flow.training.learning_check"
 """The parts of a card."""
 
 _STYLES = {"ok": "green", "mend": "bold red", "advice": "yellow", "skipped": "dim", "unfinished": "bold red"}
-_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of the time that two parts may take; the third has what is left
+_MADE = 0.5  # the share of the time that importing and making may take
+_CONTRACT, _FIGURES = 0.4, 0.2  # the shares of what is left that two parts may take; the last has the rest
 
 
 def validate(
@@ -44,13 +45,13 @@ def validate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON instead of a table.")] = False,
     force: Force = False,
+    *,
+    ctx: typer.Context,
 ) -> None:
     """Check an environment: contract, determinism, keys, rewards, floors, speed, and whether a policy can learn in it.
 
     Exits with status 0 if all essential checks hold, and with 1 if not.
     """
-    env_id = environments.full_id(env)
-    kwargs = environments.env_settings(env_id, env_arg)
     files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
     for file in files:
         check_new(file, replace=force)
@@ -58,11 +59,16 @@ def validate(
     begun = time.monotonic()
     with progress_bars() as bars:
         shown = bars.add_task("validating", total=None)
-        findings: list[Finding] = []
-        for finding in _findings(env_id, kwargs, 60 * minutes, train):
-            findings.append(finding)
-            bars.update(shown, description=finding.title)
-    card = ReportCard(env_id, kwargs, _sorted(findings), time.monotonic() - begun)
+        imports = ctx.find_root().params["modules"] or []
+        made = _made(Request(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        findings = [made]
+        request = Request(env, {}, [], 0.0)
+        if made.status == "ok":
+            request = Request(**made.figures, seconds=60 * minutes - (time.monotonic() - begun))
+            for finding in _findings(request, train):
+                findings.append(finding)
+                bars.update(shown, description=finding.title)
+    card = ReportCard(request.env_id, request.kwargs, _sorted(errors_once(findings)), time.monotonic() - begun)
     for file, text in zip(files, (render_card(card), json.dumps(card.as_dict(), indent=1)), strict=False):
         with whole(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")
@@ -79,28 +85,25 @@ def _check_installed() -> None:
             raise MissingExtra.of(package, "test")
 
 
-def _findings(env_id: str, kwargs: Mapping[str, Any], seconds: float, train: bool) -> Iterator[Finding]:
-    try:
-        make_text_env(env_id, **kwargs).close()
-    except AgentGymFlowError:
-        raise  # a wrong argument
-    except (Exception, SystemExit) as error:  # an exit with status 0 would pass for a card on which all holds
-        said = f"{type(error).__name__}: {error}"
-        mend = "The constructor must not raise with its default arguments."
-        yield Finding("contract", "made", "The environment can be made", "mend", "", said, mend, True)
-        return
-    end = time.monotonic() + seconds
-    module = module_of(env_id) or text_env_class(env_id).__module__
-    modules = [] if module.startswith("agentgym_flow.envs.") else [module]
+def _made(request: Request) -> Finding:
+    """Return whether the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
+    [made] = run_part(MADE, request)
+    if REFUSED in made.figures:
+        raise AgentGymFlowError(made.figures[REFUSED])
+    return made
+
+
+def _findings(request: Request, train: bool) -> Iterator[Finding]:
+    end = time.monotonic() + request.seconds
     for part, share in ((CONTRACT, _CONTRACT), (FIGURES, _FIGURES)):
-        yield from run_part(part, Request(env_id, kwargs, modules, share * seconds))
+        yield from run_part(part, replace(request, seconds=share * request.seconds))
     learning = Finding("learning", "tiny_policy_learns", "The tiny policy learns more than it was shown", "skipped")
     if not train:
         yield replace(learning, said="Left out by --no-train.")
     elif any(find_spec(package) is None for package in ("torch", "transformers", "trl")):
         yield replace(learning, said="The extra train is not installed: pip install 'agentgym_flow[train]'.")
     else:
-        yield from run_part(LEARNING, Request(env_id, kwargs, modules, max(1.0, end - time.monotonic())))
+        yield from run_part(LEARNING, replace(request, seconds=max(1.0, end - time.monotonic())))
 
 
 def _sorted(findings: Sequence[Finding]) -> list[Finding]:

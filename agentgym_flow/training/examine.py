@@ -152,8 +152,12 @@ class Examiner:
 
     def validate_alone(self, episodes: int) -> float:
         """Return the same, played by this process alone and with Transformers: the weights may change at any time."""
+        return _success(self.play_alone("valid", episodes))
+
+    def play_alone(self, split: str, episodes: int, share: slice = slice(None)) -> list[Episode]:
+        """Play `share` of the first `episodes` tasks of a split, sampled, as `validate_alone` does."""
         policy = self._policy("validation", None, greedy=False)
-        return _success(self._share(policy, self._run.env_settings, episodes, slice(None), split="valid"))
+        return self._share(policy, self._run.env_settings, episodes, share, split=split)
 
     def _num_tasks(self, kwargs: Mapping[str, Any], split: str) -> int:
         with closing(make_text_env(self._run.env_id, **kwargs, split=split)) as env:

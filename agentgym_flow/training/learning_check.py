@@ -1,24 +1,27 @@
 """The part of a report card that trains: whether the tiny policy learns more in an environment than it was shown.
 
-Run as `python -m agentgym_flow.training.learning_check`. A short warm start, an evaluation, updates until the time is
-up, and an evaluation on the same tasks.
+Run as `python -m agentgym_flow.training.learning_check`. A short warm start, an evaluation, updates, and an evaluation
+on the same tasks. Each has a share of the time. How much each does follows from the speed that is measured first.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow.envs import make_text_env
+from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
-from agentgym_flow.evaluation import paired_difference
+from agentgym_flow.evaluation import Evaluation, paired_difference
 from agentgym_flow.testing.card.findings import Finding, Status
 from agentgym_flow.testing.card.parts import Request, serve
 from agentgym_flow.training.config import Configs
@@ -27,24 +30,33 @@ from agentgym_flow.training.estimate import probe
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.run import quiet
 from agentgym_flow.training.vocabulary import profile_of
+from agentgym_flow.training.warm_start import clone, demonstrations
+
+T = TypeVar("T")
 
 TITLE = "The tiny policy learns more than it was shown"
 
-EVALUATED, FEWEST = 200, 40
-"""The most and the fewest test tasks that are played before and after, sampled and greedy."""
+EVALUATED = 200
+"""The most test tasks that are played before and after, sampled."""
 
+_WARM_START, _EVALUATION = 0.25, 0.15
+"""The shares of the time of the warm start and of each evaluation. What is left, after measuring, goes to updates."""
+
+_SHOWN, _WARM_UPDATES, _GROUPS = 40, 60, 16  # the most demonstrations, updates of the warm start and groups in a batch
 _BATCH = 100_000  # words in the prompts of one batch, so that updates do not take minutes where episodes are long
-_TRIED = 20  # episodes that tell how long an evaluation takes
-_EVALUATION = 0.12  # the share of the time that an evaluation may take
+_FEWEST_UPDATES = 10  # that the batches leave time for
+_LEARNING = 3.0  # how long an episode takes to play and learn from, in units of playing it alone
+_TRIED_SHOWN, _TRIED = 2, (2, 16)  # demonstrations, and episodes at once, that tell the speed
+_AFTER = 1.0  # seconds at the end in which the result is computed
+
 _SETTINGS: dict[str, Any] = {
     "model": "tiny",
     "profile": "compact",
     "threads": 2,
     "validations": 0,
     "save_strategy": "no",
-    "warm_start_updates": 60,
     "warm_start_validations": 1,
-    "warm_start_validation_episodes": 20,
+    "warm_start_validation_episodes": 1,
     "num_generations": 8,
     "steps_per_generation": 1,
     "max_steps": 2000,
@@ -56,11 +68,84 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class _Until(TrainerCallback):  # type: ignore[misc]
-    """Ends training when the time that is left would not do for another update."""
+class _TimeUp(BaseException):
+    """The alarm at the end of the time. No handler of `Exception` may keep it."""
 
-    def __init__(self, deadline: float) -> None:
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise `_TimeUp` after so many seconds, whatever is running."""
+
+    def ring(*_: object) -> None:
+        raise _TimeUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(0.01, seconds), 1.0)  # again, if the first one is lost, as in a finalizer
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the check has come, for a result at any time.
+
+    Attributes:
+        during: what is being done.
+        taught: what the warm start imitates.
+        updates: done since the warm start.
+        before: test episodes after the warm start.
+        after: episodes of the first of the same tasks after the updates.
+    """
+
+    during: str = "preparations"
+    taught: str = "the expert"
+    updates: int = 0
+    before: list[Episode] = field(default_factory=list)
+    after: list[Episode] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """What was measured, in seconds.
+
+    Attributes:
+        demonstration: of one demonstration.
+        update: of one update of the warm start.
+        start: of playing episodes at once, however many.
+        episode: of each of them beyond that.
+    """
+
+    demonstration: float
+    update: float
+    start: float
+    episode: float
+
+    def episodes(self, seconds: float) -> int:
+        """Return how many episodes can be played at once in so many seconds."""
+        return int(max(0.0, seconds - self.start) / self.episode)
+
+
+class _Timed:
+    """Calls functions; `seconds` is how long the last one took."""
+
+    seconds = 0.0
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        begun = time.monotonic()
+        result = function()
+        self.seconds = time.monotonic() - begun
+        return result
+
+
+class _Until(TrainerCallback):  # type: ignore[misc]
+    """Counts updates, and ends training when the time that is left would not do for another one."""
+
+    def __init__(self, deadline: float, progress: _Progress) -> None:
         self.deadline = deadline
+        self.progress = progress
         self.before = time.monotonic()
         self.longest = 0.0
 
@@ -68,6 +153,7 @@ class _Until(TrainerCallback):  # type: ignore[misc]
         now = time.monotonic()
         self.longest = max(self.longest, now - self.before)
         self.before = now
+        self.progress.updates = state.global_step
         control.should_training_stop |= now + self.longest > self.deadline
 
 
@@ -77,75 +163,136 @@ def plan(request: Request) -> list[Finding]:
 
 
 def work(request: Request) -> Iterator[Finding]:
-    """Yield whether the policy has learnt."""
+    """Yield whether the policy has learnt, or how far it has come in the time."""
     begun = time.monotonic()
     quiet()
+    progress = _Progress()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            configs = _configs(request, Path(folder))
-            with opened(configs, Console(quiet=True)) as recipe:
-                yield _learnt(recipe, begun + request.seconds)
+        with tempfile.TemporaryDirectory() as folder, _alarm(request.seconds - _AFTER):
+            _learn(request, Path(folder), begun, progress)
+    except _TimeUp:
+        pass
     except AgentGymFlowError as error:
         yield _finding("advice", f"It cannot be trained: {error}", "Mend what the message says.")
+        return
+    yield _told(progress, request.seconds)
 
 
 def _finding(status: Status, said: str = "", mend: str = "", **figures: object) -> Finding:
     return Finding("learning", "tiny_policy_learns", TITLE, status, "", said, mend, False, figures)
 
 
-def _configs(request: Request, folder: Path) -> Configs:
-    env = make_text_env(request.env_id, **{"split": "train", **request.kwargs})
-    shown = min(40, len(env.drawn_tasks))
-    env.close()
+def _configs(request: Request, folder: Path, **settings: object) -> Configs:
     if "split" in request.kwargs:
         raise BadSetting("training uses all splits: leave split out of --env-arg")
-    settings = {
-        **_SETTINGS,
-        "env_kwargs": json.dumps(dict(request.kwargs)),
-        "output_dir": folder / "run",
-        "warm_start_levels": shown,
-        "eval_episodes": EVALUATED,
+    settings = {**_SETTINGS, "env_kwargs": json.dumps(dict(request.kwargs)), "output_dir": folder, **settings}
+    return parse_configs(["--env_id", request.env_id, *(f"--{name}={value}" for name, value in settings.items())])
+
+
+def _learn(request: Request, folder: Path, begun: float, progress: _Progress) -> None:
+    deadline = begun + request.seconds - _AFTER
+    with opened(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
+        speed, words = _speed(recipe), _words(recipe)
+        with closing(recipe.run.make_env()) as env:
+            shown = min(_SHOWN, len(env.drawn_tasks))
+    amounts = _affordable(speed, words, shown, request.seconds, deadline - time.monotonic())
+    with opened(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
+        progress.during = "the warm start"
+        recipe.clone()
+        progress.taught = "the expert" if recipe.warm.warm_start_noise < 1 else "random actions"
+        progress.during = "the first evaluation"
+        timed = _Timed()
+        progress.before = timed(lambda: recipe.examiner.play_alone("test", recipe.run.eval_episodes))
+        progress.during = "the updates"
+        recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
+        recipe.learn()
+        progress.during = "the last evaluation"
+        count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds)))
+        count = min(count, len(progress.before))
+        for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # one of them is a result as well
+            if half.start < half.stop:
+                progress.after += recipe.examiner.play_alone("test", count, half)
+
+
+def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
+    return {
+        "warm_start_levels": levels,
+        "warm_start_updates": updates,
+        "per_device_train_batch_size": _SETTINGS["num_generations"] * groups,
     }
-    line = ["--env_id", request.env_id, *(f"--{name}={value}" for name, value in settings.items())]
-    run, _, agent = parse_configs([*line, "--per_device_train_batch_size=8"])
-    words = probe(run, profile_of(run), agent.layout, 1).read  # of an episode
-    groups = max(2, min(16, round(_BATCH / (8 * words))))
-    return parse_configs([*line, f"--per_device_train_batch_size={8 * groups}"])
 
 
-def _learnt(recipe: Recipe, deadline: float) -> Finding:
-    recipe.clone()
-    begun = time.monotonic()
-    recipe.examiner.validate_alone(_TRIED)
-    an_episode = (time.monotonic() - begun) / _TRIED
-    affordable = int(_EVALUATION * (deadline - begun) / (2 * an_episode))
-    recipe.run.eval_episodes = max(FEWEST, min(EVALUATED, affordable))
-    begun = time.monotonic()
-    recipe.examine("before")
-    evaluation = time.monotonic() - begun
-    recipe.trainer.add_callback(_Until(deadline - 1.5 * evaluation))
-    recipe.learn()
-    recipe.examine("after")
-    before, after = recipe.examinations["before"].sampled, recipe.examinations["after"].sampled
-    gain = paired_difference(before.episodes, after.episodes)
-    metric = "success"
-    if not before.success and not after.success:  # then the score may say more
-        metric, gain = "score", paired_difference(before.episodes, after.episodes, "score")
-    old, new = getattr(before.evaluation, metric), getattr(after.evaluation, metric)
-    batches = recipe.trainer.state.global_step
-    said = (
-        f"Mean {metric} on {before.evaluation.tasks} test tasks: {old:.1%} after imitating "
-        f"{'the expert' if recipe.warm.warm_start_noise < 1 else 'random actions'}, {new:.1%} after {batches} updates; "
-        f"gain {gain.mean:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]."
+def _speed(recipe: Recipe) -> _Speed:
+    """Measure with few demonstrations, updates and episodes. The recipe is not used afterwards."""
+    run, agent = recipe.run, recipe.agent
+    env = run.make_env()
+    tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
+    env.close()
+    timed = _Timed()
+    rows = timed(
+        lambda: demonstrations(
+            run.make_env, recipe.tokenizer, recipe.profile, tasks=tasks, noise=noise, layout=agent.layout
+        )
     )
-    figures = {"metric": metric, "before": old, "after": new, "updates": batches, "gain": list(gain)}
+    demonstration = timed.seconds / tasks
+    trial = replace(recipe.warm, warm_start_updates=1)
+    for _ in range(2):  # the first one is slower
+        timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
+    update = timed.seconds
+    few, many = _TRIED
+    timed(lambda: recipe.examiner.play_alone("valid", few))
+    start = timed.seconds
+    played = timed(lambda: recipe.examiner.play_alone("valid", many))
+    episode = max((timed.seconds - start) / max(1, len(played) - few), 0.1 * timed.seconds / len(played))
+    return _Speed(demonstration, update, start, episode)
+
+
+def _words(recipe: Recipe) -> float:
+    """Return the words in the prompts of an episode."""
+    return probe(recipe.run, profile_of(recipe.run), recipe.agent.layout, 1).read
+
+
+def _affordable(speed: _Speed, words: float, shown: int, seconds: float, left: float) -> dict[str, object]:
+    """Return the settings that fit into the shares of `seconds`, of which `left` are left."""
+    warm_start = _WARM_START * seconds
+    levels = max(1, min(shown, int(warm_start / 3 / max(speed.demonstration, 1e-6))))
+    updates = max(1, min(_WARM_UPDATES, int((warm_start - levels * speed.demonstration) / speed.update)))
+    update = max(0.0, left - warm_start - 2 * _EVALUATION * seconds) / _FEWEST_UPDATES
+    groups = min(speed.episodes(update / _LEARNING), _BATCH / words) / _SETTINGS["num_generations"]
+    evaluated = max(_TRIED[-1], min(EVALUATED, speed.episodes(_EVALUATION * seconds)))
+    return {**_amounts(levels, updates, max(2, min(_GROUPS, round(groups)))), "eval_episodes": evaluated}
+
+
+def _told(progress: _Progress, seconds: float) -> Finding:
+    updates, count = progress.updates, len(progress.after)
+    figures: dict[str, Any] = {"updates": updates}
+    if not count:
+        said = f"No gain measured in {updates} updates: {seconds:.0f} seconds were over during {progress.during}."
+        if progress.before:
+            before = Evaluation.of(progress.before, "before")
+            said += (
+                f" Mean success on {before.tasks} test tasks after imitating {progress.taught}: {before.success:.1%}."
+            )
+            figures["before"] = before.success
+        return _finding(
+            "advice", said, "Give more --minutes, or make episodes shorter or faster; see Speed.", **figures
+        )
+    before, after = Evaluation.of(progress.before[:count], "before"), Evaluation.of(progress.after, "after")
+    metric = "success" if before.success or after.success else "score"  # then the score may say more
+    gain = paired_difference(progress.before[:count], progress.after, metric)
+    old, new = getattr(before, metric), getattr(after, metric)
+    said = (
+        f"Mean {metric} on {before.tasks} test tasks: {old:.1%} after imitating {progress.taught}, {new:.1%} after "
+        f"{updates} updates; gain {gain.mean:+.1%} [{gain.low:+.1%}, {gain.high:+.1%}]."
+    )
+    figures |= {"metric": metric, "before": old, "after": new, "gain": list(gain)}
     if gain.low > 0:
         return _finding("ok", said, **figures)
     mend = (
-        "No gain shows in this time. Give more --minutes, easier training tasks or a reward on the way, and check that "
-        "the observation and candidates() tell what a good choice depends on."
+        "Give more --minutes, easier training tasks or a reward on the way, and check that the observation and "
+        "candidates() tell what a good choice depends on."
     )
-    return _finding("advice", said, mend, **figures)
+    return _finding("advice", f"No gain measured in {updates} updates: {said[0].lower()}{said[1:]}", mend, **figures)
 
 
 if __name__ == "__main__":

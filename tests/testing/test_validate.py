@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from validate_defects import DEFECTS
 
 from agentgym_flow.cli import app, validate
-from agentgym_flow.envs.plugins import bring
 from agentgym_flow.testing.card import Finding, ReportCard, contract, figures
+from agentgym_flow.testing.card.findings import STOPPED, errors_once
 from agentgym_flow.testing.card.page import render_card
 from agentgym_flow.testing.card.parts import Request, run_part
 
@@ -109,9 +109,9 @@ def run(*words: str, code: int) -> str:
 
 
 def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
-    bring("agentgym_flow.testing.example")
+    example = ("example/Cave-v0", "--import", "agentgym_flow.testing.example")
     out = tmp_path / "card"
-    said = run("example/Cave-v0", "--env-arg", "rooms=3", "--no-train", "--out", str(out), code=0)
+    said = run(*example, "--env-arg", "rooms=3", "--no-train", "--out", str(out), code=0)
     assert "All essential checks hold." in said
     assert "Left out by --no-train." in said
     told = json.loads((out / "report_card.json").read_text())
@@ -120,15 +120,79 @@ def test_the_command_writes_a_table_a_page_and_json(tmp_path: Path) -> None:
     assert "default-src &#39;none&#39;" in page
     assert not re.search(r"<script|https?://|src=", page)
     assert "What to mend" not in page
-    assert "report_card.html" in run("example/Cave-v0", "--out", str(out), code=2)
+    assert "report_card.html" in run(*example, "--out", str(out), code=2)
 
 
-def test_the_command_fails_where_something_is_to_be_mended(tmp_path: Path) -> None:
-    bring(MODULE)
-    told = json.loads(run("defect/CannotBeMade-v0", "--json", code=1))
-    assert told["findings"][0]["said"] == "RuntimeError: no cave here"
-    told = json.loads(run("defect/ExitsWhenMade-v0", "--json", code=1))
-    assert told["findings"][0]["said"] == "SystemExit: 0"
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("CannotBeMade", "RuntimeError: no cave here"),
+        ("ExitsWhenMade", "SystemExit: 0"),
+        ("EndsWhenMade", "The process ended in this check. "),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_a_finding(name: str, said: str) -> None:
+    told = json.loads(run(f"{MODULE}:defect/{name}-v0", "--json", code=1))
+    [finding] = told["findings"]
+    assert (finding["name"], finding["status"], finding["said"]) == ("made", "mend", said)
+
+
+@pytest.mark.parametrize("words", [("sleepy:Maze-v0",), ("Maze-v0", "--import", "sleepy")])
+def test_a_module_that_does_not_come_back_is_a_finding(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sleepy.py").write_text("import time\ntime.sleep(300)\n")
+    monkeypatch.chdir(tmp_path)
+    begun = time.monotonic()
+    told = json.loads(run(*words, "--minutes", "0.1", "--json", code=1))
+    assert time.monotonic() - begun < 30
+    [finding] = told["findings"]
+    assert (finding["name"], finding["status"]) == ("made", "unfinished")
+    assert "3 seconds were over" in finding["said"]
+    assert "Importing" in finding["mend"]
+
+
+def test_a_module_that_raises_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(run("broken:Maze-v0", "--json", code=1))
+    assert told["findings"][0]["said"] == "ZeroDivisionError: division by zero"
+    assert "no module 'missing'" in run("missing:Maze-v0", "--json", code=2)
+    assert "--env-arg" not in run("Sokoban-v0", "--env-arg", "boxen=2", code=2)
+
+
+def test_one_error_that_stops_many_checks_is_reported_once() -> None:
+    request = Request("defect/EarnsNaN-v0", {}, [MODULE], 60.0)
+    found = list(contract.work(request))
+    stopped = [finding for finding in found if "canonical JSON has no place for nan" in finding.said]
+    assert len(stopped) > 5
+    assert all(finding.mend.startswith(STOPPED) for finding in stopped if finding.essential)
+    once = errors_once(found)
+    [told] = [finding for finding in once if "canonical JSON has no place for nan" in finding.said]
+    assert (told.status, told.fails, told.mend) == ("mend", True, STOPPED)
+    assert f"This error stopped {len(stopped) - 1} more checks: " in told.said
+    for finding in once:
+        if finding.name in {other.name for other in stopped} - {told.name}:
+            assert (finding.status, finding.mend) == ("skipped", "")
+            assert told.title in finding.said
+            assert finding.title in told.said
+    assert [finding.name for finding in once] == [finding.name for finding in found]
+    [warned] = [finding for finding in once if finding.name == "check_env_without_warning"]
+    assert warned.said == "UserWarning: WARN: The reward is a NaN value."
+    assert warned.mend == contract.MEND[warned.name]
+
+
+def test_different_errors_and_failed_assertions_are_reported_each() -> None:
+    def stopped(name: str, error: str, essential: bool = True) -> Finding:
+        return Finding("contract", name, name, "mend", "", error, "Mend.", essential, {"stopped_by": error})
+
+    plain = Finding("contract", "c", "c", "mend", "", "KeyError: 3", "Mend.", True)
+    advice = stopped("a", "KeyError: 1", essential=False)
+    found = [advice, stopped("b", "KeyError: 2"), plain, stopped("d", "OSError: 2")]
+    once = errors_once(found)
+    assert [finding.status for finding in once] == ["skipped", "mend", "mend", "mend"]
+    assert once[1].said == "KeyError: 2\nThis error stopped 1 more check: a."
+    assert once[2:] == found[2:]
 
 
 def test_text_of_the_environment_is_escaped(tmp_path: Path) -> None:

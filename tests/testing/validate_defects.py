@@ -178,6 +178,16 @@ class ExitsWhenMade(CaveEnv):
         raise SystemExit(0)
 
 
+class EndsWhenMade(CaveEnv):
+    def __init__(self, **kwargs: Any) -> None:
+        os._exit(0)
+
+
+class EarnsNaN(CaveEnv):
+    def _apply(self, action: str) -> Transition:
+        return super()._apply(action)._replace(reward=float("nan"))
+
+
 class LeavesAProcess(CaveEnv):
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         if os.fork() == 0:
@@ -204,6 +214,8 @@ for kind in (
     ExitsOnNonsense,
     CannotBeMade,
     ExitsWhenMade,
+    EndsWhenMade,
+    EarnsNaN,
     LeavesAProcess,
     Prints,
     RaisesHalfACharacter,

@@ -6,6 +6,7 @@ Run as `python -m agentgym_flow.testing.card.contract`. Needs the extra `test`.
 from __future__ import annotations
 
 import inspect
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
-from agentgym_flow.testing.card.findings import Finding, Status
+from agentgym_flow.testing.card.findings import STOPPED, STOPPED_BY, Finding, Status
 from agentgym_flow.testing.card.parts import Request, serve
 
 LEFT_OUT = {
@@ -42,6 +43,8 @@ ADVICE = {
     "test_manual_has_its_sections",
 }
 """Checks that matter when an environment is published, and break nothing for its author."""
+
+_COLOUR = re.compile(r"\x1b\[\d*m")
 
 DETERMINISM = "agentgym_flow.testing.determinism"
 KEYS = "agentgym_flow.testing.keys"
@@ -153,16 +156,23 @@ def _made(name: str, check: Any, suite: Any, request: Request, folder: Path, beg
         status, said = "skipped", f"{str(skipped).capitalize()}."
     except (AssertionError, pytest.fail.Exception) as failed:
         status, said = "mend", str(failed).partition("\nassert ")[0]
+    except Warning as warning:  # what the checkers of Gymnasium say
+        status, said = "mend", _COLOUR.sub("", f"{type(warning).__name__}: {warning}")
     except Exception as error:
-        status, said = "mend", f"{type(error).__name__}: {error}"
+        stopped = f"{type(error).__name__}: {error}"[:1500]
+        return _finding(name, check, "mend", stopped, time.perf_counter() - begun, stopped=stopped)
     return _finding(name, check, status, said[:1500], time.perf_counter() - begun)
 
 
-def _finding(name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0) -> Finding:
+def _finding(
+    name: str, check: Any, status: Status, said: str = "", seconds: float = 0.0, stopped: str | None = None
+) -> Finding:
     module, bare = check.__module__, name.removeprefix("test_")
     if status == "mend" and name in ADVICE:
         status = "advice"
     mend = MEND.get(bare, MEND[module.rpartition(".")[2]]) if status in ("mend", "advice") else ""
+    if stopped is not None and status == "mend":
+        mend = f"{STOPPED} Where it is what the check is about: {mend[0].lower()}{mend[1:]}"
     return Finding(
         section={DETERMINISM: "determinism", KEYS: "keys"}.get(module, "contract"),
         name=bare,
@@ -172,6 +182,7 @@ def _finding(name: str, check: Any, status: Status, said: str = "", seconds: flo
         said=said,
         mend=mend,
         essential=name not in ADVICE,
+        figures={} if stopped is None else {STOPPED_BY: stopped},
         seconds=round(seconds, 2),
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Status = Literal["ok", "mend", "advice", "skipped", "unfinished"]
@@ -19,6 +20,13 @@ SECTIONS: Mapping[str, str] = {
     "learning": "Learning",
 }
 """The sections of a card, in order, and their headings."""
+
+
+STOPPED_BY = "stopped_by"
+"""The figure of a finding that holds the error at which the check stopped, if it did."""
+
+STOPPED = "The check stopped at this error, before its result was known. Mend the error first, and validate again."
+"""What to do about an error that is not the failed assertion of a check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,30 @@ class Finding:
     def fails(self) -> bool:
         """Whether the environment fails validation because of this."""
         return self.essential and self.status in ("mend", "unfinished")
+
+
+def errors_once(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with each error at which checks stopped reported once, in the first essential one of them.
+
+    That one names the others, which become `skipped`. Errors that differ in numbers only, such as that of a task, are
+    the same.
+    """
+    stopped: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if STOPPED_BY in finding.figures:
+            stopped.setdefault(re.sub(r"\d+", "0", finding.figures[STOPPED_BY]), []).append(finding)
+    told: dict[str, Finding] = {}
+    for same in stopped.values():
+        first = next((finding for finding in same if finding.essential), same[0])
+        others = [finding for finding in same if finding is not first]
+        for finding in others:
+            said = f"Stopped by the error that is reported under: {first.title}."
+            told[finding.name] = replace(finding, status="skipped", said=said, mend="")
+        if others:
+            titles = "; ".join(finding.title for finding in others)
+            said = f"{first.said}\nThis error stopped {len(others)} more check{'s' * (len(others) > 1)}: {titles}."
+            told[first.name] = replace(first, said=said, mend=STOPPED if first.status == "mend" else first.mend)
+    return [told.get(finding.name, finding) for finding in findings]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,16 @@ class Request:
         kwargs: the settings, JSON-able.
         modules: the modules to import first; they register the environment.
         seconds: the time limit of this part.
+        imports: the modules that the command line says to import; only the first part reads this and `pairs`.
+        pairs: the settings as the command line has them, `KEY=VALUE`.
     """
 
     env_id: str
     kwargs: Mapping[str, Any]
     modules: Sequence[str]
     seconds: float
+    imports: Sequence[str] = ()
+    pairs: Sequence[str] = ()
 
 
 def run_part(module: str, request: Request, on_finding: Callable[[Finding], None] | None = None) -> list[Finding]:
@@ -67,7 +71,7 @@ def run_part(module: str, request: Request, on_finding: Callable[[Finding], None
         complaint: list[bytes] = []
         threading.Thread(target=_keep_end, args=(child.stderr, complaint), daemon=True).start()
         with suppress(BrokenPipeError):
-            child.stdin.write(json.dumps(asdict(request)).encode())
+            child.stdin.write(json.dumps({**asdict(request), "until": time.time() + request.seconds}).encode())
             child.stdin.close()
         child.stdin = None
         planned: list[Finding] = []
@@ -116,7 +120,7 @@ def _unfinished(left: Sequence[Finding], late: bool, failed: bool, seconds: floa
     results = []
     for number, finding in enumerate(left):
         status, said, mend = first if number == 0 else ("unfinished", others, "")
-        results.append(replace(finding, status=cast("Status", status), said=said, mend=mend))
+        results.append(replace(finding, status=cast("Status", status), said=said, mend=finding.mend or mend))
     return results
 
 
@@ -154,13 +158,16 @@ def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes]:
 
 def serve(plan: Callable[[Request], Sequence[Finding]], work: Callable[[Request], Iterable[Finding]]) -> None:
     """Be a part: read the request, import its modules, and report the plan and what is found."""
-    request = Request(**json.load(sys.stdin))
+    told = json.load(sys.stdin)
+    until = told.pop("until")
+    request = Request(**told)
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
     for module in request.modules:
         bring(module)
     load_plugins()
     print(json.dumps({"planned": [asdict(finding) for finding in plan(request)]}), file=report, flush=True)
+    request = replace(request, seconds=max(1.0, until - time.time()))  # imports count as well
     try:
         for finding in work(request):
             print(json.dumps({"found": asdict(finding)}), file=report, flush=True)
