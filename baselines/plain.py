@@ -15,7 +15,7 @@ RewardFlow's potential is gamma ** (fewest observed steps to a success) in the g
 seen. Then the policy is moved by the clipped objective of PPO, with r the ratio of a turn's probability to that at
 sampling:
 
-    loss = - mean min(r A, clip(r, 1 - 0.2, 1 + 0.28) A) - 0.02 mean entropy
+    loss = - mean min(r A, clip(r, 1 - 0.2, 1 + 0.28) A) - 0.003 mean entropy
 
 The policy is a GPT-2 of 0.25 million weights that sees a prompt of words and answers with one word. It first clones a
 few expert episodes, because without any success there is no outcome to compare. What the full trainer adds: Muon,
@@ -53,7 +53,8 @@ ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and expert 
     "Canvas-v0": ({"max_steps": 12}, 40),
 }
 GROUPS, ATTEMPTS, MINIBATCHES = 32, 8, 4
-CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.02, 0.1, 1.0
+CLIP_LOW, CLIP_HIGH, ENTROPY, INVALID, MAX_NORM = 0.2, 0.28, 0.003, 0.1, 1.0
+STEP = 3e-4
 
 
 class Sampled(NamedTuple):
@@ -182,10 +183,10 @@ def train(
     policy: TinyPolicy, env: TextEnv, make: Any, algo: str, batches: int, rng: random.Random
 ) -> Iterator[list[Episode]]:
     """Play, give credit, move the policy; yield the episodes of each batch."""
-    optimizer = torch.optim.AdamW(policy.model.parameters(), 1e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), STEP, weight_decay=0.0)
     for batch in range(batches):
         for group in optimizer.param_groups:  # linearly down to a tenth
-            group["lr"] = 1e-3 * (1 - 0.9 * batch / batches)
+            group["lr"] = STEP * (1 - 0.9 * batch / batches)
         tasks = [Start(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
         groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
         turns = credited(algo, groups)
