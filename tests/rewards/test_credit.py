@@ -436,6 +436,8 @@ def test_the_released_code_knows_no_information(worked_example: Group, keywords:
         rewardflow([worked_example], compat=True, **keywords)
     with pytest.raises(UnknownOption):
         rewardflow([worked_example], anchors="page")
+    with pytest.raises(BadSetting, match="at least 1"):
+        rewardflow([worked_example], anchors="information", fewest=0)
 
 
 # ---------------------------------------------------------------- states as the released code names them

@@ -73,11 +73,13 @@ def rewardflow(
     prompt, or the observation where a turn has no tokens. A turn is compared with those in the same pair, or in the
     same state where fewer than `fewest` turns share the pair. Where prompts are functions of the state, both settings
     are the same. `potential="average"` is the mean over the visits of a state of `gamma ** (turns left)`, 0 for a
-    failure. Raises `BadSetting` for either together with `compat`, which has none of them.
+    failure. Raises `BadSetting` for either together with `compat`, which has none of them, and for `fewest` below 1.
     """
     check_word(norm, Norm)
     check_word(anchors, Anchors)
     check_word(potential, Potential)
+    if fewest < 1:
+        raise BadSetting(f"fewest must be at least 1 turn, got {fewest!r}")
     if compat and (anchors, potential) != ("state", "nearest"):
         raise BadSetting("the released code knows neither anchors nor potential: leave them out, or compat")
     of_episodes = episode_advantages(batch, outcome, scope, norm, statistics, compat, policy)
