@@ -40,8 +40,10 @@ def _become(rank: int, port: int, work: Work, ends: list[Any]) -> None:
     }
     os.environ |= {name: str(value) for name, value in places.items()}
     PartialState(cpu=True, backend="gloo")
+    processes: Together | None = None
     try:
-        ends[rank].send(work(Together(TIMEOUT)))
+        processes = Together(TIMEOUT)  # kept until the end: the main process's serves those that come late
+        ends[rank].send(work(processes))
     except BaseException as error:
         ends[rank].send(f"{type(error).__name__}: {error}")
     time.sleep(120)  # until `together` ends it: one that left now would be lost to those who still meet it
