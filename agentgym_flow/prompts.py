@@ -16,6 +16,7 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, Self, TypedDict, runtime_checkable
 
 import gymnasium as gym
@@ -116,14 +117,14 @@ class SettingsProfile(Profile, Protocol):
         """Return the profile for these arguments of the environment."""
 
 
-def is_valid_turn(profile: Profile, turn: Turn) -> bool:
-    """Return whether a turn goes without the invalid-action penalty.
+def valid_turns(profile: Profile) -> Callable[[Turn], bool]:
+    """Return the function that tells whether a turn goes without the invalid-action penalty.
 
     That is for the profile to say, if it has rules for it; else for the environment, which accepted the action or not.
     """
-    if isinstance(profile, FormatProfile):
-        return profile.well_formed(turn.action if turn.completion is None else turn.completion)
-    return turn.action_valid
+    if not isinstance(profile, FormatProfile):  # asked once, as a protocol is slow to ask for
+        return attrgetter("action_valid")
+    return lambda turn: profile.well_formed(turn.action if turn.completion is None else turn.completion)
 
 
 def tagged_action(completion: str, *, tags_required: bool = False) -> str:

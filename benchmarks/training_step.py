@@ -302,9 +302,9 @@ def savings(turns: Recording, spoken: Recording, folder: str, repetitions: int) 
     # The differences are large and the batch is: it takes fewer repetitions.
     ways: dict[str, dict[str, Any]] = {
         "all": {},
-        "rows without advantage, turns": {"drop_zero_advantages": True},
+        "rows without advantage, turns": {"zero_advantage_share": 0.0},
         "equal prompts, turns": {"merge_prompts": True},
-        "both, turns": {"drop_zero_advantages": True, "merge_prompts": True},
+        "both, turns": {"zero_advantage_share": 0.0, "merge_prompts": True},
     }
     found = comparison.race(
         max(1, repetitions // 3),
@@ -340,7 +340,7 @@ def learners(turns: Recording, spoken: Recording, folder: str) -> dict[str, Agen
         max_completion_length=2,
         report_to="none",
     )
-    every_turn = ("--merge_prompts", "false", "--drop_zero_advantages", "false", "--per_device_train_batch_size", "32")
+    every_turn = ("--merge_prompts", "false", "--zero_advantage_share", "1", "--per_device_train_batch_size", "32")
     return {
         "quickstart": tiny(),
         "quickstart, a row for every turn": tiny(*every_turn),

@@ -30,8 +30,8 @@ from agentgym_flow.prompts import (
     Profile,
     TextProfile,
     TranscriptProfile,
-    is_valid_turn,
     profile_for,
+    valid_turns,
 )
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.rollout import Start, rollout
@@ -211,10 +211,8 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
         Turn("", "", "look", 0.0, "", "", False, False, one != said[0], False, 0.0, completion=one) for one in said
     ]
     batch: Any = [[SimpleNamespace(turns=turns)]]
-    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, partial(is_valid_turn, profile)) == [[[0.0, -0.5, -0.5, 0.0]]]
-    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, partial(is_valid_turn, TextProfile())) == [
-        [[-0.5, 0.0, 0.0, 0.0]]
-    ]
+    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(profile)) == [[[0.0, -0.5, -0.5, 0.0]]]
+    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(TextProfile())) == [[[-0.5, 0.0, 0.0, 0.0]]]
 
 
 @pytest.mark.parametrize(

@@ -16,3 +16,8 @@ def left_padded(
     lengths = torch.tensor([len(s) for s in sequences])
     mask = torch.arange(longest)[None, :] >= longest - lengths[:, None]
     return ids, mask.long()
+
+
+def positions(mask: torch.Tensor) -> torch.Tensor:
+    """Return the position ids that count from the first token that is not padding; `mask` is (R, T)."""
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)

@@ -22,6 +22,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, Request, Sampling
 from agentgym_flow.generation.batching import Gathering
+from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded
 from agentgym_flow.generation.sampling import Draws, Ended, StreamSampler, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
@@ -143,6 +144,12 @@ class TransformersGenerator:
                 part = same[first : first + height]
                 yield part + part[:1] * (self._height - len(part))  # nothing to fill up where the height is free
 
+    def _widths(self, lengths: Sequence[int], room: int) -> list[int]:
+        """Return the width of the pass that each prompt runs in: where heights are equal, it depends on it alone."""
+        if not self._height:
+            return [max(lengths, default=0)] * len(lengths)
+        return [max(length, min(_rounded(length), room)) for length in lengths]
+
     @property
     def _context(self) -> int:
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
@@ -157,8 +164,9 @@ class TransformersGenerator:
     def _one_token(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         known = self._next.setdefault(sampling.temperature, {})
         new = [ids for ids in dict.fromkeys(request.prompt_ids for request in requests) if ids not in known]
-        for numbers in self._batches(new, [len(ids) for ids in new]):  # without padding
-            self._look_up([new[number] for number in numbers], sampling.temperature)
+        widths = self._widths([len(ids) for ids in new], self._context)
+        for numbers in self._batches(new, widths):
+            self._look_up([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
         return [self._drawn(known[request.prompt_ids], request) for request in requests]
 
     def _drawn(self, following: _Next, request: Request) -> Completion:
@@ -166,10 +174,9 @@ class TransformersGenerator:
         token = following.best if greedy else following.draw(first_draw(request.seed))
         return Completion((token,), (following.logprobs[token],), self.version)
 
-    def _look_up(self, prompts: Sequence[Tokens], temperature: float) -> None:
-        ids = torch.tensor(prompts, device=self.model.device)
-        logits = self.model(input_ids=ids, logits_to_keep=1, use_cache=False).logits[:, -1]
-        tempered = torch.log_softmax(logits.float() / temperature, dim=-1)
+    def _look_up(self, prompts: Sequence[Tokens], width: int, temperature: float) -> None:
+        ids, mask = (tensor.to(self.model.device) for tensor in left_padded(prompts, self._pad, width))
+        tempered = torch.log_softmax(next_logits(self.model, ids, mask).float() / temperature, dim=-1)
         check_numbers(tempered.amax(dim=-1))
         logprobs = tempered.cpu().numpy()
         cumulative = np.cumsum(np.exp(logprobs.astype(np.float64)), axis=-1).tolist()
@@ -181,10 +188,7 @@ class TransformersGenerator:
     # ---------------------------------------------------------------- several tokens: generate
     def _many(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         lengths = [len(request.prompt_ids) for request in requests]
-        room = self._context - sampling.max_new_tokens
-        widths = [max(length, min(_rounded(length), room)) for length in lengths]
-        if not self._height:
-            widths = [max(lengths, default=0)] * len(lengths)
+        widths = self._widths(lengths, self._context - sampling.max_new_tokens)
         answers: dict[int, Completion] = {}
         for numbers in self._batches([request.prompt_ids for request in requests], widths):
             found = self._written([requests[number] for number in numbers], sampling, widths[numbers[0]])

@@ -26,8 +26,8 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
+from agentgym_flow.generation.padding import positions
 from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
-from agentgym_flow.training.collate import positions
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
 from agentgym_flow.training.processes import Together, take_state

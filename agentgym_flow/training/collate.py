@@ -97,11 +97,6 @@ def trimmed(batch: Batch) -> Batch:
     return {**batch, **cut}
 
 
-def positions(mask: torch.Tensor) -> torch.Tensor:
-    """Return the position ids that count from the first token that is not padding; `mask` is (R, T)."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
 def _missing(count: int, multiple: int, least: int) -> int:
     wanted = max(count, least, 1)
     return wanted - count + -wanted % multiple

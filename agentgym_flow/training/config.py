@@ -116,8 +116,9 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         final_lr_ratio: what the linear schedule ends at, as a share of the full step.
         merge_prompts: let equal prompts share one row where answers are single tokens. Exact, and much cheaper where
             prompts repeat. Conversations are never merged.
-        drop_zero_advantages: leave out rows whose advantages are all 0. They would only feel the entropy bonus
-            and the KL term; the objective is divided by the number of all turns either way.
+        zero_advantage_share: of the rows whose advantages are all 0, the share that is computed, in [0, 1]. They feel
+            only the entropy bonus and the KL term, and each that is computed counts for those that are not; 0 leaves
+            all of them out. The objective is divided by the number of all turns in any case.
         stop_when: a key of `info` that, when true, cuts a training episode short (Sokoban: `deadlock`); none for full
             episodes. Evaluation never stops early.
         replay_share: the share of a batch's tasks that are played again because their last group ended differently, in
@@ -169,7 +170,7 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
     muon_learning_rate: float | None = None
     final_lr_ratio: float = 0.0
     merge_prompts: bool = True
-    drop_zero_advantages: bool = False
+    zero_advantage_share: float = 1.0
     stop_when: str | None = None
     replay_share: float = 0.0
     dynamic_sampling: bool = False
@@ -202,6 +203,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
         _ = self.importance_bounds
         if not (math.isfinite(self.beta) and self.beta >= 0):
             raise BadSetting(f"beta must be a finite number, at least 0, got {self.beta!r}")
+        if not 0 <= self.zero_advantage_share <= 1:
+            raise BadSetting(f"zero_advantage_share must be from 0 to 1, got {self.zero_advantage_share}")
         if not 0 <= self.replay_share < 1:
             raise BadSetting(f"replay_share must be at least 0 and below 1, got {self.replay_share}")
         self._check_used()
@@ -329,10 +332,10 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
                 raise BadSetting(f"{setting.name} belongs to a part of TRL that is not used here: leave it out")
         if self.loss_type not in LOSS_TYPES:
             raise UnknownOption.among(self.loss_type, LOSS_TYPES, "These are the losses that padding cannot change.")
-        if self.drop_zero_advantages and LOSS_TYPES[self.loss_type] == "rows":
+        if self.zero_advantage_share != 1 and LOSS_TYPES[self.loss_type] == "rows":
             raise BadSetting(
-                f"drop_zero_advantages would change the scale of loss_type {self.loss_type!r}, a mean over rows: use "
-                "dapo, or keep all rows"
+                f"zero_advantage_share below 1 would change the scale of loss_type {self.loss_type!r}, a "
+                "mean over rows: use dapo, or keep all rows"
             )
 
     def ends_batch(self, step: int) -> bool:

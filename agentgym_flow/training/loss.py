@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from agentgym_flow.generation.last_position import next_logits
+from agentgym_flow.generation.padding import positions
 from agentgym_flow.training._trl import fused_lm_head
-from agentgym_flow.training.collate import Batch, positions, trimmed
+from agentgym_flow.training.collate import Batch, trimmed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -129,10 +131,7 @@ def passes_by_length(lengths: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
 
 
 def _next_logprobs(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor, temperature: float) -> torch.Tensor:
-    logits = model(
-        input_ids=ids, attention_mask=mask, position_ids=positions(mask), logits_to_keep=1, use_cache=False
-    ).logits[:, -1]
-    return torch.log_softmax(logits.float() / temperature, dim=-1)
+    return torch.log_softmax(next_logits(model, ids, mask).float() / temperature, dim=-1)
 
 
 def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float = 1.0) -> torch.Tensor:
@@ -142,6 +141,10 @@ def completion_logprobs(model: PreTrainedModel, batch: Batch, temperature: float
     the log-probabilities, of tokens that are present, and 0 for padding.
     """
     (rows, columns), vocabulary = batch["completion_ids"].shape, model.config.get_text_config().vocab_size
+    if columns == 1:
+        return _next_logprobs(model, batch["prompt_ids"], batch["prompt_mask"], temperature).gather(
+            1, batch["completion_ids"]
+        )
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions(mask), "use_cache": False}

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -85,6 +86,9 @@ class MergedRow:
     positive: Sequence[float]
     negative: Sequence[float]
     weights: Sequence[float]
+
+
+AnyRow = TypeVar("AnyRow", Row, MergedRow)
 
 
 def rows(
@@ -194,6 +198,38 @@ def teaches(row: Row | MergedRow) -> bool:
     if isinstance(row, Row):
         return any(row.advantages)
     return any(row.positive) or any(row.negative)
+
+
+def thinned(batch: Sequence[AnyRow], share: float, offset: float) -> list[AnyRow]:
+    """Return the rows that teach something and a share of the others, in order.
+
+    A row whose advantages are all 0 feels only the entropy bonus and the KL term. Each of them is kept with probability
+    `share` and then counts for 1 / `share` rows, so the expected gradient is that of all rows.
+
+    Args:
+        batch: the rows.
+        share: of those that teach nothing, in [0, 1]; 0 drops them all.
+        offset: a random number in [0, 1), which decides where their selection begins (systematic sampling).
+    """
+    if share == 1:
+        return list(batch)
+    kept: list[AnyRow] = []
+    position = offset
+    for row in batch:
+        if teaches(row):
+            kept.append(row)
+            continue
+        position += share
+        if position >= 1:
+            position -= 1
+            kept.append(_weighed(row, 1 / share))
+    return kept
+
+
+def _weighed(row: AnyRow, factor: float) -> AnyRow:
+    if isinstance(row, Row):
+        return replace(row, weight=row.weight * factor)
+    return replace(row, weights=[weight * factor for weight in row.weights])
 
 
 def merge(batch: Sequence[Row]) -> list[MergedRow]:

@@ -25,7 +25,7 @@ from agentgym_flow.episode import Episode, Group, Recorder, Turn
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation import Generator
 from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile, is_valid_turn
+from agentgym_flow.prompts import Profile, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Weights
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
@@ -62,7 +62,7 @@ from agentgym_flow.training.outcomes import Played, outcome_metrics, without_los
 from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
-from agentgym_flow.training.rows import TURN, merge, rows, teaches
+from agentgym_flow.training.rows import TURN, merge, rows, thinned
 from agentgym_flow.training.run_config import mapping
 from agentgym_flow.training.task_replay import TaskReplay
 from agentgym_flow.training.update_clock import UpdateClock
@@ -272,7 +272,7 @@ class AgentTrainer(RowTrainer):
                 f"{error['class']}: {error['message']}. See env_id, env_kwargs and generator"
             )
         self.played.count(taken.played)
-        is_valid = partial(is_valid_turn, self.policy.profile)
+        is_valid = valid_turns(self.policy.profile)
         penalty = self.args.invalid_action_penalty
         credit = self.credit(self.groups, policy=self.acts_as)
         advantages = penalise_invalid(self.groups, credit, penalty, is_valid, policy=self.acts_as)
@@ -314,14 +314,17 @@ class AgentTrainer(RowTrainer):
             policy=self.acts_as,
         )
         counts: dict[str, float] = {"turns": sum(len(episode.turns_by(self.acts_as)) for episode in episodes)}
-        keep_all = not self.args.drop_zero_advantages
+        selection = (
+            self.args.zero_advantage_share,
+            Stream("zero advantages", self.args.seed, self.played.batches).uniform(),
+        )
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
             merged = merge(plain)
-            taught = [row for row in merged if keep_all or teaches(row)]
+            taught = thinned(merged, *selection)
             counts |= {"unique_prompts": len(merged), "rows": len(taught), "dropped_rows": len(merged) - len(taught)}
             batch = collate_merged(taught, **self._filling(len(taught)))
         else:
-            kept = [row for row in plain if keep_all or teaches(row)]
+            kept = thinned(plain, *selection)
             counts |= {"rows": len(kept), "dropped_rows": len(plain) - len(kept)}
             batch = collate(kept, **self._filling(len(kept)))
         # All turns count, also those of rows left out.

@@ -139,7 +139,7 @@ def test_adapters_are_resumed_with_their_reference(
     acting_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapters = {"model": acting_model, "lora": True, "lora_rank": 4, "beta": 0.1, "warm_start_levels": 0}
-    settings = {**adapters, "env_kwargs": EASY, "drop_zero_advantages": False}
+    settings = {**adapters, "env_kwargs": EASY, "zero_advantage_share": 1.0}
     train(tmp_path / "whole", **settings)
     with monkeypatch.context() as patched:
         patched.setattr(MetricsFile, "on_log", logging_until(10))

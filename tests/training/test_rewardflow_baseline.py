@@ -217,7 +217,7 @@ def test_a_real_signal_in_every_phase(
 def test_a_run_that_fails_leaves_no_checkpoint_of_broken_weights(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path / "run", learning_rate="1e30", warm_start_levels=0, drop_zero_advantages=False) == 1
+    assert run(tmp_path / "run", learning_rate="1e30", warm_start_levels=0, zero_advantage_share=1.0) == 1
     assert "TrainingFailed" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     assert not (tmp_path / "run" / "checkpoint").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.training.rows import MergedRow, Row, merge, rows, teaches
+from agentgym_flow.training.rows import MergedRow, Row, merge, rows, teaches, thinned
 
 
 def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
@@ -180,3 +181,19 @@ def test_merging_conserves_advantage_and_weight(batch: list[Row]) -> None:
         total = math.fsum(row.weight * kept(row.advantages[0]) for row in batch)
         assert math.isclose(math.fsum(sum(getattr(row, name)) for row in merged), total, abs_tol=1e-9)
     assert math.isclose(math.fsum(sum(row.weights) for row in merged), math.fsum(row.weight for row in batch))
+
+
+@given(st.lists(st.booleans(), max_size=40), st.sampled_from([0.125, 0.25, 0.5]), st.booleans())
+def test_of_rows_that_teach_nothing_a_share_stands_for_all(teaching: list[bool], share: float, merged: bool) -> None:
+    plain = [Row([number], [1], [-1.0], [float(teaches_it)], 2.0) for number, teaches_it in enumerate(teaching)]
+    batch: Any = merge(plain) if merged else plain
+    totals = [0.0] * len(batch)
+    selections = [thinned(batch, share, number * share) for number in range(round(1 / share))]
+    for kept in selections:
+        for row in kept:
+            weight = row.weights[0] if isinstance(row, MergedRow) else row.weight
+            totals[row.prompt[0]] += weight / len(selections)
+    assert totals == pytest.approx([2.0] * len(batch))  # over all offsets, every row counts for one
+    taught = [number for number, teaches_it in enumerate(teaching) if teaches_it]
+    assert [row.prompt[0] for row in thinned(batch, 0.0, 0.9)] == taught
+    assert thinned(batch, 1.0, 0.5) == batch

@@ -77,7 +77,7 @@ def test_rows_without_advantage_can_be_left_out_without_changing_the_scale(
     make_trainer: Trainers, warm: tuple[Any, Any], merge: bool
 ) -> None:
     everything = make_trainer(model=warm, merge_prompts=merge).make_batch()
-    kept = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=True).make_batch()
+    kept = make_trainer(model=warm, merge_prompts=merge, zero_advantage_share=0.0).make_batch()
     assert kept["prompt_ids"].shape[0] < everything["prompt_ids"].shape[0]
     assert kept["num_items_in_batch"] == everything["num_items_in_batch"]
     name = "positive" if merge else "advantages"
@@ -236,7 +236,7 @@ def test_the_weights_move_and_the_schedule_ends_where_it_should(make_trainer: Tr
         ({"final_lr_ratio": 0.1, "lr_scheduler_type": "cosine"}, BadSetting, "final_lr_ratio"),
         ({"loss_type": "cispo"}, BadSetting, "merge_prompts"),
         ({"loss_type": "grpo", "merge_prompts": False}, UnknownOption, "padding cannot change"),
-        ({"loss_type": "bnpo", "merge_prompts": False, "drop_zero_advantages": True}, BadSetting, "change the scale"),
+        ({"loss_type": "bnpo", "merge_prompts": False, "zero_advantage_share": 0.5}, BadSetting, "change the scale"),
         *(
             ({name: value, "merge_prompts": False}, BadSetting, f"{name} belongs to a part of TRL that is not used")
             for name, value in {

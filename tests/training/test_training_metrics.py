@@ -123,7 +123,7 @@ def test_padding_is_the_share_of_positions_without_a_token(make_trainer: Trainer
 def test_rows_left_out_are_counted(make_trainer: Trainers, warm: tuple[Any, Any], merge: bool) -> None:
     counts = []
     for drop in (False, True):
-        trainer = make_trainer(model=warm, merge_prompts=merge, drop_zero_advantages=drop)
+        trainer = make_trainer(model=warm, merge_prompts=merge, zero_advantage_share=0.0 if drop else 1.0)
         trainer.make_batch()
         counts.append((last(trainer, "rows"), last(trainer, "dropped_rows")))
     (everything, none), (kept, dropped) = counts
