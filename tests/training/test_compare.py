@@ -22,7 +22,7 @@ from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare
-from baselines.comparison import workers
+from baselines.comparison import schedule, workers
 from baselines.comparison.contrasts import Compared, contrast, mean_curve
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
@@ -155,14 +155,14 @@ def test_controls_clone_for_as_long_as_training_took(done: Comparison) -> None:
     (warm,) = plan.warm_starts()
     budgets = {}
     for control in plan.controls():
-        budgets[control] = compare.budget(plan, control, outcomes)
+        budgets[control] = schedule.budget(plan, control, outcomes)
         trained = [
             o.learning_seconds for cell, o in outcomes.items() if o.name in ALGOS and cell.group == control.group
         ]
         begun = outcomes[warm].learning_seconds if control.name == EVERYTHING else 0
         assert budgets[control] == pytest.approx(np.median(trained) + begun)
         assert outcomes[control].updates >= 1
-    assert all(compare.budget(plan, cell, outcomes) == 0 for cell in plan.training())
+    assert all(schedule.budget(plan, cell, outcomes) == 0 for cell in plan.training())
     kept = {(done.output / cell.folder / "warm_start").exists() for cell in plan.controls() if cell.name == CONTINUED}
     assert kept == {True}  # these go on from it
 
