@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -60,7 +61,6 @@ def figures_of(episodes: Sequence[Episode], make_env: Callable[[], TextEnv]) -> 
     with closing(make_env()) as env:
         if ABLATION not in env.optional_info:
             return {}
-        env.request_info([ABLATION])
         ends = [_end(env, episode) for episode in episodes]
     return dict(_design_figures(ends))
 
@@ -75,11 +75,14 @@ def _design_figures(ends: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, fl
 
 
 def _end(env: TextEnv, episode: Episode) -> dict[str, Any]:
-    """Step an episode again; return its last `info`."""
-    _, info = env.reset(seed=episode.seed, options={"task": episode.task})
-    for turn in episode.turns:
-        *_, info = env.step(turn.action)
-    return info
+    """Step an episode again; return its last `info`, with what its result needs of the workflow."""
+    env.reset(seed=episode.seed, options={"task": episode.task})
+    *earlier, last = episode.turns
+    for turn in earlier:
+        env.step(turn.action)
+    clone = copy.deepcopy(env)  # an ablation costs as much as a few steps, so only the last one is asked for it
+    clone.request_info([ABLATION])
+    return clone.step(last.action)[-1]
 
 
 def _marks(episodes: Sequence[Episode]) -> str:

@@ -36,6 +36,7 @@ def play_reference(setting: Setting, cell: Cell, split: str) -> Outcome:
         play = {"env_kwargs": run.env_settings, "num_envs": agent.num_envs, "num_episodes": _count(run, "valid")}
         chosen = choose(strategies, setting.env_id, by_type=cell.name == FIXED_BY_TYPE, **play)
         policy = FixedPolicy(strategies, chosen)
+        chosen = {of_type: strategies.whole(text) for of_type, text in chosen.items()}
     else:
         policy = make_policy(POLICIES[cell.name], setting.env_id)
     episodes: Sequence[Episode] = play_split(

@@ -43,17 +43,20 @@ class Strategies:
             read = yaml.safe_load(path.read_text("utf-8"))
             found = cls(list(read["actions"]), list(read["strategies"]), dict(read.get("parts") or {}))
             for text in found.texts:
-                found.actions_of(text)
+                found.whole(text)
         except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
             raise BadData(f"{path} must have the lists actions and strategies ({error!r})") from error
         if not (found.actions and found.texts):
             raise BadData(f"{path} has no strategy: name at least one, and the actions that play it")
         return found
 
+    def whole(self, text: str) -> str:
+        """Return a strategy with its parts in place."""
+        return text.format(**self.parts)
+
     def actions_of(self, text: str) -> list[str]:
         """Return the actions that play a strategy."""
-        whole = text.format(**self.parts)
-        return [action.replace("{strategy}", whole) for action in self.actions]
+        return [action.replace("{strategy}", self.whole(text)) for action in self.actions]
 
 
 class FixedPolicy:
