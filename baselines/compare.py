@@ -2,9 +2,13 @@
 
     python -m baselines.compare --env agentgym_flow/Sokoban-v0 --algos grpo,rloo,gigpo,rewardflow,graphgpo --seeds 5
 
-Every cell of the table is a training run with the recipe of the baselines. What differs between the algorithms of a
-setting is the credit function and nothing else: one warm start per seed, the same settings, as many episodes.
+Every training run follows the recipe of the baselines. The algorithms of a setting differ in the credit function and
+nothing else: one warm start per seed, the same settings, as many episodes. With `--tuned FILE` each has the step sizes,
+entropy weight, weight and norm that `baselines.tune` has chosen for it, all by the same number of trials.
 The settings (`--settings`; all of the file by default) are those of the environment, `configs/compare_sokoban.yaml`.
+
+Policies that are not trained are rows as well: random, the script, the expert, and the best fixed strategy where the
+environment has a list of them. Every row has sampled and greedy figures.
 
 Runs go to `--output`. The same command again runs only what is missing, so Ctrl-C or SIGTERM loses the runs under way
 alone. Then the figures are written to `--results`: `sokoban.jsonl` with the outcome of every run on every test task;

@@ -23,7 +23,7 @@ from baselines.comparison.rows import BASELINE, figures_table, main_table, point
 HOW_TO_READ = f"""\
 Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights and play the
 same number of episodes. Success is on test tasks, which each run plays once, when it is over, with sampled and with
-the most likely actions (greedy); the curves are on validation tasks.
+the most likely actions (greedy); the curves are on validation tasks. Core-seconds of learning include validations.
 
 Brackets are 95 % intervals: percentile bootstrap over runs and test tasks, both drawn anew; a difference is paired by
 seed and task. An order is claimed only where the interval of the difference excludes 0 and there are at least
@@ -37,13 +37,16 @@ weights of their best validation."""
 GRAPH = "rewardflow"
 """The algorithm whose difference to `rows.BASELINE` has a sentence of its own."""
 
-SAME = "They have the same settings and differ in how they give credit."
-TUNED = "The settings of each won among as many validation trials as every other got (`{}`)."
+SAME = "All algorithms have the same settings and differ in how they give credit, unless a setting below names more."
+TUNED = (
+    "Step sizes and entropy weight, and the weight and norm of algorithms that have them, won among the validation "
+    "trials of the algorithm (`{}`); all algorithms had the same number of trials."
+)
 
-NOT_TRAINED = f"""\
+NOT_TRAINED = """\
 Rows of policies that are not trained have one run, which stands beside all seeds. *random* draws valid actions,
-*script* reads only what is shown, *expert* may use hidden task data. *{FIXED}* plays the same actions whatever is
-shown, the list of actions with the most successes on validation tasks; *{FIXED_BY_TYPE}* has one list for each type."""
+*script* reads only what is shown, *expert* may use hidden task data. A fixed strategy is a list of actions that are
+played whatever is shown; the best one has the most successes on validation tasks, overall or of each task type."""
 
 
 def page(raw: Raw, stem: str) -> str:
@@ -109,14 +112,22 @@ def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
 
 # ---------------------------------------------------------------- the sentences
 def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
-    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
-    if any(pair.runs < FEWEST_RUNS for pair in found) or len(raw.runs(setting, algos[0])) < FEWEST_RUNS:
+    few = any(pair.runs < FEWEST_RUNS for pair in compared.pairs)
+    if few or len(raw.runs(setting, raw.header["algos"][0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."
-        return
+    else:
+        yield from _orders(raw, setting, compared)
+    yield from _asked(compared)
+    yield from _reached(raw, setting)
+    yield from _chosen(raw, setting)
+
+
+def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+    """Say who is ahead of whom, with sampled actions unless it says otherwise."""
+    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
     yield from _verdicts(algos[0], [pair for pair in found if pair.second == algos[0]])
     likely = [pair for pair in compared.greedy if pair.second == algos[0]]
     yield from _verdicts(f"{algos[0]}, with the most likely actions", likely)
-    yield from _asked(compared)
     orders = [_order(pair) for pair in found if pair.order and pair.second != algos[0]]
     if len(algos) > 2:
         yield "Among the others: " + ("; ".join(orders) if orders else "inconclusive") + "."
@@ -126,8 +137,6 @@ def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
         runs = raw.paired(setting, beside)
         contrasts = [contrast(algo, [raw.runs(setting, algo)], beside, [runs]) for algo in algos]
         yield from _verdicts(beside, [found for found in contrasts if found is not None])
-    yield from _reached(raw, setting)
-    yield from _chosen(raw, setting)
 
 
 def _asked(compared: Compared) -> Iterator[str]:
@@ -143,7 +152,7 @@ def _asked(compared: Compared) -> Iterator[str]:
 
 
 def _reached(raw: Raw, setting: str) -> Iterator[str]:
-    """Say how many episodes each algorithm needed for what the first one ended with."""
+    """Say how many episodes each algorithm needed for the success that the baseline ended with."""
     reached = reached_by(raw, setting)
     if reached is not None:
         first, success, episodes = reached
