@@ -39,7 +39,7 @@ from baselines.comparison.rows import figures_table
 from baselines.comparison.strategies import ALL_TYPES, FixedPolicy, Strategies, choose
 
 CANVAS = "agentgym_flow/Canvas-v0"
-TASKS = 24
+TASKS = 12
 
 
 def small_canvas() -> Setting:

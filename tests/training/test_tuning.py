@@ -108,7 +108,7 @@ def test_trial_0_is_the_settings_as_they_are() -> None:
 
 def test_a_trial_is_the_same_for_every_estimator_that_has_what_is_tried() -> None:
     tried = {
-        algo: [settings_of_trial(setting(), algo, number) for number in range(16)]
+        algo: [settings_of_trial(setting(), algo, number) for number in range(5)]
         for algo in ("grpo", "rloo", "gigpo", "rewardflow", "graphgpo", "cwrpo")
     }
     for name in ("entropy_coef", "learning_rate", "muon_learning_rate"):
@@ -289,10 +289,10 @@ def made_up(merits: Mapping[str, Sequence[tuple[int, int]]], tasks: int = 10) ->
 
 def test_the_mean_of_sampled_and_greedy_success_decides_and_the_earlier_of_equals_wins() -> None:
     raw = made_up(
-        {"grpo": [(5, 5), (8, 1), (4, 7)], "rloo": [(3, 3), (4, 2), (0, 9)], "gigpo": [(2, 2), (4, 4), (3, 5)]}
+        {"grpo": [(5, 5), (8, 1), (4, 7)], "rloo": [(3, 3), (4, 2), (1, 5)], "gigpo": [(2, 2), (4, 4), (3, 5)]}
     )
     assert merit(raw.outcomes[2]) == pytest.approx(0.45)
-    assert winners(raw) == {"grpo": 2, "rloo": 2, "gigpo": 1}
+    assert winners(raw) == {"grpo": 2, "rloo": 0, "gigpo": 1}
     text = tuning_page(raw)
     assert "| grpo | 2 | 55.0% | 40.0% | 70.0% | +5.0 [" in text
     assert "the warm start has 20.0% sampled and 30.0% greedy" in text
