@@ -194,9 +194,7 @@ class Examiner:
             name=name,
         )
 
-    def _play(
-        self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
-    ) -> Examined | None:
+    def _play(self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str) -> Examined | None:
         log = self._folder / f"{name}.jsonl.gz"
         tasks = self._num_tasks(kwargs, split)
         done: list[Episode] = []  # by a killed run that is resumed
