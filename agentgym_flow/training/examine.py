@@ -66,7 +66,7 @@ class Examination:
     """A model at one moment.
 
     Attributes:
-        sampled: test tasks, actions drawn at the training temperature.
+        sampled: held-out tasks, actions drawn at the training temperature.
         greedy: the same tasks, the most likely action.
         also_on: further tasks, sampled, by the name that the settings give them.
     """
@@ -128,14 +128,14 @@ class Examiner:
         self._together = together or Together()
         self._generator = generator
 
-    def examine(self, moment: str) -> Examination | None:
-        """Play the test tasks sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
+    def examine(self, moment: str, split: str = "test") -> Examination | None:
+        """Play the tasks of `split` sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
 
         All processes must call this; the main process gets the result, the others None.
         """
         kwargs, count = self._run.env_settings, self._run.eval_episodes
-        sampled = self._play(f"{moment}_sampled", kwargs, count, greedy=False)
-        greedy = self._play(f"{moment}_greedy", kwargs, count, greedy=True)
+        sampled = self._play(f"{moment}_sampled", kwargs, count, greedy=False, split=split)
+        greedy = self._play(f"{moment}_greedy", kwargs, count, greedy=True, split=split)
         also_on: dict[str, Examined | None] = {}
         for name, further in self._also_on.items():
             others = {key: value for key, value in further.items() if key != "split"}
@@ -194,9 +194,7 @@ class Examiner:
             name=name,
         )
 
-    def _play(
-        self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str = "test"
-    ) -> Examined | None:
+    def _play(self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str) -> Examined | None:
         log = self._folder / f"{name}.jsonl.gz"
         tasks = self._num_tasks(kwargs, split)
         done: list[Episode] = []  # by a killed run that is resumed

@@ -164,10 +164,10 @@ class Recipe:
         self.console.print(f"Cloned {done.turns} turns of {done.episodes} episodes: loss {done.losses[-1]:.2f}")
         return done
 
-    def examine(self, moment: str) -> None:
-        """Play the held-out test tasks, sampled and greedy; `moment` is `before` or `after`."""
+    def examine(self, moment: str, split: str = "test") -> None:
+        """Play the held-out tasks of a split, sampled and greedy; `moment` is `before` or `after`."""
         with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
-            found = self.examiner.examine(moment)
+            found = self.examiner.examine(moment, split)
         if found is None:  # the main process has it
             return
         self.examinations[moment] = found

@@ -33,7 +33,7 @@ class Contrast:
     """How much `first` is above `second` in test success, with the interval of the difference.
 
     Attributes:
-        first, second: what is compared.
+        first, second: what is compared, both with sampled or both with the most likely actions.
         mean, low, high: shares in [-1, 1].
         runs: how many pairs of runs.
     """
@@ -58,28 +58,30 @@ class Contrast:
         return Contrast(self.second, self.first, -self.mean, -self.high, -self.low, self.runs)
 
 
-def mean_success(runs: Runs) -> tuple[float, Interval]:
+def mean_success(runs: Runs, *, greedy: bool = False) -> tuple[float, Interval]:
     """Return the mean test success of runs, and its interval."""
-    table = np.stack([runs[seed].successes for seed in sorted(runs)])
+    table = np.stack([runs[seed].successes(greedy=greedy) for seed in sorted(runs)])
     return float(table.mean()), bootstrap_of_runs(table)
 
 
-def contrast(first: str, a: Sequence[Runs], second: str, b: Sequence[Runs]) -> Contrast | None:
+def contrast(first: str, a: Sequence[Runs], second: str, b: Sequence[Runs], *, greedy: bool = False) -> Contrast | None:
     """Compare the mean of the rows `a` with that of `b` on the seeds that all have; None when there are none.
+
+    With `greedy` successes are those of the most likely actions; None where a row has none, as random play.
 
     Raises `BadData` when the test tasks are not the same.
     """
     seeds = sorted(set.intersection(*(set(runs) for runs in (*a, *b))))
-    if not seeds:
+    if not seeds or (greedy and not all(runs[seed].greedy for runs in (*a, *b) for seed in seeds)):
         return None
     if len({runs[seed].tasks for runs in (*a, *b) for seed in seeds}) != 1:
         raise BadData(f"{first} and {second} were not examined on the same test tasks: run one of them again")
-    table = _mean_table(a, seeds) - _mean_table(b, seeds)
+    table = _mean_table(a, seeds, greedy) - _mean_table(b, seeds, greedy)
     return Contrast(first, second, float(table.mean()), *bootstrap_of_runs(table), len(seeds))
 
 
-def _mean_table(rows: Sequence[Runs], seeds: Sequence[int]) -> npt.NDArray[np.float64]:
-    tables = [np.stack([runs[seed].successes for seed in seeds]) for runs in rows]
+def _mean_table(rows: Sequence[Runs], seeds: Sequence[int], greedy: bool) -> npt.NDArray[np.float64]:
+    tables = [np.stack([runs[seed].successes(greedy=greedy) for seed in seeds]) for runs in rows]
     return np.asarray(np.mean(tables, axis=0), dtype=np.float64)
 
 
@@ -89,44 +91,72 @@ class Compared:
 
     Attributes:
         pairs: every two of them once; the later one is `first`, so that the first algorithm is what to beat.
+        greedy: the same with the most likely actions.
         dense: all that judge turns, taken together, against all that judge episodes; None without both.
     """
 
     pairs: list[Contrast]
+    greedy: list[Contrast]
     dense: Contrast | None
 
     @classmethod
     def of(cls, raw: Raw, setting: str) -> Compared:
         """Compare the algorithms of a setting. Raises `BadData` when their test tasks are not the same."""
         runs = {algo: raw.runs(setting, algo) for algo in raw.header["algos"]}
-        found = [contrast(b, [runs[b]], a, [runs[a]]) for a, b in itertools.combinations(runs, 2)]
+        sampled, likely = (
+            [contrast(b, [runs[b]], a, [runs[a]], greedy=greedy) for a, b in itertools.combinations(runs, 2)]
+            for greedy in (False, True)
+        )
         dense = [runs[algo] for algo in runs if algo in DENSE]
         episodes = [runs[algo] for algo in runs if algo not in DENSE]
         together = contrast("credit for turns", dense, "credit for episodes", episodes) if dense and episodes else None
-        return cls([pair for pair in found if pair is not None], together)
+        return cls([one for one in sampled if one is not None], [one for one in likely if one is not None], together)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A learning curve: the mean of runs at the same numbers of episodes; the interval is over runs alone."""
+    """A learning curve: the mean of runs at the same numbers of episodes; the interval is over runs alone.
 
-    env_steps: list[float]
+    `core_seconds` are means of learning, from the end of the warm start on; None where they were not recorded.
+    """
+
+    episodes: list[int]
+    core_seconds: list[float] | None
     success: list[float]
     low: list[float]
     high: list[float]
 
+    def episodes_until(self, success: float) -> float | None:
+        """Return the training episodes after which the curve first reaches `success`; None if it never does.
+
+        Between two validations the curve is taken as straight.
+        """
+        before = (0, -np.inf)
+        for count, value in zip(self.episodes, self.success, strict=True):
+            if value >= success:
+                rise = value - before[1]
+                return count if np.isinf(rise) else count - (count - before[0]) * (value - success) / rise
+            before = count, value
+        return None
+
 
 def mean_curve(runs: Runs, starts: Runs) -> Mean:
-    """Return the mean validation success of runs against their mean environment steps, from the warm starts on."""
+    """Return the mean validation success of runs, from the warm starts on.
+
+    Raises `BadData` when the runs were not validated after the same numbers of episodes.
+    """
     seeds = sorted(runs)
     curves = [[*starts[seed].curve, *runs[seed].curve] for seed in seeds]
     if len({tuple(point.episodes for point in curve) for curve in curves}) != 1:
         raise BadData("the runs of a curve were validated at different moments: run them again with one setting")
-    curve = Mean([], [], [], [])
+    timed = all(point.core_seconds is not None for curve in curves for point in curve)
+    curve = Mean([], [] if timed else None, [], [], [])
     for moment in zip(*curves, strict=True):
         values = [point.valid_success for point in moment]
         low, high = bootstrap_of_runs([[value] for value in values])
-        curve.env_steps.append(float(np.mean([point.env_steps for point in moment])))
+        curve.episodes.append(moment[0].episodes)
+        if curve.core_seconds is not None:
+            curve.core_seconds.append(float(np.mean([point.core_seconds for point in moment])))
         curve.success.append(float(np.mean(values)))
         curve.low.append(low)
         curve.high.append(high)

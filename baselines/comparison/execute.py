@@ -13,33 +13,31 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from functools import lru_cache
-from importlib.metadata import version
+from functools import lru_cache, partial
 from pathlib import Path
-from platform import python_version
-from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow import __version__
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.rewards.credit import CREDIT
-from agentgym_flow.seeding import stable_hash
 from agentgym_flow.training.checkpoints import check_same
-from agentgym_flow.training.examine import Examined, problems
+from agentgym_flow.training.examine import problems
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.rows import Row
-from agentgym_flow.training.run import SUMMARY, load_model, quiet
+from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
 from baselines.comparison.outcome import Outcome, Point
-from baselines.comparison.plan import CONTINUED, EVERYTHING, WARM_START, Cell, Plan, Setting
+from baselines.comparison.plan import CONTINUED, EVERYTHING, REFERENCES, WARM_START, Cell, Plan, Setting
+from baselines.comparison.played import figures_of, found_out
+from baselines.comparison.references import play_reference
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from agentgym_flow.training.config import AgentConfig
 
 _PROBED = 10  # updates that are timed to know how many fit into a budget
 
@@ -79,12 +77,15 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     quiet()
     place, setting = output / cell.folder, plan.setting(cell)
     shutil.rmtree(place, ignore_errors=True)
-    algo = cell.name if cell.name in setting.algorithms else plan.algos[0]  # a control has no use for one
+    if cell.name in REFERENCES:
+        return _reference(plan, cell, place)
+    is_control = cell.name not in setting.algorithms
+    configs = setting.plain_configs(cell.seed, place) if is_control else setting.configs(cell.name, cell.seed, place)
     begun = time.process_time()
     shown: Sequence[Row] = ()
     if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
         shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
-    with opened(setting.configs(algo, cell.seed, place), Console(quiet=True, force_terminal=False)) as recipe:
+    with opened(configs, Console(quiet=True, force_terminal=False)) as recipe:
         cloned = output / Cell(setting.warm_start, WARM_START, cell.seed).folder
         if cell.name == WARM_START:
             learnt = _warm_start(recipe)
@@ -95,8 +96,16 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
             learnt = _clone_for(recipe, shown, budget)
         else:
             learnt = _train(recipe, cloned)
-        outcome = _outcome(recipe, cell, learnt, begun)
+        outcome = _outcome(recipe, cell, plan.split, learnt, begun)
         recipe.folder.summarise("finished", {"made_with": plan.made_with(cell), "outcome": asdict(outcome)})
+    return outcome
+
+
+def _reference(plan: Plan, cell: Cell, place: Path) -> Outcome:
+    folder = RunFolder(place)
+    with folder.guard():
+        outcome = play_reference(plan.setting(cell), cell, plan.split)
+        folder.summarise("finished", {"made_with": plan.made_with(cell), "outcome": asdict(outcome)})
     return outcome
 
 
@@ -110,7 +119,7 @@ def _warm_start(recipe: Recipe) -> Learnt:
     learning = time.process_time() - begun
     assert recipe.cloned is not None  # a plan has no settings without a warm start
     valid = recipe.examiner.validate(recipe.run.validation_episodes)
-    return learning, len(recipe.cloned.losses), [Point(0, 0, valid)]
+    return learning, len(recipe.cloned.losses), [Point(0, 0, valid, 0.0)]
 
 
 def _begin_with(recipe: Recipe, cloned: Path) -> None:
@@ -119,9 +128,23 @@ def _begin_with(recipe: Recipe, cloned: Path) -> None:
     recipe.clone()
 
 
+class _Clock(TrainerCallback):  # type: ignore[misc]
+    """Notes the core-seconds of learning after each optimizer step, before the validation that may follow it."""
+
+    def __init__(self) -> None:
+        self._begun = time.process_time()
+        self.seconds: dict[int, float] = {}
+
+    def on_step_end(self, args: AgentConfig, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Note the time."""
+        self.seconds[state.global_step] = time.process_time() - self._begun
+
+
 def _train(recipe: Recipe, cloned: Path) -> Learnt:
     _begin_with(recipe, cloned)
     begun = time.process_time()
+    clock = _Clock()
+    recipe.trainer.add_callback(clock)
     recipe.learn()
     learning = time.process_time() - begun
     steps, curve = 0, []
@@ -129,7 +152,8 @@ def _train(recipe: Recipe, cloned: Path) -> Learnt:
         steps += int(record["turns"] or 0)
         valid = record.get("valid_success")
         if valid is not None:
-            curve.append(Point(steps, int(record["episodes"] or 0), valid))
+            seconds = clock.seconds[int(record["step"] or 0)]
+            curve.append(Point(steps, int(record["episodes"] or 0), valid, seconds))
     return learning, int(recipe.trainer.state.global_step), curve
 
 
@@ -189,7 +213,7 @@ def _same_demonstrations(recipe: Recipe) -> list[Row]:
 @lru_cache(maxsize=1)
 def _all_demonstrations(setting: Setting) -> list[Row]:
     """Return what the expert shows on every training task once, without noise: the same for all seeds."""
-    run, _, agent = setting.configs(next(iter(CREDIT)), 0, Path("runs"))
+    run, _, agent = setting.plain_configs()
     profile = profile_of(run)
     _, tokenizer = load_model(run.model, profile)
     with closing(run.make_env()) as env:
@@ -206,32 +230,22 @@ def _all_demonstrations(setting: Setting) -> list[Row]:
 
 
 # ---------------------------------------------------------------- what came out
-def _outcome(recipe: Recipe, cell: Cell, learnt: Learnt, begun: float) -> Outcome:
-    """Play the test tasks, this once; step every logged episode again."""
-    recipe.examine("after")
+def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: float) -> Outcome:
+    """Play the tasks of the split, this once; step every logged episode again."""
+    recipe.examine("after", split)
     examination = recipe.examinations["after"]
     for problem in problems(recipe.examiner, [examination]):
         raise TrainingFailed(f"{recipe.folder.path}: {problem}")
     learning, updates, curve = learnt
-    return Outcome(
-        **asdict(cell),
-        sampled=_marks(examination.sampled),
-        greedy=_marks(examination.greedy),
-        tasks=stable_hash([episode.task_key for episode in examination.sampled.episodes])[:16],
+    sampled, greedy = examination.sampled.episodes, examination.greedy.episodes
+    figures = [figures_of(episodes, partial(recipe.run.make_env, split)) for episodes in (sampled, greedy)]
+    return found_out(
+        cell,
+        sampled,
+        greedy,
+        figures={name: [of_each[name] for of_each in figures] for name in figures[0]},
         core_seconds=time.process_time() - begun,
         learning_seconds=learning,
         updates=updates,
         curve=curve,
-        versions=_versions(),
-        date=datetime.now(UTC).date().isoformat(),
-        score=fmean(episode.score for episode in examination.sampled.episodes),
     )
-
-
-def _marks(examined: Examined) -> str:
-    return "".join("1" if episode.success else "0" for episode in examined.episodes)
-
-
-def _versions() -> dict[str, str]:
-    others = {name: version(name) for name in ("torch", "transformers", "trl", "numpy")}
-    return {"agentgym_flow": __version__, "python": python_version(), **others}

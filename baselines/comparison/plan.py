@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
@@ -20,6 +21,17 @@ from agentgym_flow.training.config_file import MAY_CHANGE, parse_configs, resolv
 WARM_START, CONTINUED, EVERYTHING = "warm start", "cloning continued", "cloning of all tasks"
 CONTROLS = (WARM_START, CONTINUED, EVERYTHING)
 """The control rows, as they are called in the tables."""
+
+RANDOM, SCRIPT, EXPERT = "random", "script", "expert"
+FIXED, FIXED_BY_TYPE = "best fixed strategy", "best fixed strategy by task type"
+REFERENCES = (RANDOM, SCRIPT, FIXED, FIXED_BY_TYPE, EXPERT)
+"""The rows of policies that are not trained; an environment has those that exist for it."""
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+"""The folder of the files named below."""
+
+STRATEGIES: Mapping[str, str] = {"agentgym_flow/Canvas-v0": "fixed_canvas.yaml"}
+"""The file of an environment's fixed strategies, see `comparison.strategies`."""
 
 FILES: Mapping[str, str] = {
     "agentgym_flow/Sokoban-v0": "compare_sokoban.yaml",
@@ -77,6 +89,13 @@ class Setting:
 
     def configs(self, algo: str, seed: int, output_dir: Path) -> Configs:
         """Return the settings of one run of one of `algorithms`."""
+        return self._configs(self.own(algo), seed, output_dir)
+
+    def plain_configs(self, seed: int = 0, output_dir: Path = Path("runs")) -> Configs:
+        """Return the settings that all algorithms share; those of a run that trains none."""
+        return self._configs({}, seed, output_dir)
+
+    def _configs(self, own: Mapping[str, Any], seed: int, output_dir: Path) -> Configs:
         batch = self.num_generations * self.tasks
         if batch % self._minibatches:
             raise BadSetting(
@@ -91,7 +110,7 @@ class Setting:
             "save_strategy": "no",
             "seed": seed,
             "output_dir": str(output_dir),
-            **self.own(algo),
+            **own,
         }
         # Not the class of an algorithm with defaults of its own: what is compared is credit, all else being equal, and
         # where variants differ in more than that, the file says in what.
@@ -109,10 +128,24 @@ class Setting:
     @cached_property
     def lasting(self) -> dict[str, Any]:
         """All settings that runs of any algorithm and seed share, flat."""
-        everything = resolved(self.configs(next(iter(CREDIT)), 0, Path("runs")))
+        everything = resolved(self.plain_configs())
         own = ("credit", "credit_settings", "seed", *MAY_CHANGE)
         plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))
         return {name: value for name, value in plain.items() if name not in own}
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """The rows of `REFERENCES` that exist for the environment."""
+        with closing(self.plain_configs()[0].make_env("test")) as env:
+            has_strategies = self.env_id in STRATEGIES
+            there = {
+                RANDOM: True,
+                SCRIPT: env.script is not None,
+                FIXED: has_strategies,
+                FIXED_BY_TYPE: has_strategies,
+                EXPERT: env.has_expert,
+            }
+        return tuple(name for name in REFERENCES if there[name])
 
     @cached_property
     def warm_start(self) -> str:
@@ -129,12 +162,13 @@ def _words(settings: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run: an algorithm or a control, in one setting, with one seed.
+    """One run: an algorithm, a control or a reference, in one setting, with one seed.
 
     Attributes:
-        group: the name of the setting; for a warm start its own name, because several settings may share it.
-        name: the algorithm or the control.
-        seed: of everything random.
+        group: the name of the setting; of a warm start or a reference the name of the warm start, because several
+            settings may share it.
+        name: the algorithm, the control or the reference.
+        seed: of everything random. References are not trained, so there is one of each, with seed 0.
     """
 
     group: str
@@ -165,6 +199,9 @@ class Plan:
     seeds: Sequence[int]
     settings: Sequence[Setting]
 
+    split: ClassVar[str] = "test"
+    """The split whose tasks are played at the end of a run."""
+
     def __post_init__(self) -> None:
         for setting in self.settings:
             for algo in self.algos:
@@ -191,11 +228,22 @@ class Plan:
         """Return the controls that clone for as long as the training runs took."""
         return [Cell(s.name, name, seed) for s in self.settings for name in CONTROLS[1:] for seed in self.seeds]
 
+    def references(self) -> list[Cell]:
+        """Return the policies that are not trained; settings that share a warm start share them."""
+        firsts = {setting.warm_start: setting for setting in reversed(self.settings)}
+        return [Cell(group, name, 0) for group, setting in reversed(firsts.items()) for name in setting.references]
+
+    def phases(self) -> tuple[list[Cell], ...]:
+        """Return all cells in the order of need.
+
+        Everything begins with the warm starts; controls take as long as the training runs did.
+        """
+        return self.warm_starts(), self.references(), self.training(), self.controls()
+
     def cells(self) -> Iterator[Cell]:
-        """Give all cells in the order of need."""
-        yield from self.warm_starts()
-        yield from self.training()
-        yield from self.controls()
+        """Yield all cells in the order of need."""
+        for phase in self.phases():
+            yield from phase
 
     def made_with(self, cell: Cell) -> dict[str, Any]:
         """Return the settings of a cell as plain data, to see whether a finished run is the one that is wanted."""
@@ -205,8 +253,12 @@ class Plan:
             own = setting.own(cell.name)
             learnt = {"credit_settings": settings_of(own["credit"]), **own}
         lasting: dict[str, Any] = json.loads(json.dumps(setting.lasting))
-        if cell.name == WARM_START:  # what comes after it may differ between settings that share it
+        if cell.group == setting.warm_start:  # all else may differ between settings that share it
             lasting = {"warm_start": cell.group}
+        if cell.name in (FIXED, FIXED_BY_TYPE):
+            lasting["strategies"] = stable_hash((CONFIGS / STRATEGIES[self.env_id]).read_text("utf-8"))[:16]
+        if self.split != Plan.split:
+            lasting["split"] = self.split
         return {**lasting, **learnt, "seed": cell.seed}
 
 
@@ -220,7 +272,7 @@ def read_settings(env_id: str, file: Path | None = None, names: Sequence[str] | 
     if file is None:
         if env_id not in FILES:
             raise BadSetting(f"{env_id} has no settings file yet: write one and name it with --config")
-        file = Path(__file__).parents[1] / "configs" / FILES[env_id]
+        file = CONFIGS / FILES[env_id]
     try:
         read = yaml.safe_load(file.read_text("utf-8"))
         common, named = dict(read["common"] or {}), dict(read["settings"])

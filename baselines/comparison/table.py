@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from baselines.comparison.contrasts import (
@@ -16,15 +15,15 @@ from baselines.comparison.contrasts import (
     Compared,
     Contrast,
     contrast,
-    mean_success,
 )
-from baselines.comparison.outcome import Outcome, Raw
-from baselines.comparison.plan import CONTROLS
+from baselines.comparison.outcome import Raw
+from baselines.comparison.plan import CONTROLS, FIXED, FIXED_BY_TYPE, REFERENCES
+from baselines.comparison.rows import BASELINE, figures_table, main_table, points, reached_by, types_table
 
 HOW_TO_READ = f"""\
-Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights, play the same
-number of episodes with the same settings, and differ in how they give credit. Success is on test tasks, which each run
-plays once, when it is over, sampled and greedy; the curves are on validation tasks.
+Each row is the mean of runs, one per seed. All algorithms of a seed begin with the same cloned weights and play the
+same number of episodes. Success is on test tasks, which each run plays once, when it is over, with sampled and with
+the most likely actions (greedy); the curves are on validation tasks. Core-seconds of learning include validations.
 
 Brackets are 95 % intervals: percentile bootstrap over runs and test tasks, both drawn anew; a difference is paired by
 seed and task. An order is claimed only where the interval of the difference excludes 0 and there are at least
@@ -35,15 +34,32 @@ demonstrations for as many core-seconds as the training runs took (median). *{CO
 episodes on all training tasks from nothing, for as many core-seconds as warm start and training together. Both keep the
 weights of their best validation."""
 
+GRAPH = "rewardflow"
+"""The algorithm whose difference to `rows.BASELINE` has a sentence of its own."""
+
+SAME = "All algorithms have the same settings and differ in how they give credit, unless a setting below names more."
+TUNED = (
+    "Step sizes and entropy weight, and the weight and norm of algorithms that have them, won among the validation "
+    "trials of the algorithm (`{}`); all algorithms had the same number of trials."
+)
+
+NOT_TRAINED = """\
+Rows of policies that are not trained have one run, which stands beside all seeds. *random* draws valid actions,
+*script* reads only what is shown, *expert* may use hidden task data. A fixed strategy is a list of actions that are
+played whatever is shown; the best one has the most successes on validation tasks, overall or of each task type."""
+
 
 def page(raw: Raw, stem: str) -> str:
     """Return the page as Markdown; `stem` begins the names of the pictures beside it."""
     compared = {setting: Compared.of(raw, setting) for setting in raw.settings}
     parts = [_head(raw), f"## What the figures say\n\n{_list(_summary(raw, compared))}\n"]
     for setting, found in compared.items():
-        lines = _list(_findings(raw, setting, found))
-        picture = f"![Learning curves, {setting}]({picture_name(stem, setting)})"
-        parts.append(f"{_title(raw, setting)}\n\n{_table(raw, setting, found)}\n\n{lines}\n\n{picture}\n")
+        further = [("Success by task type", types_table(raw, setting)), ("Designs", figures_table(raw, setting))]
+        parts += [
+            f"{_title(raw, setting)}\n\n{main_table(raw, setting, found)}\n\n{_list(_findings(raw, setting, found))}\n",
+            *(f"### {setting}: {title}\n\n{text}\n" for title, text in further if text),
+            f"![Learning curves, {setting}]({picture_name(stem, setting)})\n",
+        ]
     return "\n".join(parts)
 
 
@@ -58,19 +74,23 @@ def _list(lines: Iterable[str]) -> str:
 
 def _head(raw: Raw) -> str:
     outcomes, header = raw.outcomes, raw.header
-    trained = [outcome for outcome in outcomes if outcome.name not in CONTROLS]
+    references = [outcome for outcome in outcomes if outcome.name in REFERENCES]
+    trained = [outcome for outcome in outcomes if outcome.name not in (*CONTROLS, *REFERENCES)]
+    controls = len(outcomes) - len(trained) - len(references)
     hours = sum(outcome.core_seconds for outcome in outcomes) / 3600
     training = sum(outcome.core_seconds for outcome in trained) / 3600
     versions = "; ".join(sorted({", ".join(f"{k} {v}" for k, v in o.versions.items()) for o in outcomes}))
     facts = [
-        f"- {len(trained)} training runs and {len(outcomes) - len(trained)} runs of controls: "
+        f"- {len(trained)} training runs and {controls} runs of controls: "
         f"{hours:.2f} core-hours, {training:.2f} of them in training runs with their evaluations",
         f"- finished {max(outcome.date for outcome in outcomes)}, with {versions}",
     ]
     name = header["env_id"].partition("/")[2]
     command = f"```bash\n{header['command']}\n```"
+    settings = TUNED.format(header["tuned"]) if "tuned" in header else SAME
+    how_to_read = "\n\n".join([HOW_TO_READ, settings, *([NOT_TRAINED] if references else [])])
     note = f"**{header['note']}**\n\n" if "note" in header else ""
-    return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{HOW_TO_READ}\n"
+    return f"# {name}: estimators compared\n\n{note}{command}\n\n" + "\n".join(facts) + f"\n\n{how_to_read}\n"
 
 
 def _title(raw: Raw, setting: str) -> str:
@@ -90,75 +110,65 @@ def _variants(variants: Mapping[str, Mapping[str, Any]]) -> str:
     return f" Settings of their own: {'; '.join(own)}." if variants else ""
 
 
-# ---------------------------------------------------------------- the table
-def _table(raw: Raw, setting: str, compared: Compared) -> str:
-    first = raw.header["algos"][0]
-    columns = [
-        "",
-        "Runs",
-        "Test success",
-        *(["Mean score, of 100"] if _scored(raw) else []),
-        "Greedy",
-        f"Against {first}",
-        "Environment steps",
-        "Core-seconds of learning",
-    ]
-    rows = [_row(raw, setting, name, compared) for name in (*raw.header["algos"], *CONTROLS) if raw.runs(setting, name)]
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _row(raw: Raw, setting: str, name: str, compared: Compared) -> list[str]:
-    first, runs = raw.header["algos"][0], raw.runs(setting, name)
-    if name in CONTROLS:
-        against = contrast(name, [runs], first, [raw.runs(setting, first)])
-    else:
-        against = next((pair for pair in compared.pairs if (pair.first, pair.second) == (name, first)), None)
-    success, (low, high) = mean_success(runs)
-    return [
-        f"*{name}*" if name in CONTROLS else name,
-        str(len(runs)),
-        f"{success:.1%} [{low:.1%}, {high:.1%}]",
-        *([f"{100 * fmean(outcome.score or 0.0 for outcome in runs.values()):.1f}"] if _scored(raw) else []),
-        f"{fmean(outcome.greedy_success for outcome in runs.values()):.1%}",
-        "" if against is None else points(against),
-        _steps(runs.values()),
-        f"{fmean(outcome.learning_seconds for outcome in runs.values()):.0f}",
-    ]
-
-
-def _scored(raw: Raw) -> bool:
-    """Return whether the table has a column of scores: all runs know theirs, and it is not just the success."""
-    known = all(outcome.score is not None for outcome in raw.outcomes)
-    return known and any(outcome.has_partial_scores for outcome in raw.outcomes)
-
-
-def _steps(outcomes: Iterable[Outcome]) -> str:
-    steps = [outcome.curve[-1].env_steps for outcome in outcomes if outcome.curve]
-    return f"{fmean(steps):,.0f}" if any(steps) else ""
-
-
-def points(found: Contrast) -> str:
-    """Return a difference in percentage points with its interval."""
-    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-
-
 # ---------------------------------------------------------------- the sentences
 def _findings(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
-    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
-    if any(pair.runs < FEWEST_RUNS for pair in found) or len(raw.runs(setting, algos[0])) < FEWEST_RUNS:
+    few = any(pair.runs < FEWEST_RUNS for pair in compared.pairs)
+    if few or len(raw.runs(setting, raw.header["algos"][0])) < FEWEST_RUNS:
         yield f"Fewer than {FEWEST_RUNS} runs: no order is claimed."
-        return
+    else:
+        yield from _orders(raw, setting, compared)
+    yield from _asked(compared)
+    yield from _reached(raw, setting)
+    yield from _chosen(raw, setting)
+
+
+def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
+    """Say who is ahead of whom, with sampled actions unless it says otherwise."""
+    algos, found, dense = raw.header["algos"], compared.pairs, compared.dense
     yield from _verdicts(algos[0], [pair for pair in found if pair.second == algos[0]])
+    likely = [pair for pair in compared.greedy if pair.second == algos[0]]
+    yield from _verdicts(f"{algos[0]}, with the most likely actions", likely)
     orders = [_order(pair) for pair in found if pair.order and pair.second != algos[0]]
     if len(algos) > 2:
         yield "Among the others: " + ("; ".join(orders) if orders else "inconclusive") + "."
     if dense is not None:
         yield f"{_dense(raw)}: {_verdict(dense)}, {points(dense)} points."
-    for control in CONTROLS:
-        beside = raw.runs(setting, control)
-        contrasts = [contrast(algo, [raw.runs(setting, algo)], control, [beside]) for algo in algos]
-        yield from _verdicts(control, [found for found in contrasts if found is not None])
+    for beside in (*CONTROLS, *REFERENCES):
+        runs = raw.paired(setting, beside)
+        contrasts = [contrast(algo, [raw.runs(setting, algo)], beside, [runs]) for algo in algos]
+        yield from _verdicts(beside, [found for found in contrasts if found is not None])
+
+
+def _asked(compared: Compared) -> Iterator[str]:
+    """Say how credit from state graphs and credit for episodes differ, whichever algorithm comes first."""
+    for a, b in zip(compared.pairs, compared.greedy, strict=False):
+        sides = {a.first: (a, b), a.second: (a.reversed, b.reversed)}
+        if set(sides) == {GRAPH, BASELINE}:
+            sampled, greedy = sides[GRAPH]
+            yield (
+                f"{GRAPH} minus {BASELINE}, paired by seed and task: {points(sampled)} points sampled, "
+                f"{points(greedy)} greedy."
+            )
+
+
+def _reached(raw: Raw, setting: str) -> Iterator[str]:
+    """Say how many episodes each algorithm needed for the success that the baseline ended with."""
+    reached = reached_by(raw, setting)
+    if reached is not None:
+        first, success, episodes = reached
+        parts = (f"{name} {'not reached' if count is None else f'{count:,.0f}'}" for name, count in episodes.items())
+        yield (
+            f"Training episodes until the mean curve reaches the {success:.1%} validation success that {first} ends "
+            f"with: {', '.join(parts)}."
+        )
+
+
+def _chosen(raw: Raw, setting: str) -> Iterator[str]:
+    """Say which fixed strategies were chosen."""
+    for name in (FIXED, FIXED_BY_TYPE):
+        for outcome in raw.runs(setting, name).values():
+            texts = (f"{of_type}: `{text}`" if of_type else f"`{text}`" for of_type, text in outcome.chosen.items())
+            yield f"{name}, chosen on validation tasks: {'; '.join(texts)}."
 
 
 def _verdicts(against: str, found: Sequence[Contrast]) -> Iterator[str]:

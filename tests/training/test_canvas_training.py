@@ -104,8 +104,10 @@ def test_the_comparison_takes_one_thing_away_from_cwrpo_at_a_time(tmp_path: Path
         "paper": {"profile": "paper"},
         "no-release": {"profile": "paper", "release": "always"},
     }
-    plain = setting.configs("grpo", 0, tmp_path)[2]
-    assert (plain.credit, plain.reward, plain.layout) == ("grpo", "native", "conversation")
+    plain, bare = (setting.configs(name, 0, tmp_path)[2] for name in ("grpo", "grpo-no-mask"))
+    for config in (plain, bare):
+        assert (config.credit, config.reward, config.layout) == ("grpo", "native", "conversation")
+    assert (plain.mask_observations, bare.mask_observations) == (True, False)
 
 
 @heavy

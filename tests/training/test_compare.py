@@ -22,11 +22,23 @@ from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.training.recipe import Recipe
 from baselines import compare
-from baselines.comparison import workers
-from baselines.comparison.contrasts import Compared, contrast, mean_curve
+from baselines.comparison import schedule, workers
+from baselines.comparison.contrasts import Compared, Mean, contrast, mean_curve
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome, Point, Raw, read_raw
-from baselines.comparison.plan import CONTINUED, CONTROLS, EVERYTHING, WARM_START, Cell, Plan, read_settings
+from baselines.comparison.plan import (
+    CONTINUED,
+    CONTROLS,
+    EVERYTHING,
+    EXPERT,
+    RANDOM,
+    REFERENCES,
+    SCRIPT,
+    WARM_START,
+    Cell,
+    Plan,
+    read_settings,
+)
 from baselines.comparison.table import page
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -112,6 +124,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
     return cells
 
 
+def untimed(found: Outcome) -> list[tuple[int, int, float]]:
+    """Return a curve without its core-seconds, which are never the same twice."""
+    return [(point.env_steps, point.episodes, point.valid_success) for point in found.curve]
+
+
 def summary_of(comparison: Comparison, cell: Cell) -> Path:
     return comparison.output / cell.folder / "summary.json"
 
@@ -119,10 +136,12 @@ def summary_of(comparison: Comparison, cell: Cell) -> Path:
 # ---------------------------------------------------------------- from end to end
 def test_every_cell_is_a_run_and_the_figures_are_those_of_its_log(done: Comparison) -> None:
     plan, raw = done.plan(), read_raw(done.results / "sokoban.jsonl")
-    assert len(raw.outcomes) == len(list(plan.cells())) == 1 + 2 * 2 + 2 * 2
+    assert len(raw.outcomes) == len(list(plan.cells())) == 1 + 3 + 2 * 2 + 2 * 2
     for cell in plan.cells():
         outcome = finished(plan, cell, done.output)
         assert outcome in raw.outcomes
+        if cell.name in REFERENCES:
+            continue
         for marks, name in ((outcome.sampled, "sampled"), (outcome.greedy, "greedy")):
             log = read_log(done.output / cell.folder / "evaluations" / f"after_{name}.jsonl.gz")
             assert marks == "".join("1" if line.success else "0" for line in log)
@@ -141,6 +160,8 @@ def test_algorithms_begin_alike_play_as_much_and_learn_otherwise(done: Compariso
         weights.add((folder / "checkpoint" / "model.safetensors").read_bytes())
         outcome = finished(plan, cell, done.output)
         assert [point.episodes for point in outcome.curve] == [16, 32]
+        first_half, whole = (point.core_seconds for point in outcome.curve)
+        assert 0 < first_half < whole < outcome.learning_seconds
         assert outcome.curve[-1].env_steps == sum(line["turns"] for line in lines)
         assert outcome.curve[-1].valid_success == lines[-1]["valid_success"]
     (warm,) = plan.warm_starts()  # the two settings share it
@@ -155,16 +176,31 @@ def test_controls_clone_for_as_long_as_training_took(done: Comparison) -> None:
     (warm,) = plan.warm_starts()
     budgets = {}
     for control in plan.controls():
-        budgets[control] = compare.budget(plan, control, outcomes)
+        budgets[control] = schedule.budget(plan, control, outcomes)
         trained = [
             o.learning_seconds for cell, o in outcomes.items() if o.name in ALGOS and cell.group == control.group
         ]
         begun = outcomes[warm].learning_seconds if control.name == EVERYTHING else 0
         assert budgets[control] == pytest.approx(np.median(trained) + begun)
         assert outcomes[control].updates >= 1
-    assert all(compare.budget(plan, cell, outcomes) == 0 for cell in plan.training())
+    assert all(schedule.budget(plan, cell, outcomes) == 0 for cell in plan.training())
     kept = {(done.output / cell.folder / "warm_start").exists() for cell in plan.controls() if cell.name == CONTINUED}
     assert kept == {True}  # these go on from it
+
+
+def test_policies_that_are_not_trained_play_the_same_tasks_once(done: Comparison) -> None:
+    plan, raw = done.plan(), read_raw(done.results / "sokoban.jsonl")
+    (warm,) = plan.warm_starts()
+    assert [cell.name for cell in plan.references()] == [RANDOM, SCRIPT, EXPERT]
+    found = {outcome.name: outcome for outcome in raw.outcomes if outcome.name in REFERENCES}
+    assert len({outcome.tasks for outcome in raw.outcomes}) == 1
+    assert found[EXPERT].success == found[EXPERT].greedy_success == 1
+    assert found[RANDOM].greedy_success is None
+    assert found[SCRIPT].sampled == found[SCRIPT].greedy
+    for setting in plan.settings:  # both begin with the same warm start, so they share the references
+        for name, outcome in found.items():
+            assert raw.runs(setting.name, name) == {0: outcome}
+            assert outcome.group == warm.group
 
 
 def test_the_page_is_made_from_the_raw_figures_alone(done: Comparison, tmp_path: Path) -> None:
@@ -177,7 +213,7 @@ def test_the_page_is_made_from_the_raw_figures_alone(done: Comparison, tmp_path:
     text = made["sokoban.md"].decode()
     assert "python -m baselines.compare --env agentgym_flow/Sokoban-v0 --algos grpo,rewardflow --seeds 1" in text
     assert "Fewer than 3 runs: no order is claimed." in text
-    for name in (*ALGOS, *(f"*{control}*" for control in CONTROLS)):
+    for name in (*ALGOS, *(f"*{row}*" for row in (*CONTROLS, RANDOM, SCRIPT, EXPERT))):
         assert text.count(f"\n| {name} | 1 |") == 2, name
 
 
@@ -198,7 +234,9 @@ def test_only_what_is_missing_is_run_and_comes_out_the_same(copied: Comparison, 
     assert started == [lost, broken]
     for cell, before in expected.items():
         again = finished(plan, cell, copied.output)
-        assert (again.sampled, again.greedy, again.curve) == (before.sampled, before.greedy, before.curve)
+        assert again is not None
+        assert before is not None
+        assert (again.sampled, again.greedy, untimed(again)) == (before.sampled, before.greedy, untimed(before))
 
 
 def test_ctrl_c_keeps_what_is_finished(
@@ -280,7 +318,7 @@ def test_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.Monke
                 }
             with pytest.raises(FileNotFoundError, match="nowhere"):  # an error there is an error here
                 list(run([(plan, plan.training()[0], tmp_path / "nowhere", 0.0)]))
-        found.append({key: (o.sampled, o.greedy, o.curve, o.updates) for key, o in outcomes.items()})
+        found.append({key: (o.sampled, o.greedy, untimed(o), o.updates) for key, o in outcomes.items()})
     assert found[0] == found[1]
     assert len(found[0]) == 3
 
@@ -433,13 +471,60 @@ def test_an_order_that_is_there_is_found_and_said() -> None:
 
 def test_mean_scores_have_a_column_where_they_say_more_than_success() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.6})
-    assert "Mean score" not in page(raw, "stem")  # figures from before scores were recorded
+    assert "mean score" not in page(raw, "stem")  # figures from before scores were recorded
     exact = Raw(raw.header, [replace(run, score=run.success) for run in raw.outcomes])
-    assert "Mean score" not in page(exact, "stem")
-    partial = Raw(raw.header, [replace(run, score=0.7 + 0.01 * run.seed) for run in raw.outcomes])
-    header, _, *rows = [line for line in page(partial, "stem").splitlines() if line.startswith("|")]
-    column = header.split("|").index(" Mean score, of 100 ")
-    assert [row.split("|")[column] for row in rows] == [" 72.0 ", " 72.0 "]
+    assert "mean score" not in page(exact, "stem")
+    partial = [replace(run, score=0.7 + 0.01 * run.seed, greedy_score=0.9) for run in raw.outcomes]
+    text = page(Raw(raw.header, partial), "stem")
+    assert column(text, "Sampled, mean score of 100") == {"grpo": "72.0", "rewardflow": "72.0"}
+    assert column(text, "Greedy, mean score of 100") == {"grpo": "90.0", "rewardflow": "90.0"}
+
+
+def test_greedy_figures_stand_beside_sampled_ones() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.5, **CONTROL_RATES})
+    better = [replace(o, greedy="1" * 400) if o.name == "rewardflow" else o for o in raw.outcomes]
+    text = page(Raw(raw.header, better), "stem")
+    assert column(text, "Greedy")["rewardflow"] == "100.0% [100.0%, 100.0%]"
+    assert column(text, "Sampled")["rewardflow"] != column(text, "Greedy")["rewardflow"]
+    assert column(text, "Greedy")["grpo"] == column(text, "Sampled")["grpo"]
+    assert column(text, "Greedy, against grpo")["rewardflow"].startswith("+5")
+    assert "Against grpo, with the most likely actions, in points: ahead: rewardflow (+5" in text
+    assert "- rewardflow minus grpo, paired by seed and task: " in text
+
+
+def test_random_play_has_no_greedy_figures_and_one_run_stands_beside_all_seeds() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.6, **CONTROL_RATES})
+    rng = np.random.default_rng(2)
+    chance = replace(outcome("warm", RANDOM, 0, rng.random(400) < 0.1), greedy="", curve=[])
+    expert = replace(outcome("warm", EXPERT, 0, [True] * 400), curve=[])
+    text = page(Raw({**raw.header, "seeds": list(range(5))}, [*raw.outcomes, chance, expert]), "stem")
+    assert column(text, "Runs")["*random*"] == "1"
+    assert column(text, "Greedy")["*random*"] == column(text, "Greedy, against grpo")["*random*"] == ""
+    assert column(text, "Greedy, against grpo")["*expert*"].startswith("+")
+    assert column(text, "Environment steps")["*expert*"] == ""
+    assert "Against random, in points: ahead: grpo (+" in text
+    assert "Against expert, in points: behind: grpo (-" in text
+    assert "- 10 training runs and 15 runs of controls" in text
+
+
+def test_success_by_task_type_is_that_of_the_tasks_of_the_type() -> None:
+    raw = made_up({"grpo": 0.5, "rewardflow": 0.6})
+    assert "by task type" not in page(raw, "stem")  # figures from before types were recorded, or of one type
+    types = ["easy"] * 100 + ["hard"] * 300
+    shape = {**raw.settings["only"], "task_types": types}
+    split = [replace(o, sampled="1" * 100 + "0" * 300, greedy="1" * 200 + "0" * 200) for o in raw.outcomes]
+    text = page(Raw({**raw.header, "settings": {"only": shape}}, split), "stem")
+    assert "### only: Success by task type" in text
+    assert "| grpo | 100.0 / 100.0 | 0.0 / 33.3 |" in text
+    assert "|  | easy (100) | hard (300) |" in text
+
+
+def column(text: str, name: str) -> dict[str, str]:
+    """Return a column of the first table of a page, by row."""
+    header, _, *rows = [line for line in text.partition("\n- ")[2].splitlines() if line.startswith("| ")]
+    place = [cell.strip() for cell in header.split("|")].index(name)
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows if row.count("|") == header.count("|")]
+    return {row[1]: row[place] for row in cells}
 
 
 def test_order_is_told_in_the_direction_it_has() -> None:
@@ -512,6 +597,36 @@ def test_a_mean_curve_begins_at_the_warm_start() -> None:
     starts = {s: outcome("warm", WARM_START, s, [True]) for s in range(3)}
     runs = {s: outcome("only", "grpo", s, [True], steps=100 * (s + 1)) for s in range(3)}
     curve = mean_curve(runs, starts)
-    assert curve.env_steps == [0, 200, 600]
+    assert curve.episodes == [0, 10, 20]
+    assert curve.core_seconds is None  # figures from before it was recorded
     assert curve.success == pytest.approx([0.2, 0.4, 0.6])
     assert curve.low == pytest.approx([0.2, 0.4, 0.6])
+
+
+def test_a_curve_against_core_seconds_needs_all_of_them() -> None:
+    def timed(found: Outcome, *seconds: float) -> Outcome:
+        points = [replace(point, core_seconds=at) for point, at in zip(found.curve, seconds, strict=True)]
+        return replace(found, curve=points)
+
+    starts = {s: timed(outcome("warm", WARM_START, s, [True]), 0.0) for s in range(2)}
+    runs = {s: timed(outcome("only", "grpo", s, [True]), 2.0 + s, 5.0 + s) for s in range(2)}
+    assert mean_curve(runs, starts).core_seconds == pytest.approx([0.0, 2.5, 5.5])
+    assert mean_curve({0: runs[0], 1: outcome("only", "grpo", 1, [True])}, starts).core_seconds is None
+
+
+@pytest.mark.parametrize(("success", "episodes"), [(0.1, 0), (0.2, 0), (0.3, 5), (0.5, 15), (0.6, 20), (0.7, None)])
+def test_episodes_until_a_success_are_read_off_the_curve(success: float, episodes: float | None) -> None:
+    curve = Mean([0, 10, 20], None, [0.2, 0.4, 0.6], [], [])
+    assert curve.episodes_until(success) == pytest.approx(episodes)
+
+
+def test_the_page_says_when_each_reaches_the_end_of_grpo() -> None:
+    raw = made_up({"rewardflow": 0.6, "grpo": 0.5, **CONTROL_RATES})  # grpo ends at 0.6 of the validation tasks
+    faster = [
+        replace(o, curve=[Point(100, 10, 0.8), Point(300, 20, 0.9)]) if o.name == "rewardflow" else o
+        for o in raw.outcomes
+    ]
+    text = page(Raw(raw.header, faster), "stem")
+    assert column(text, "Episodes to grpo's end")["grpo"] == "20"
+    assert column(text, "Episodes to grpo's end")["rewardflow"] == "7"  # from 0.2 to 0.8 in ten episodes
+    assert "reaches the 60.0% validation success that grpo ends with: rewardflow 7, grpo 20." in text

@@ -1,0 +1,94 @@
+"""What played test tasks come to: the figures of one run of a comparison."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from platform import python_version
+from statistics import fmean
+from typing import Any
+
+from agentgym_flow import __version__
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Episode
+from agentgym_flow.rewards.structure import correctness_of, workflow_of
+from agentgym_flow.rewards.structure_score import ABLATION, StructureScore
+from agentgym_flow.seeding import stable_hash
+from baselines.comparison.outcome import Outcome
+from baselines.comparison.plan import Cell
+
+DESIGN_REWARD, FULL_DESIGN = "R ({})", "full design ({})"
+"""The figures of designs by profile of `StructureScore`: the mean reward, and the share in which S is 1."""
+
+_SCORES = {"executed": StructureScore("executed"), "paper": StructureScore("paper")}
+
+
+def found_out(
+    cell: Cell,
+    sampled: Sequence[Episode],
+    greedy: Sequence[Episode],
+    *,
+    core_seconds: float,
+    figures: Mapping[str, Sequence[float]],
+    **others: Any,
+) -> Outcome:
+    """Return the outcome of a cell from its episodes on the test tasks; `others` are further fields of it."""
+    return Outcome(
+        **asdict(cell),
+        sampled=_marks(sampled),
+        greedy=_marks(greedy),
+        tasks=stable_hash([episode.task_key for episode in sampled])[:16],
+        versions=_versions(),
+        date=datetime.now(UTC).date().isoformat(),
+        score=fmean(episode.score for episode in sampled),
+        greedy_score=fmean(episode.score for episode in greedy) if greedy else None,
+        core_seconds=core_seconds,
+        figures=figures,
+        **{"learning_seconds": 0.0, "updates": 0, "curve": [], **others},
+    )
+
+
+def figures_of(episodes: Sequence[Episode], make_env: Callable[[], TextEnv]) -> dict[str, float]:
+    """Return what an environment has to tell beside success and score: means over the episodes by name.
+
+    Where workflows are designed these are R and the share of full designs, in the profiles of `StructureScore` that
+    training can have. The episodes are stepped again for that, because the log of a run does not hold its workflows.
+    """
+    with closing(make_env()) as env:
+        if ABLATION not in env.optional_info:
+            return {}
+        ends = [_end(env, episode) for episode in episodes]
+    return dict(_design_figures(ends))
+
+
+def _design_figures(ends: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    workflows = [workflow_of(info) for info in ends]
+    correct = [correctness_of(told, info["score"]) for told, info in zip(workflows, ends, strict=True)]
+    for profile, score in _SCORES.items():
+        rewards = [score.reward(told, worth) for told, worth in zip(workflows, correct, strict=True)]
+        yield DESIGN_REWARD.format(profile), fmean(rewards)
+        yield FULL_DESIGN.format(profile), fmean(score.design(told) >= 1.0 for told in workflows)
+
+
+def _end(env: TextEnv, episode: Episode) -> dict[str, Any]:
+    """Step an episode again; return its last `info`, with what its result needs of the workflow."""
+    env.reset(seed=episode.seed, options={"task": episode.task})
+    *earlier, last = episode.turns
+    for turn in earlier:
+        env.step(turn.action)
+    clone = copy.deepcopy(env)  # an ablation costs as much as a few steps, so only the last one is asked for it
+    clone.request_info([ABLATION])
+    return clone.step(last.action)[-1]
+
+
+def _marks(episodes: Sequence[Episode]) -> str:
+    return "".join("1" if episode.success else "0" for episode in episodes)
+
+
+def _versions() -> dict[str, str]:
+    others = {name: version(name) for name in ("torch", "transformers", "trl", "numpy")}
+    return {"agentgym_flow": __version__, "python": python_version(), **others}

@@ -1,0 +1,162 @@
+"""The tables of a comparison: a row per algorithm, control and untrained policy; sampled and greedy everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from baselines.comparison.contrasts import Compared, Contrast, contrast, mean_curve, mean_success
+from baselines.comparison.outcome import Outcome, Raw
+from baselines.comparison.plan import CONTROLS, REFERENCES, WARM_START
+
+BASELINE = "grpo"
+"""Whose final success the others are asked when they reach it; the first algorithm where this one is not compared."""
+
+
+def main_table(raw: Raw, setting: str, compared: Compared) -> str:
+    """Return the table of success, with the differences to the first algorithm."""
+    first, scored = raw.header["algos"][0], _scored(raw)
+    reached = reached_by(raw, setting)
+    columns = ["", "Runs"]
+    for kind in ("Sampled", "Greedy"):
+        columns += [kind, f"{kind}, against {first}", *([f"{kind}, mean score of 100"] if scored else [])]
+    if reached is not None:
+        columns.append(f"Episodes to {reached[0]}'s end")
+    columns += ["Environment steps", "Core-seconds of learning"]
+    rows = []
+    for name in names(raw, setting):
+        runs = list(raw.runs(setting, name).values())
+        row = [_shown(name), str(len(runs))]
+        for greedy in (False, True):
+            row += [_success(raw, setting, name, greedy), _against(raw, setting, name, compared, greedy)]
+            row += [_score(runs, greedy)] if scored else []
+        if reached is not None:
+            row.append(_episodes(reached[2], name))
+        rows.append([*row, _steps(runs), _seconds(runs)])
+    return markdown(columns, rows)
+
+
+def types_table(raw: Raw, setting: str) -> str:
+    """Return the table of success by task type, sampled / greedy in percent; empty where all tasks are of one type."""
+    types = np.array(raw.settings[setting].get("task_types", []))
+    if not types.size:
+        return ""
+    known = sorted(set(types.tolist()))
+    columns = ["", *(f"{of_type} ({np.count_nonzero(types == of_type)})" for of_type in known)]
+    rows = []
+    for name in names(raw, setting):
+        runs = list(raw.runs(setting, name).values())
+        tables = [np.stack([o.successes(greedy=greedy) for o in runs]).mean(0) for greedy in _kinds(runs)]
+        cells = (" / ".join(f"{100 * table[types == of_type].mean():.1f}" for table in tables) for of_type in known)
+        rows.append([_shown(name), *cells])
+    return "Sampled / greedy, in percent; in brackets the number of test tasks.\n\n" + markdown(columns, rows)
+
+
+def figures_table(raw: Raw, setting: str) -> str:
+    """Return the table of the means that an environment tells beside success; empty where it tells none."""
+    rows: list[list[str]] = []
+    columns: dict[str, None] = {}
+    for name in names(raw, setting):
+        figures = [outcome.figures for outcome in raw.runs(setting, name).values()]
+        columns |= dict.fromkeys(figures[0])
+        means = (np.mean([figure[column] for figure in figures], axis=0) for column in columns if column in figures[0])
+        rows.append([_shown(name), *(" / ".join(f"{mean:.3f}" for mean in of_column) for of_column in means)])
+    if not columns:
+        return ""
+    return (
+        "R is the mean reward for the design, and *full design* the share of designs that lack nothing, in the two "
+        "readings of `StructureScore`. Sampled / greedy.\n\n" + markdown(["", *columns], rows)
+    )
+
+
+def names(raw: Raw, setting: str) -> list[str]:
+    """Return the rows that a setting has."""
+    return [name for name in (*raw.header["algos"], *CONTROLS, *REFERENCES) if raw.runs(setting, name)]
+
+
+def reached_by(raw: Raw, setting: str) -> tuple[str, float, dict[str, float | None]] | None:
+    """Return whose final validation success is asked for, that success, and when each mean curve first reaches it.
+
+    The third maps algorithms to training episodes, or to None where a curve never does. None without curves.
+    """
+    algos = [algo for algo in raw.header["algos"] if raw.runs(setting, algo)]
+    starts = raw.runs(setting, WARM_START)
+    if not (algos and starts):
+        return None
+    curves = {algo: mean_curve(raw.runs(setting, algo), starts) for algo in algos}
+    first = BASELINE if BASELINE in curves else algos[0]
+    success = curves[first].success[-1]
+    return first, success, {algo: curve.episodes_until(success) for algo, curve in curves.items()}
+
+
+def points(found: Contrast) -> str:
+    """Return a difference in percentage points with its interval."""
+    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+
+
+# ---------------------------------------------------------------- cells
+def _shown(name: str) -> str:
+    return f"*{name}*" if name in (*CONTROLS, *REFERENCES) else name
+
+
+def _kinds(runs: Sequence[Outcome]) -> Iterator[bool]:
+    """Yield False for sampled actions, and True for the most likely ones where the runs have played them."""
+    yield False
+    if all(outcome.greedy for outcome in runs):
+        yield True
+
+
+def _success(raw: Raw, setting: str, name: str, greedy: bool) -> str:
+    runs = raw.runs(setting, name)
+    if greedy not in _kinds(list(runs.values())):
+        return ""
+    success, (low, high) = mean_success(runs, greedy=greedy)
+    return f"{success:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def _against(raw: Raw, setting: str, name: str, compared: Compared, greedy: bool) -> str:
+    first = raw.header["algos"][0]
+    if name in (*CONTROLS, *REFERENCES):
+        rows = [raw.paired(setting, name)], [raw.runs(setting, first)]
+        against = contrast(name, rows[0], first, rows[1], greedy=greedy)
+    else:
+        pairs = compared.greedy if greedy else compared.pairs
+        against = next((pair for pair in pairs if (pair.first, pair.second) == (name, first)), None)
+    return "" if against is None else points(against)
+
+
+def _scored(raw: Raw) -> bool:
+    """Return whether the table has columns of scores: all runs know theirs, and they are not just the success."""
+    known = all(outcome.score is not None for outcome in raw.outcomes)
+    return known and any(outcome.has_partial_scores for outcome in raw.outcomes)
+
+
+def _score(runs: Iterable[Outcome], greedy: bool) -> str:
+    scores = [outcome.greedy_score if greedy else outcome.score for outcome in runs]
+    known = [score for score in scores if score is not None]
+    return f"{100 * fmean(known):.1f}" if known else ""
+
+
+def _episodes(reached: dict[str, float | None], name: str) -> str:
+    if name not in reached:
+        return ""
+    count = reached[name]
+    return "not reached" if count is None else f"{count:,.0f}"
+
+
+def _steps(outcomes: Iterable[Outcome]) -> str:
+    steps = [outcome.curve[-1].env_steps for outcome in outcomes if outcome.curve]
+    return f"{fmean(steps):,.0f}" if any(steps) else ""
+
+
+def _seconds(outcomes: Iterable[Outcome]) -> str:
+    seconds = [outcome.learning_seconds for outcome in outcomes]
+    return f"{fmean(seconds):.0f}" if any(seconds) else ""
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,124 @@
+"""Trials of settings: the same for every estimator, each a short training run that is examined on validation tasks.
+
+Trial *i* multiplies the environment's entropy weight and step sizes by the same factors for every estimator. An
+estimator that has a weight of its comparison within a state, or a norm, gets those of the trial too; the others get the
+trial without. The factors are point *i* of a low-discrepancy sequence (an additive recurrence), which covers the ranges
+evenly whatever the number of trials, so more trials never change earlier ones. Trial 0 is the settings as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import yaml  # type: ignore[import-untyped]
+
+from agentgym_flow.errors import BadData, BadSetting
+from agentgym_flow.files import whole
+from agentgym_flow.rewards.credit import CREDIT, settings_of
+from agentgym_flow.rewards.credit.comparison import Norm
+from baselines.comparison.plan import Cell, Plan, Setting
+
+ENTROPY, STEP, WEIGHT = 5.0, 3.0, 4.0
+"""Entropy weight, step sizes and weight are tried from their usual value over this factor to as many times of it."""
+
+_ROOT = 1.1673039782614187  # of x**5 = x + 1: the powers of its inverse give the best even cover in four dimensions
+
+
+class Trials(Plan):
+    """The runs of a tuning: warm starts, and trials in place of algorithms; nothing of it plays a test task."""
+
+    split: ClassVar[str] = "valid"
+
+    def references(self) -> list[Cell]:
+        """Return nothing: policies that are not trained have no settings."""
+        return []
+
+    def controls(self) -> list[Cell]:
+        """Return nothing: a trial is compared with other trials only."""
+        return []
+
+
+def trials(setting: Setting, algos: Sequence[str], count: int, batches: int, seed: int) -> Trials:
+    """Return the plan of `count` trials of each algorithm, of `batches` batches, in one setting and with one seed.
+
+    Raises `UnknownOption` when there is no such algorithm, and `BadSetting` when one is named twice.
+    """
+    Plan(setting.env_id, algos, [seed], [setting])  # checks the names
+    variants = {trial(algo, i): settings_of_trial(setting, algo, i) for i in range(count) for algo in algos}
+    cost = setting.core_seconds * batches / setting.batches
+    # The curve of a trial is of no use, so the time that validations would take is saved.
+    others = {**setting.others, "validations": 0}
+    tried = replace(setting, batches=batches, core_seconds=cost, others=others, variants=variants)
+    return Trials(setting.env_id, list(variants), [seed], [tried])
+
+
+def trial(algo: str, number: int) -> str:
+    """Return the name of a trial."""
+    return f"{algo} trial {number}"
+
+
+def settings_of_trial(setting: Setting, algo: str, number: int) -> dict[str, Any]:
+    """Return the settings of an algorithm's own in a trial, as `Setting.variants` has them."""
+    agent = setting.configs(algo, 0, Path("runs"))[2]
+    entropy, step, weight, norm = (_coordinate(number, axis) for axis in range(4))
+    chosen = {
+        **setting.own(algo),
+        "entropy_coef": _scaled(agent.entropy_coef, ENTROPY, entropy),
+        "learning_rate": _scaled(agent.learning_rate, STEP, step),
+    }
+    if agent.muon_learning_rate is not None:
+        chosen["muon_learning_rate"] = _scaled(agent.muon_learning_rate, STEP, step)
+    usual = settings_of(agent.credit) | agent.credit_keywords
+    credit = dict(chosen.get("credit_settings", {}))
+    if "weight" in usual:
+        credit["weight"] = _scaled(usual["weight"], WEIGHT, weight)
+    if "norm" in usual:
+        credit["norm"] = usual["norm"] if norm <= 0.5 else next(n for n in get_args(Norm) if n != usual["norm"])
+    return {**chosen, "credit_settings": credit} if credit else chosen
+
+
+def _coordinate(number: int, axis: int) -> float:
+    """Return one coordinate, in [0, 1), of a point of the sequence; that of point 0 is in the middle."""
+    return (0.5 + number * _ROOT ** -(axis + 1)) % 1.0
+
+
+def _scaled(usual: float, factor: float, coordinate: float) -> float:
+    return float(f"{usual * factor ** (2 * coordinate - 1):.3g}")
+
+
+# ---------------------------------------------------------------- the file of winners
+def write_tuned(path: Path, header: Mapping[str, Any], algos: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the chosen settings of each algorithm as YAML. Raises `OSError`."""
+    about = {name: header[name] for name in ("command", "env_id", "setting")}
+    text = yaml.safe_dump({**about, "algos": {name: dict(own) for name, own in algos.items()}}, sort_keys=False)
+    with whole(path) as partial:
+        partial.write_text(
+            "# Chosen on validation tasks by baselines.tune, to be used as baselines.compare --tuned FILE.\n" + text,
+            "utf-8",
+        )
+
+
+def with_tuned(settings: Sequence[Setting], file: Path, algos: Sequence[str]) -> list[Setting]:
+    """Return settings in which every algorithm of a comparison has those that a file of `write_tuned` has chosen.
+
+    Raises:
+        BadData: the file cannot be read or is something else.
+        BadSetting: it is of another environment, or has nothing for an algorithm: all are tuned alike, or none is.
+    """
+    try:
+        read = yaml.safe_load(file.read_text("utf-8"))
+        env_id, chosen = str(read["env_id"]), {name: dict(own) for name, own in read["algos"].items()}
+        credit_of = {name: own["credit"] for name, own in chosen.items()}
+    except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
+        raise BadData(f"{file} has no settings chosen by baselines.tune ({error!r})") from error
+    if strange := sorted(name for name, credit in credit_of.items() if credit not in CREDIT):
+        raise BadData(f"{file}: {strange[0]} names no credit function: tune it again")
+    for setting in settings:
+        if setting.env_id != env_id:
+            raise BadSetting(f"{file} has settings for {env_id}, not for {setting.env_id}")
+    if missing := [algo for algo in algos if algo not in chosen]:
+        raise BadSetting(f"{file} has no settings for {', '.join(missing)}: tune every algorithm of a comparison alike")
+    return [replace(s, variants={**s.variants, **{algo: chosen[algo] for algo in algos}}) for s in settings]

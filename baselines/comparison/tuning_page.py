@@ -1,0 +1,144 @@
+"""The page of a tuning, made from its figures: what was tried, what won, and how far trials differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.errors import BadData
+from agentgym_flow.intervals import bootstrap_of_runs
+from baselines.comparison.outcome import Outcome, Raw
+from baselines.comparison.plan import WARM_START
+from baselines.comparison.rows import markdown
+from baselines.comparison.trials import ENTROPY, STEP, WEIGHT, trial
+
+HOW_TO_READ = f"""\
+Every estimator gets the same number of trials. Trial *i* has the same entropy weight and step sizes for all of them,
+and begins with the same cloned weights; the weight of the comparison within a state and the norm are tried where an
+estimator has them. Trial 0 is the settings as they are; the others divide or multiply the entropy weight by up to
+{ENTROPY:g}, the step sizes by up to {STEP:g} and the weight by up to {WEIGHT:g}.
+
+A trial is a short training run with one seed, and then plays the validation tasks once with sampled and once with the
+most likely actions. The trial with the highest mean of the two shares wins, the earlier one of equals. Sampled success
+alone would favour settings that make a policy sure of itself early, greedy success alone hides what a policy does
+beside its best action; a comparison reports both, and two plays are less noisy than one. Test tasks are not played.
+
+Figures of winners are too high, because the best of several noisy figures is chosen: they are not results. The
+interval of the gain over trial 0 is over validation tasks, not over seeds."""
+
+
+def merit(outcome: Outcome) -> float:
+    """Return what trials are chosen by: the mean of sampled and greedy success, in [0, 1]."""
+    both = outcome.sampled + outcome.greedy  # counted together: a sum of shares would tell equals apart by rounding
+    return both.count("1") / len(both)
+
+
+def trials_of(raw: Raw, algo: str) -> list[Outcome]:
+    """Return the trials of an algorithm in order. Raises `BadData` when one is missing."""
+    by_name = {outcome.name: outcome for outcome in raw.outcomes}
+    names = [trial(algo, number) for number in range(raw.header["count"])]
+    if missing := [name for name in names if name not in by_name]:
+        raise BadData(f"the figures have no {missing[0]}: run the tuning again")
+    return [by_name[name] for name in names]
+
+
+def winners(raw: Raw) -> dict[str, int]:
+    """Return algorithm -> the number of its best trial."""
+    found = {}
+    for algo in raw.header["algos"]:
+        merits = [merit(outcome) for outcome in trials_of(raw, algo)]
+        found[algo] = merits.index(max(merits))
+    return found
+
+
+def tuning_page(raw: Raw) -> str:
+    """Return the page as Markdown."""
+    header, best = raw.header, winners(raw)
+    hours = sum(outcome.core_seconds for outcome in raw.outcomes) / 3600
+    versions = "; ".join(sorted({", ".join(f"{k} {v}" for k, v in o.versions.items()) for o in raw.outcomes}))
+    start = next(outcome for outcome in raw.outcomes if outcome.name == WARM_START)
+    facts = [
+        f"- {header['count']} trials for each of {len(header['algos'])} estimators, {header['episodes']:,} training "
+        f"episodes each, in setting {header['setting']}: {hours:.2f} core-hours",
+        f"- {len(start.sampled)} validation tasks; the warm start has {start.success:.1%} sampled and "
+        f"{start.greedy_success or 0:.1%} greedy",
+        f"- finished {max(outcome.date for outcome in raw.outcomes)}, with {versions}",
+    ]
+    parts = [
+        f"# {header['env_id'].partition('/')[2]}: every estimator tuned alike\n",
+        f"```bash\n{header['command']}\n```\n",
+        "\n".join(facts) + "\n",
+        HOW_TO_READ + "\n",
+        f"## What won\n\n{_winners_table(raw, best)}\n",
+        f"## All trials\n\n{_trials_table(raw, best)}\n",
+    ]
+    return "\n".join(parts)
+
+
+def _winners_table(raw: Raw, best: Mapping[str, int]) -> str:
+    columns = ["", "Trial", "Mean", "Sampled", "Greedy", "Gain over trial 0, points", "Median", "Lowest", "Settings"]
+    rows = []
+    for algo, number in best.items():
+        tried = trials_of(raw, algo)
+        merits, won = [merit(outcome) for outcome in tried], tried[number]
+        rows.append(
+            [
+                algo,
+                str(number),
+                *(f"{share:.1%}" for share in (merits[number], won.success, won.greedy_success or 0.0)),
+                _gain(won, tried[0]),
+                *(f"{share:.1%}" for share in (median(merits), min(merits))),
+                f"`{_said(_tried(raw.header['trials'][won.name]))}`",
+            ]
+        )
+    return markdown(columns, rows)
+
+
+def _gain(won: Outcome, usual: Outcome) -> str:
+    if won is usual:
+        return ""
+    differences = _merits(won) - _merits(usual)
+    low, high = bootstrap_of_runs([differences])
+    return f"{100 * differences.mean():+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _merits(outcome: Outcome) -> npt.NDArray[np.float64]:
+    """Return the mean of sampled and greedy success on each task."""
+    return (outcome.successes() + outcome.successes(greedy=True)) / 2
+
+
+def _trials_table(raw: Raw, best: Mapping[str, int]) -> str:
+    names = dict.fromkeys(name for own in raw.header["trials"].values() for name in _tried(own))
+    columns = ["", "Trial", "Mean", "Sampled", "Greedy", *(f"`{name}`" for name in names), "Core-seconds of learning"]
+    rows = []
+    for algo, number in best.items():
+        for place, outcome in enumerate(trials_of(raw, algo)):
+            own = _tried(raw.header["trials"][outcome.name])
+            mean = f"{merit(outcome):.1%}"
+            rows.append(
+                [
+                    algo,
+                    str(place),
+                    f"**{mean}**" if place == number else mean,
+                    f"{outcome.success:.1%}",
+                    f"{outcome.greedy_success or 0.0:.1%}",
+                    *(str(own.get(name, "")) for name in names),
+                    f"{outcome.learning_seconds:.0f}",
+                ]
+            )
+    return markdown(columns, rows)
+
+
+def _tried(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are tried, flat."""
+    credit = own.get("credit_settings", {})
+    flat = {name: own[name] for name in ("entropy_coef", "learning_rate", "muon_learning_rate") if name in own}
+    return flat | {name: credit[name] for name in ("weight", "norm") if name in credit}
+
+
+def _said(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in settings.items())

@@ -1,0 +1,132 @@
+"""Tune every estimator alike: as many validation trials for each, and a file of the winning settings.
+
+    python -m baselines.tune --env agentgym_flow/Sokoban-v0 --algos grpo,rloo,gigpo,rewardflow,graphgpo --trials 8
+
+A trial is a short training run with the recipe of the baselines, from one warm start that all trials share. Trial *i*
+has the same entropy weight and step sizes for every estimator; the weight and the norm are tried where it has them.
+Trial 0 is the settings as they are. The trial with the highest mean of sampled and greedy success on validation tasks
+wins. Test tasks are never played.
+
+Runs go to `--output`. The same command again runs only what is missing, with more `--trials` as well, so Ctrl-C or
+SIGTERM loses the runs under way alone. Then `--results` gets `tuning_sokoban.jsonl` with the outcome of every trial on
+every validation task; made from it, the page `tuning_sokoban.md` and `tuned_sokoban.yaml`, which
+`baselines.compare --tuned FILE` takes. `--remake FILE.jsonl` makes these two again without training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.files import whole
+from baselines.compare import named, stem_of
+from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
+from baselines.comparison.plan import read_settings
+from baselines.comparison.schedule import exit_status_of, run_missing, show_plan
+from baselines.comparison.trials import Trials, trial, trials, write_tuned
+from baselines.comparison.tuning_page import tuning_page, winners
+
+SCHEMA = "agentgym_flow.tuning/1"
+SHARE = 4
+"""A trial is a run of the setting cut to one in so many of its batches, unless told otherwise."""
+
+
+def figures(plan: Trials, algos: Sequence[str], count: int, outcomes: Sequence[Outcome], command: str) -> Raw:
+    """Return all figures of a tuning."""
+    [setting], [seed] = plan.settings, plan.seeds
+    header: dict[str, Any] = {
+        "command": command,
+        "env_id": plan.env_id,
+        "algos": list(algos),
+        "count": count,
+        "seed": seed,
+        "setting": setting.name,
+        "episodes": setting.episodes,
+        "settings": setting.lasting,
+        "trials": {name: dict(own) for name, own in setting.variants.items()},
+    }
+    return Raw(header, outcomes)
+
+
+def publish(raw: Raw, folder: Path) -> list[Path]:
+    """Write the page and the file of winners; return their paths."""
+    stem = stem_of(raw.header["env_id"])
+    page_path, tuned = folder / f"tuning_{stem}.md", folder / f"tuned_{stem}.yaml"
+    with whole(page_path) as partial:
+        partial.write_text(tuning_page(raw), "utf-8")
+    best = {algo: raw.header["trials"][trial(algo, number)] for algo, number in winners(raw).items()}
+    write_tuned(tuned, raw.header, best)
+    return [page_path, tuned]
+
+
+# ---------------------------------------------------------------- the command line
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", default="agentgym_flow/Sokoban-v0", help="id of the environment")
+    parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="what is tuned")
+    parser.add_argument("--trials", type=int, default=8, help="of each algorithm; trial 0 is the settings as they are")
+    parser.add_argument("--batches", type=int, help=f"of a trial; by default one in {SHARE} of the setting's")
+    parser.add_argument("--seed", type=int, default=1000, help="of all trials; not one that a comparison has")
+    parser.add_argument("--setting", help="name of a setting in the file; the first by default")
+    parser.add_argument("--config", type=Path, help="a YAML file of settings; by default that of the environment")
+    parser.add_argument("--output", type=Path, default=Path("runs/tune"), help="folder of the runs")
+    parser.add_argument("--results", type=Path, default=Path("baselines/results"), help="folder of page and figures")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one process and one thread each")
+    parser.add_argument("--dry-run", action="store_true", help="show runs and estimated cost, and run nothing")
+    parser.add_argument("--remake", type=Path, metavar="FILE.jsonl", help="make page and winners from these figures")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> Trials:
+    for name in ("trials", "jobs", "batches"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise BadSetting(f"--{name} must be at least 1")
+    chosen = None if options.setting is None else [options.setting]
+    setting = read_settings(options.env, options.config, chosen)[0]
+    batches = options.batches or max(1, setting.batches // SHARE)
+    return trials(setting, named(options.algos), options.trials, batches, options.seed)
+
+
+def _command(plan: Trials, options: argparse.Namespace) -> str:
+    """Return the command that repeats the tuning, whatever its folders were."""
+    [setting] = plan.settings
+    words = ["--env", plan.env_id, "--algos", ",".join(named(options.algos)), "--trials", str(options.trials)]
+    words += ["--batches", str(setting.batches), "--seed", str(options.seed), "--setting", setting.name]
+    words += ["--config", options.config.name] if options.config else []
+    return f"python -m baselines.tune {shlex.join(words)}"
+
+
+def _run(options: argparse.Namespace, console: Console) -> None:
+    if options.remake is not None:
+        written = publish(read_raw(options.remake, SCHEMA), options.remake.parent)
+    else:
+        plan = _plan(options)
+        if options.dry_run:
+            show_plan(plan, options.output, console)
+            return
+        done = run_missing(plan, options.output, options.jobs, console)
+        raw = figures(plan, named(options.algos), options.trials, list(done.values()), _command(plan, options))
+        path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
+        write_raw(path, raw, SCHEMA)
+        written = [path, *publish(raw, options.results)]
+    for path in written:
+        console.print(str(path), soft_wrap=True, markup=False, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run from the command line; return the exit status: 0, 1 after an error, 130 or 143 after a signal."""
+    options = _parser().parse_args(arguments)
+    return exit_status_of(lambda console: _run(options, console))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
