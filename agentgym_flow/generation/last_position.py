@@ -59,7 +59,7 @@ def _gpt2(model: Any) -> GPT2Model | None:
     if hasattr(model, "peft_config"):
         model = model.get_base_model()
     body, config = getattr(model, "transformer", None), getattr(model, "config", None)
-    if getattr(config, "model_type", None) != "gpt2" or body is None:
+    if config is None or config.model_type != "gpt2" or body is None:
         return None
     usual = config._attn_implementation in ("sdpa", "eager") and not config.reorder_and_upcast_attn
     return body if usual and not config.add_cross_attention else None
