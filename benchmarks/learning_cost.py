@@ -1,15 +1,19 @@
-"""What an episode costs that a policy learns from, in core-seconds, and what passes by length save of that.
+"""What an episode costs that a policy learns from, in core-seconds, and what is saved of that.
 
     python benchmarks/learning_cost.py [--envs Sokoban-v0 Search-v0 ...] [--batches 4] [--repetitions 2]
 
 The packaged settings of each environment with RewardFlow, one thread, after a warm start of its own. Two sides, one
-after the other in turns: updates whose minibatches are one forward pass each, padded to their longest prompt, and
-updates whose prompts of similar length share a pass (`loss.passes_by_length`). Everything else is the same, so rollouts
-begin alike and weights differ in their last bits.
+after the other in turns:
 
-Figures are CPU seconds of the process: of rollouts, of credit and rows, of updates, and in all, per 1,000 episodes; the
-share of padding in updates; and how much dearer the first side is, in updates and in all. The median of the
-repetitions counts.
+- *plain*: every layer is computed at every position, a minibatch is one forward pass that is padded to its longest
+  prompt, a forward pass of sampling has prompts of exactly one length, and all rows are trained on;
+- *saving*: the default. The last layer is computed at the last position (`generation.last_position`), prompts of
+  similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and of the rows without advantage a
+  share stands for all (`zero_advantage_share`).
+
+But for the last, results differ in their last bits only. Figures are CPU seconds of the process: of the warm start, and
+per 1,000 episodes of rollouts (environment with prompts, generation), of credit and rows, of updates, and in all; the
+share of padding in updates; and how much dearer the plain side is. The median of the repetitions counts.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +32,8 @@ from unittest.mock import patch
 import torch
 from rich.console import Console
 
+from agentgym_flow.generation import last_position
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.training import loss
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.recipe import Recipe, opened
@@ -34,25 +41,40 @@ from agentgym_flow.training.run import quiet
 
 ENVIRONMENTS = ("Sokoban-v0", "ALFWorld-v0", "WebShop-v0", "Search-v0", "Canvas-v0")
 PHASES = ("time/env", "time/generate", "time/score", "time/update")
+COLUMNS = ("warm start", *PHASES, "all", "padding")
+COMPARED = ("warm start", "time/generate", "time/update", "all")
 ONE_PASS = 1 << 60
-"""With so many rows a pass is never closed."""
+"""So many positions are never saved by a second pass."""
 
 
-def run(env_id: str, batches: int, whole: bool, folder: Path) -> dict[str, float]:
-    """Train for some batches; return CPU seconds per 1,000 episodes by phase and in all, and the share of padding."""
+@contextmanager
+def without_savings() -> Iterator[None]:
+    """Compute everything everywhere within, as Transformers does by itself."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(loss.PASS_COST, cpu=ONE_PASS))
+        stack.enter_context(patch.object(last_position, "_gpt2", lambda model: None))
+        stack.enter_context(patch.object(TransformersGenerator, "_widths", lambda self, lengths, room: lengths))
+        yield
+
+
+def run(env_id: str, batches: int, plain: bool, folder: Path) -> dict[str, float]:
+    """Train for some batches; return CPU seconds by phase and in all, and the share of padding."""
     words = [f"--env_id=agentgym_flow/{env_id}", f"--output_dir={folder}", "--threads=1", "--validations=0"]
     words += ["--save_strategy=no", "--logging_steps=1", "--eval_episodes=1", "--credit=rewardflow"]
+    words += ["--warm_start_validations=1", *(["--zero_advantage_share=1"] if plain else [])]
     configs = parse_configs(words)
     configs[2].max_steps = batches * configs[2].steps_per_generation
     with (
-        patch.object(loss, "FEWEST_ROWS", ONE_PASS if whole else loss.FEWEST_ROWS),
+        without_savings() if plain else ExitStack(),
         patch.object(time, "perf_counter", time.process_time),  # the trainer's clocks count CPU seconds
         opened(configs, Console(quiet=True)) as recipe,
     ):
+        begun = time.process_time()
         recipe.clone()
         started = time.process_time()
         recipe.learn()
-        return _figures(recipe, time.process_time() - started, batches)
+        figures = _figures(recipe, time.process_time() - started, batches)
+        return {"warm start": started - begun, **figures}
 
 
 def _figures(recipe: Recipe, seconds: float, batches: int) -> dict[str, float]:
@@ -72,23 +94,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     quiet()
     torch.set_num_threads(1)
-    print("| environment | passes | env | generate | score | update | all | padding | dearer, updates | dearer, all |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(f"| environment | side | {' | '.join(COLUMNS)} | dearer: {' | '.join(COMPARED)} |")
+    print("|---" * (3 + len(COLUMNS) + len(COMPARED) - 1) + "|")
     for env_id in asked.envs:
         sides: dict[bool, list[dict[str, float]]] = {True: [], False: []}
         with tempfile.TemporaryDirectory() as folder:
             for repetition in range(asked.repetitions):
-                for whole in (True, False) if repetition % 2 == 0 else (False, True):
-                    sides[whole].append(run(env_id, asked.batches, whole, Path(folder, f"{repetition}-{whole}")))
+                for plain in (True, False) if repetition % 2 == 0 else (False, True):
+                    sides[plain].append(run(env_id, asked.batches, plain, Path(folder, f"{repetition}-{plain}")))
         found: dict[bool, dict[str, Any]] = {
-            whole: {name: statistics.median(one[name] for one in runs) for name in runs[0]}
-            for whole, runs in sides.items()
+            plain: {name: statistics.median(one[name] for one in runs) for name in runs[0]}
+            for plain, runs in sides.items()
         }
-        for whole, figures in found.items():
-            cells = [f"{figures[name]:.2f}" for name in (*PHASES, "all")] + [f"{figures['padding']:.0%}"]
-            if whole:
-                cells += [f"{figures[name] / found[False][name]:.2f}x" for name in ("time/update", "all")]
-            print(f"| {env_id} | {'one a minibatch' if whole else 'by length'} | {' | '.join(cells)} |", flush=True)
+        for plain, figures in found.items():
+            cells = [f"{figures[name]:.2f}" for name in COLUMNS[:-1]] + [f"{figures['padding']:.0%}"]
+            if plain:
+                cells += [f"{figures[name] / found[False][name]:.2f}x" for name in COMPARED]
+            print(f"| {env_id} | {'plain' if plain else 'saving'} | {' | '.join(cells)} |", flush=True)
     return 0
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.collate import collate, collate_merged
-from agentgym_flow.training.loss import FEWEST_ROWS, MOST_PADDING, merged_loss, passes_by_length
+from agentgym_flow.training.loss import PASS_COST, merged_loss, passes_by_length
 from agentgym_flow.training.rows import Row, merge
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
@@ -390,6 +393,23 @@ def test_passes_by_length_change_nothing_but_the_padding(trainer: AgentTrainer) 
         torch.testing.assert_close(of_split, of_one, rtol=1e-3, atol=1e-4)
     passes = passes_by_length(batch["prompt_mask"].sum(1))
     assert sorted(torch.cat([rows for rows, _ in passes]).tolist()) == list(range(300))
-    for rows, width in passes:
-        share = 1 - float(batch["prompt_mask"][rows].sum()) / (len(rows) * width)
-        assert share <= MOST_PADDING + 1e-9 or len(rows) <= FEWEST_ROWS
+    tokens = int(batch["prompt_mask"].sum())
+    assert tokens / sum(len(rows) * width for rows, width in passes) > 0.85
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=9))
+def test_no_other_split_by_length_costs_less(lengths: list[int]) -> None:
+    """Against all ways to cut the sorted prompts."""
+
+    def cost(parts: Iterable[Sequence[int]]) -> int:
+        return sum(PASS_COST["cpu"] + len(part) * max(1, *part, 0) for part in parts)
+
+    ordered = sorted(lengths)
+    cuts = [
+        [ordered[first:last] for first, last in pairwise([0, *inner, len(ordered)])]
+        for count in range(len(ordered))
+        for inner in combinations(range(1, len(ordered)), count)
+    ]
+    passes = passes_by_length(torch.tensor(lengths))
+    assert all(width == max(1, *(lengths[row] for row in rows), 0) for rows, width in passes)
+    assert cost([[lengths[row] for row in rows] for rows, _ in passes]) == min(map(cost, cuts))
