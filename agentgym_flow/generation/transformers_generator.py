@@ -231,5 +231,5 @@ class TransformersGenerator:
 
 def _rounded(length: int) -> int:
     """Return a width for prompts of about this length: at most an eighth more, so that few widths serve all prompts."""
-    step = max(16, 1 << max(0, length.bit_length() - 4))
+    step = max(8, 1 << max(0, length.bit_length() - 4))
     return -(-length // step) * step

@@ -118,7 +118,7 @@ def passes_by_length(lengths: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
     """
     cost = PASS_COST.get(lengths.device.type, PASS_COST["cuda"])
     ascending, order = lengths.sort(stable=True)
-    widths, counts = (found.cpu().numpy() for found in ascending.unique_consecutive(return_counts=True))
+    widths, counts = (found.cpu().numpy() for found in ascending.unique_consecutive(return_counts=True))  # type: ignore[no-untyped-call]
     ends = np.concatenate([[0], counts.cumsum()])  # how many rows are at most as wide
     least, cut = np.zeros(len(ends)), np.zeros(len(ends), dtype=int)
     for last in range(1, len(ends)):  # the cheapest passes for all rows up to this width
