@@ -19,7 +19,7 @@ from agentgym_flow.envs.webshop.queries import interesting, proposals, random_qu
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.envs.webshop.visit import Page, Visit
-from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/WebShop-v0"
@@ -275,7 +275,7 @@ class WebShopEnv(TextEnv):
         """Return the page and a digest of what else decides the future; after buying only the outcome."""
         if self.last_score is not None:
             return f"end:{'success' if self.success() else 'fail'}:{self.last_score.total:.6f}"
-        return f"{self._visit.page.value}:{stable_hash(self._visit.identity())[:32]}"
+        return f"{self._visit.page}:{self._visit.digest()[:32]}"
 
     def describe_state(self) -> str:
         """Return the page with marks for what was clicked, and the chosen options, for a person to read."""
@@ -288,7 +288,7 @@ class WebShopEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return a click for each button, product and option of the page, in the page's order."""
-        return [f"click[{name}]" for name in self._visit.clickables() if name != "search"]
+        return self._visit.clicks()
 
     def action_templates(self) -> list[str]:
         """Return the search, which every page takes; nothing after buying."""
@@ -323,7 +323,7 @@ class WebShopEnv(TextEnv):
 
     def _extra_info(self) -> dict[str, Any]:
         return {
-            "page": self._visit.page.value,
+            "page": str(self._visit.page),
             "noun_tagger": self._tagger.name,
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
             "score_parts": {} if self.last_score is None else self.last_score._asdict(),

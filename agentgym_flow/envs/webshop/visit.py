@@ -22,6 +22,7 @@ Different on purpose:
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.envs.webshop.card import Card, cards_of, clickable, whole
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.seeding import stable_hash
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.goals import Goal
@@ -78,6 +80,12 @@ def _buttons(page: Page, first: bool, show_attributes: bool) -> dict[str, str]:
     elif page is Page.SUB_PAGE:
         labels = (BACK_TO_SEARCH, PREVIOUS)
     return {clickable(label): label for label in labels}
+
+
+@cache
+def _clicks(page: Page, first: bool, show_attributes: bool) -> tuple[str, ...]:
+    """Return the actions that click the buttons of a page, in its order."""
+    return tuple(f"click[{name}]" for name in _buttons(page, first, show_attributes) if name != "search")
 
 
 class Visit:
@@ -201,6 +209,14 @@ class Visit:
             names += card.values
         return list(dict.fromkeys(names))
 
+    def clicks(self) -> list[str]:
+        """Return the actions that click what `clickables` names, `search` left out, in the same order; a fresh list."""
+        buttons = _clicks(self.page, self.number == 1, self.show_attributes)
+        if self.page is Page.RESULTS:
+            return list(dict.fromkeys([*buttons, *[card.click for card in self.listed() if card.name]]))
+        card = self.card if self.page is Page.ITEM else None
+        return [*buttons] if card is None else [*card.clicks(buttons)]
+
     def identity(self) -> list[Any]:
         """Return what decides the future, JSON-able: equal identities, equal clicks and equal pages from here on.
 
@@ -214,6 +230,14 @@ class Visit:
         if self.page is Page.DONE:
             return [self.page.value, self._opened, options]
         return [self.page.value, self._found_text, self.number, self._opened, options]
+
+    def digest(self) -> str:
+        """Return `stable_hash(identity())`; without chosen options, as mostly, it is written down here, much faster."""
+        if self.options or self.page is Page.INDEX or self.page is Page.DONE:
+            return stable_hash(self.identity())
+        opened = "null" if self._opened is None else self._opened
+        written = f'["{self.page}","{self._found_text}",{self.number},{opened},[]]'
+        return hashlib.sha256(written.encode("ascii")).hexdigest()
 
     # ---------------------------------------------------------------- searches and clicks
     def act(self, text: str) -> bool:
