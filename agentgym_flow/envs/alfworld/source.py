@@ -6,17 +6,17 @@ import json
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, SupportsIndex, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
+from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
 from agentgym_flow.envs.alfworld.game import Game, compile_game
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, game_json, read_game
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json, read_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import Games, find_games
@@ -40,8 +40,7 @@ SPLIT_ALIASES = {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """A game made ready to be played.
 
     Attributes:
@@ -189,8 +188,13 @@ def _generated(split: str, number: int, season: str) -> Task:
 
 @lru_cache(maxsize=512)
 def _official(path: Path, digest: str) -> Task:
-    read = read_game(path, trajectory=False)
-    return _prepared(read.problem, read.words, str(path))
+    content = content_of(path)
+
+    def compile_it() -> Task:
+        read = game_in(content, str(path))
+        return _prepared(read.problem, read.words, str(path))
+
+    return Task(*kept_or_compiled(content, compile_it))
 
 
 def _prepared(problem: Problem, words: Words, where: str) -> Task:
