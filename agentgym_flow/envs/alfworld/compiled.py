@@ -1,9 +1,9 @@
 """Compiled games on disk, so that the first start of an official game reads kilobytes instead of parsing its PDDL.
 
 A game is kept under the SHA-256 of its `game.tw-pddl` in the folder that `AGENTGYM_FLOW_CACHE` names, by default
-`cache` in the folder of the registry; `off` keeps none. Files that cannot be read, are damaged or belong to another game
-or version are ignored and written again. A folder that cannot be written is no error: a cache only saves time. Nothing
-in it is executed. Files come whole or not at all, so any number of processes can share a folder.
+`cache` in the folder of the registry; `off` keeps none. Files that cannot be read, are damaged or belong to another
+game or version are ignored and written again. A folder that cannot be written is no error: a cache only saves time.
+Nothing in it is executed. Files come whole or not at all, so any number of processes can share a folder.
 
 A file is a line with a digest and then JSON, about 5 kB. A folder holds at most `MOST_KEPT` of them, which is more than
 all splits of the official data; the oldest make room for new ones.
