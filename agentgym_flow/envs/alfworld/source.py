@@ -16,8 +16,8 @@ from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
 from agentgym_flow.envs.alfworld.game import Game, compile_game
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json, read_game
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json
+from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import Games, find_games
 from agentgym_flow.envs.alfworld.pddl import Problem
@@ -142,7 +142,7 @@ class GameSource:
         """Return which of the six types a game has. Raises `BadGame` if only its file says so and cannot be read."""
         if not self.data:
             return tasks.task_type(self.split, number, self.season)
-        return _type_of_file(self._games.top, self._games.names[number])
+        return _type_of_file(self._games.top, self._games.names[number], self._games.digest)
 
     def tasks_of_type(self, task_type: object) -> Sequence[int]:
         """Return the numbers of the games of a type, given by name or by its official number from 1 to 6.
@@ -215,14 +215,14 @@ def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
 def _official_by_type(games: Games) -> Mapping[str, Sequence[int]]:
     by_type: dict[str, list[int]] = {}
     for number, name in enumerate(games.names):
-        by_type.setdefault(_type_of_file(games.top, name), []).append(number)
+        by_type.setdefault(_type_of_file(games.top, name, games.digest), []).append(number)
     return by_type
 
 
 @lru_cache(maxsize=1 << 13)
-def _type_of_file(top: Path, name: str) -> str:
+def _type_of_file(top: Path, name: str, digest: str) -> str:
     """Return the task type of an official game: its folder begins with it, else its goal says it."""
     for part in Path(name).parts:
         if part.partition("-")[0] in TASK_TYPES:
             return part.partition("-")[0]
-    return read_goal(read_game(top / name, trajectory=False).problem.goal, name).task_type
+    return _official(top / name, digest).game.goal.task_type

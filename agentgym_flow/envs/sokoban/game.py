@@ -84,7 +84,9 @@ class Game:
     def state_key(self) -> str:
         """Return the identity of the position within its level; one key for all solved boards."""
         board = self.board
-        return state_key(self._boxes_key, board.player, board.solved)
+        if board.solved or board.player >= len(_PLAYER_AT):
+            return state_key(self._boxes_key, board.player, board.solved)
+        return self._boxes_key + _PLAYER_AT[board.player]
 
 
 def check_backend(backend: str) -> None:

@@ -23,6 +23,7 @@ Different on purpose:
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -49,6 +50,7 @@ SUB_PAGES = ("Description", "Features", "Reviews")
 ATTRIBUTES = "Attributes"
 """The page of a product's texts that is there only with `show_attributes`: it shows what goals are made of."""
 
+_quoted = json.encoder.encode_basestring_ascii
 _ACTION = re.compile(r"(search|click)\[(.+)\]")
 
 
@@ -111,6 +113,7 @@ class Visit:
     __slots__ = (
         "_cards",
         "_found_text",
+        "_listed",
         "_opened",
         "bought",
         "catalogue",
@@ -140,6 +143,7 @@ class Visit:
         self.page = Page.INDEX
         self.query = ""
         self.found: tuple[int, ...] = ()
+        self._listed: tuple[int, list[Card]] | None = None
         self._found_text = ""
         self.number = 1
         self._opened: int | None = None
@@ -163,12 +167,13 @@ class Visit:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "_cards"}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("_cards", "_listed")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
         self._cards = cards_of(self.catalogue)
+        self._listed = None
 
     # ---------------------------------------------------------------- what is here
     @property
@@ -190,8 +195,11 @@ class Visit:
         """Return the products that this page of results lists; none past the last page, and on other pages."""
         if self.page is not Page.RESULTS:
             return []
-        start = (self.number - 1) * PER_PAGE
-        return [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+        if self._listed is None or self._listed[0] != self.number:  # the page, and what can be clicked, both ask
+            start = (self.number - 1) * PER_PAGE
+            cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+            self._listed = self.number, cards
+        return self._listed[1].copy()
 
     def buttons(self) -> Mapping[str, str]:
         """Return what a click calls the buttons of this page -> their labels, in the page's order."""
@@ -232,11 +240,12 @@ class Visit:
         return [self.page.value, self._found_text, self.number, self._opened, options]
 
     def digest(self) -> str:
-        """Return `stable_hash(identity())`; without chosen options, as mostly, it is written down here, much faster."""
-        if self.options or self.page is Page.INDEX or self.page is Page.DONE:
+        """Return `stable_hash(identity())`; of most pages it is written down here, in a fraction of the time."""
+        if self.page is Page.INDEX or self.page is Page.DONE:
             return stable_hash(self.identity())
         opened = "null" if self._opened is None else self._opened
-        written = f'["{self.page}","{self._found_text}",{self.number},{opened},[]]'
+        options = ",".join([f"[{_quoted(name)},{_quoted(value)}]" for name, value in sorted(self.options.items())])
+        written = f'["{self.page}","{self._found_text}",{self.number},{opened},[{options}]]'
         return hashlib.sha256(written.encode("ascii")).hexdigest()
 
     # ---------------------------------------------------------------- searches and clicks
@@ -255,6 +264,7 @@ class Visit:
         return self._click(argument)
 
     def _search(self, query: str) -> None:
+        self._listed = None
         self.found = tuple(self.catalogue.search(query, HITS))
         self._found_text = ",".join(map(str, self.found))
         self.query = query
