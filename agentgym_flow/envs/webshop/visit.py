@@ -64,6 +64,9 @@ class Page(StrEnum):
     DONE = "done"
 
 
+_INDEX_DIGEST = stable_hash([Page.INDEX.value])
+
+
 def sub_pages(show_attributes: bool) -> tuple[str, ...]:
     """Return the titles of the pages that a product has besides its own."""
     return (*SUB_PAGES, ATTRIBUTES) if show_attributes else SUB_PAGES
@@ -143,7 +146,7 @@ class Visit:
         self.page = Page.INDEX
         self.query = ""
         self.found: tuple[int, ...] = ()
-        self._listed: tuple[int, list[Card]] | None = None
+        self._listed: tuple[int, tuple[Card, ...]] | None = None
         self._found_text = ""
         self.number = 1
         self._opened: int | None = None
@@ -193,13 +196,15 @@ class Visit:
 
     def listed(self) -> list[Card]:
         """Return the products that this page of results lists; none past the last page, and on other pages."""
-        if self.page is not Page.RESULTS:
-            return []
-        if self._listed is None or self._listed[0] != self.number:  # the page, and what can be clicked, both ask
+        return list(self._results()) if self.page is Page.RESULTS else []
+
+    def _results(self) -> tuple[Card, ...]:
+        """Return the products of the page of results; the page and what can be clicked there both ask for them."""
+        if self._listed is None or self._listed[0] != self.number:
             start = (self.number - 1) * PER_PAGE
             cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
-            self._listed = self.number, cards
-        return self._listed[1].copy()
+            self._listed = self.number, tuple(cards)
+        return self._listed[1]
 
     def buttons(self) -> Mapping[str, str]:
         """Return what a click calls the buttons of this page -> their labels, in the page's order."""
@@ -221,7 +226,7 @@ class Visit:
         """Return the actions that click what `clickables` names, `search` left out, in the same order; a fresh list."""
         buttons = _clicks(self.page, self.number == 1, self.show_attributes)
         if self.page is Page.RESULTS:
-            return list(dict.fromkeys([*buttons, *[card.click for card in self.listed() if card.name]]))
+            return list(dict.fromkeys([*buttons, *[card.click for card in self._results() if card.name]]))
         card = self.card if self.page is Page.ITEM else None
         return [*buttons] if card is None else [*card.clicks(buttons)]
 
@@ -241,7 +246,9 @@ class Visit:
 
     def digest(self) -> str:
         """Return `stable_hash(identity())`; of most pages it is written down here, in a fraction of the time."""
-        if self.page is Page.INDEX or self.page is Page.DONE:
+        if self.page is Page.INDEX:
+            return _INDEX_DIGEST
+        if self.page is Page.DONE:
             return stable_hash(self.identity())
         opened = "null" if self._opened is None else self._opened
         options = ",".join([f"[{_quoted(name)},{_quoted(value)}]" for name, value in sorted(self.options.items())])

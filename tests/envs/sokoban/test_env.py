@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.core import SPLITS, TextEnv
+from agentgym_flow.core import SPLITS
 from agentgym_flow.data import content_digest
 from agentgym_flow.envs.sokoban import env as env_module
 from agentgym_flow.envs.sokoban import grid as grid_module
@@ -514,23 +514,3 @@ def test_data_given_as_a_path_is_text_in_the_spec(make: Callable[[Path], Any], t
     again = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
     assert again.kwargs["data"] == str(tmp_path)
     env.close()
-
-
-@given(st.integers(0, 50), st.lists(st.sampled_from([*ACTIONS, "nonsense"]), max_size=30), st.integers(0, 3))
-def test_info_is_what_a_fresh_look_says(seed: int, actions: list[str], stride: int) -> None:
-    """Parts of it are kept between pushes; also where steps tell nothing."""
-    env = SokobanEnv(size=7, boxes=2, max_steps=40)
-    if stride == 1:
-        env.request_info(["compat_key"])
-    _, told = env.reset(seed=seed)
-    for number, action in enumerate(actions):
-        if not env.playing:
-            break
-        if stride and number % (stride + 1):
-            env.advance(action)
-            continue
-        *_, told = env.step(action)
-        assert told == TextEnv._info(env, told["action_valid"])
-        assert list(told) == list(TextEnv._info(env, True))
-        told["admissible_actions"].clear()
-        told["boxes_on_target"] = 99
