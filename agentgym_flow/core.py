@@ -47,6 +47,8 @@ _LARGEST = (1 << 63) - 1  # what JSON and NumPy hold as an integer
 COMPAT_KEY = "compat_key"
 """The key of `info`, told on request, with the state as the released code of RewardFlow names it."""
 
+_SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
+
 
 class Transition(NamedTuple):
     """What the rules of an environment say about one action.
@@ -154,6 +156,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The policy `scripted`, as `module:class`. It reads only what is shown. None where there is none."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
+    _judges_success: ClassVar[bool] = False
+    """Whether the environment says by itself what success is; without that the score, found once, tells it."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
     """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
 
@@ -187,12 +191,15 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._reset_bits = 0
         self._accepted_actions: list[str] = []
         self._last_transition = Transition("", 0.0, False, True)
+        self._info_layout: dict[str, Any] | None = None
+        self._extra_keys: list[str] = []
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = (cls.state_key, cls.describe_state, cls.score)
+        cls._judges_success = cls.success is not TextEnv.success
         cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
 
     # ---------------------------------------------------------------- what an environment provides
@@ -333,6 +340,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `UnknownOption` for a key that is not optional here.
         """
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
+        self._info_layout = None
 
     def _requested_info(self, key: str) -> Any:
         """Return the value of a key of `optional_info`, fresh on every call.
@@ -408,6 +416,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
             self._last_transition = Transition(observation, 0.0, False, True)
         if not self.task_key:
             self.task_key = self.make_task_key([self.split, self.task])
+        self._info_layout = None
         self._playing = True
         return observation
 
@@ -452,20 +461,37 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return None
 
     def _info(self, action_valid: bool) -> dict[str, Any]:
-        return {
+        extra = self._extra_info()
+        if self._info_layout is None or [*extra] != self._extra_keys:
+            self._lay_out_info(extra)
+        assert self._info_layout is not None
+        info = self._info_layout.copy()
+        info["state_key"] = self.state_key()
+        info["score"] = score = self.score()
+        info["success"] = self.success() if self._judges_success else score == 1.0
+        info["action_valid"] = action_valid
+        info["admissible_actions"] = self.admissible_actions()
+        info["action_templates"] = self.action_templates()
+        info.update(extra)
+        for key in self.info_keys:
+            info[key] = self._requested_info(key)
+        return info
+
+    def _lay_out_info(self, extra: Mapping[str, Any]) -> None:
+        """Write down `info` with all keys in their order, of which the first four hold until the next reset.
+
+        A step copies it and sets the others, in half the time of a new dictionary that grows.
+        """
+        self._info_layout = {
             "task": self.task,
             "task_key": self.task_key,
             "task_type": self.task_type,
             "goal": self.goal,
-            "state_key": self.state_key(),
-            "success": self.success(),
-            "score": self.score(),
-            "action_valid": action_valid,
-            "admissible_actions": self.admissible_actions(),
-            "action_templates": self.action_templates(),
-            **self._extra_info(),
-            **{key: self._requested_info(key) for key in self.info_keys},
+            **dict.fromkeys(_SET_BY_STEPS),
+            **dict.fromkeys(extra),
+            **dict.fromkeys(self.info_keys),
         }
+        self._extra_keys = [*extra]
 
     # ---------------------------------------------------------------- identity
     def make_task_key(self, content: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _JSON = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), sort_keys=True)
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 _WORD = 1 << 32
 _WORDS_OF_BLOCK = struct.Struct(">8I")
 
@@ -25,13 +26,13 @@ def _exact(value: Any) -> Any:
     if value is None or isinstance(value, (str, int)):  # nearly all values; asking for a Mapping is slow and comes last
         return value
     if isinstance(value, (list, tuple)):
-        return [item if type(item) is str else _exact(item) for item in value]
+        return [item if type(item) in _AS_THEY_ARE else _exact(item) for item in value]
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise ValueError(f"canonical JSON has no place for {value!r}")
         return value.hex()
     if isinstance(value, (dict, Mapping)):
-        return {key: item if type(item) is str else _exact(item) for key, item in value.items()}
+        return {key: item if type(item) in _AS_THEY_ARE else _exact(item) for key, item in value.items()}
     return value
 
 

@@ -7,6 +7,8 @@ Games are generated and written as files, which both engines read; commands are 
 possible. The real engine is used as alfworld's own `AlfredTWEnv` does: `load`, `reset`, `step`, with no information
 that needs the planner. It keeps nothing of a game, so all its starts are first starts.
 
+- *compiled on disk*: games that another process has met, in the cache of compiled games; for the other rows from a file
+  that cache is empty, and writing into it counts.
 - *engine*: what is read, the list of commands and whether the game is won. *environment*: `gym.make`'s environment with
   the whole info contract. *cold*: the first game of a new process; *first*: a game that the process has not met, as
   in play of random tasks; *again*: one that it has, as in a group of episodes of one task. Imports and making the
@@ -37,6 +39,7 @@ from _timing import arguments, in_turns, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.alfworld import source, tasks
+from agentgym_flow.envs.alfworld.compiled import FOLDER_VARIABLE
 from agentgym_flow.envs.alfworld.game import Game, compile_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
 from agentgym_flow.envs.alfworld.play import Play
@@ -84,6 +87,7 @@ class Ours:
     """Our engine and our environment; each measurement takes a batch of episodes and returns CPU seconds a piece."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._env: Any = gym.make(ENV_ID, data=str(folder), split="test")
         self._generated: Any = gym.make(ENV_ID, split="train")
         self._games: dict[Path, Game] = {}
@@ -97,7 +101,15 @@ class Ours:
         return per_step(batch, self._begin_episode)
 
     def start(self, batch: list[Episode]) -> float:
-        """Measure resets to the games of the files."""
+        """Measure resets to the games of the files, with nothing in the cache of compiled games."""
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ[FOLDER_VARIABLE] = cache
+            return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
+
+    def start_compiled(self, batch: list[Episode]) -> float:
+        """Measure resets to games that are in the cache of compiled games, and not known to this process."""
+        os.environ[FOLDER_VARIABLE] = str(self._folder / "compiled")
+        source._official.cache_clear()
         return per_piece(batch, lambda episode: self._env.reset(options={"task": episode.number}))
 
     def start_generated(self, batch: list[Episode]) -> float:
@@ -276,6 +288,8 @@ def main() -> None:
         games = episodes(folder, max(THEIRS, args.games * args.repetitions))
         batches = [games[start : start + args.games] for start in range(0, len(games), args.games)]
         ours, theirs = Ours(folder), Theirs()
+        ours.start_compiled(games)  # writes them
+        source._official.cache_clear()
         starts = {
             "ours, generated, cold": in_new_process("ours", "start_generated", folder),
             "ours, generated, first": ours.start_generated,
@@ -283,6 +297,8 @@ def main() -> None:
             "ours, from a file, cold": in_new_process("ours", "start", folder),
             "ours, from a file, first": ours.start,
             "ours, from a file, again": ours.start,
+            "ours, compiled on disk, cold": in_new_process("ours", "start_compiled", folder),
+            "ours, compiled on disk, first": ours.start_compiled,
             "real engine, cold": in_new_process("real engine", "start", folder),
             "real engine": theirs.start,
         }

@@ -22,7 +22,7 @@ from _timing import arguments, board_name, in_turns, print_header, print_row
 from gym_sokoban.envs.room_utils import generate_room
 
 from agentgym_flow.envs.sokoban.generator import LevelSettings, generate
-from agentgym_flow.envs.sokoban.tasks import task_level
+from agentgym_flow.envs.sokoban.tasks import generated_level
 from agentgym_flow.seeding import Stream
 
 
@@ -72,7 +72,7 @@ def our_level(settings: LevelSettings, index: int) -> bool:
 
 def our_task(settings: LevelSettings, index: int) -> bool:
     """Make one task of the train split, whose boards must also hash to that split."""
-    task_level.__wrapped__(settings, "train", index)
+    generated_level(settings, "train", index)
     return True
 
 

@@ -2,9 +2,10 @@
 
 Launch: `python benchmarks/sokoban_vector.py [--repetitions 7] [--peer-venv FOLDER] [--alone]`.
 
-Two tables. The first is ours alone, with the default levels (6x6, one box) and the default `info`: from the first reset
-on, when every level is generated as it is met, resets included; after 400 calls, when most of the 10,000 are known; and
-on 200 prepared levels. With `--alone` there is no other. The second has jumanji.
+Two tables. The first is ours alone, with the default `info`: from the first reset on, resets included, as in a new
+process; after 400 calls; and for the default levels on 200 prepared ones. Levels of most of these settings are in the
+package, and those of the others are generated as they are met. With `--alone` there is no other table. The second has
+jumanji.
 
 jumanji is installed on demand into a virtual environment of its own, and runs there as other processes that take turns
 with ours. All play random actions, drawn beforehand, on 10x10 boards with four boxes, with an end after 120 steps
@@ -36,6 +37,13 @@ from typing import Any
 from _timing import arguments, in_turns, print_header, print_row
 
 BATCHES = (64, 1024, 4096)
+OF_A_SEASON = {"split": "test", "season": "5ea5"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "6x6, 1 box": {},
+    "7x7, 2 boxes": {"size": 7, "boxes": 2},
+    "10x10, 4 boxes": {"size": 10, "boxes": 4},
+    "6x6, 1 box, of a season": OF_A_SEASON,
+}
 BOARD_STEPS = 1_000_000
 """Board steps in one repetition of ours; jumanji gets a tenth."""
 TIME_LIMIT = 120
@@ -54,31 +62,31 @@ def measure(envs: Any, calls: int, reset: bool = False) -> float:
     return calls * envs.num_envs / (time.process_time() - start)
 
 
-def from_the_start(num_envs: int, levels: Path) -> tuple[float, float, float]:
-    """Return the rates of the first 100 calls with generated levels, of 200 calls after 400, and on prepared levels."""
+def from_the_start(num_envs: int, settings: dict[str, Any]) -> tuple[float, float]:
+    """Return the rates of the first 100 calls, the reset included, and of 200 calls after 400."""
     import gymnasium as gym
 
     import agentgym_flow  # noqa: F401 (registers the ids)
-    from agentgym_flow.envs.sokoban.tasks import task_level
+    from agentgym_flow.envs.sokoban import packed, tasks
 
-    task_level.cache_clear()  # as in a new process
-    envs = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=num_envs)
+    tasks.task_level.cache_clear()  # as in a new process
+    packed._records.cache_clear()
+    envs = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=num_envs, **settings)
     first = measure(envs, 100, reset=True)
     measure(envs, 300)
-    later = measure(envs, 200)
-    prepared = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=num_envs, data=str(levels), split="test")
-    measure(prepared, 50, reset=True)
-    return first, later, measure(prepared, 200)
+    return first, measure(envs, 200)
 
 
 def print_alone(repetitions: int, folder: Path) -> None:
     """Print the table of ours alone: medians of the repetitions."""
     levels = folder / "small.txt"
     write_levels(levels, size=(6, 6), boxes=1)
-    print_header("boards", "first 100 calls, levels generated", "after 400 calls", "200 prepared levels")
-    for num_envs in BATCHES:
-        rates = zip(*(from_the_start(num_envs, levels) for _ in range(repetitions)), strict=True)
-        print_row(f"{num_envs:,}", *(f"{median(rate):,.0f}/s" for rate in rates))
+    prepared = {"data": str(levels), "split": "test"}
+    print_header("levels", "boards", "first reset and 100 calls", "200 calls after 400")
+    for name, settings in {**SETTINGS, "6x6, 1 box, 200 prepared": prepared}.items():
+        for num_envs in BATCHES:
+            rates = zip(*(from_the_start(num_envs, settings) for _ in range(repetitions)), strict=True)
+            print_row(name, f"{num_envs:,}", *(f"{median(rate):,.0f}/s" for rate in rates))
     print()
 
 

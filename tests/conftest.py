@@ -25,7 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the programs that tests start: what runs in the background of a shell inherits it ignored."""
+    """Let Ctrl-C reach the programs that tests start: what runs in the background of a shell inherits it ignored.
+
+    Compiled games are not kept: what an older version left on this machine must not decide a test.
+    """
+    os.environ["AGENTGYM_FLOW_CACHE"] = "off"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -59,6 +59,18 @@ class DiceEnv(TextEnv):
         return self.throw
 
 
+class MoodyEnv(DiceEnv):
+    """Tells a key of its own in every second step, another one in the others, and one on request."""
+
+    optional_info = ("steps_left",)
+
+    def _extra_info(self) -> dict[str, object]:
+        return {"even": self.steps} if self.steps % 2 == 0 else {"odd": [self.steps]}
+
+    def _requested_info(self, key: str) -> int:
+        return self.max_steps - self.steps
+
+
 CONTRACT_KEYS = [
     "task",
     "task_key",
@@ -273,3 +285,23 @@ def test_a_reset_that_fails_leaves_no_episode_to_go_on_with(monkeypatch: pytest.
         env.step("1")
     env.reset(seed=0)
     env.step("1")
+
+
+def test_info_has_the_keys_of_this_step_and_no_others() -> None:
+    env = MoodyEnv(max_steps=5)
+    _, first = env.reset(seed=3)
+    assert list(first) == [*CONTRACT_KEYS, "even"]
+    _, *_, second = env.step("no number")
+    assert list(second) == [*CONTRACT_KEYS, "odd"]
+    assert (second["odd"], second["action_valid"], second["success"]) == ([1], False, False)
+    env.request_info(["steps_left"])
+    _, *_, third = env.step("1")
+    assert list(third) == [*CONTRACT_KEYS, "even", "steps_left"]
+    assert (third["even"], third["steps_left"], third["action_valid"]) == (2, 3, True)
+    assert (first["even"], first["action_valid"], first["task"]) == (0, True, third["task"])
+    _, *_, won = env.step(env.throw)
+    assert (won["success"], won["score"], won["state_key"]) == (True, 1.0, "end:success:")
+    _, again = env.reset(options={"task": (first["task"] + 1) % 10})
+    assert again["task"] != first["task"]
+    assert again["task_key"] != first["task_key"]
+    assert list(again) == [*CONTRACT_KEYS, "even", "steps_left"]

@@ -196,6 +196,7 @@ class ALFWorldEnv(TextEnv):
         )
         self._source = source
         self._engine = engine
+        self._game_file: str | None = None
         self.draw_only(task_types)
 
     @property
@@ -214,8 +215,7 @@ class ALFWorldEnv(TextEnv):
 
     def log_meta(self) -> dict[str, Any]:
         """Return the type of the game and, of an official one, its name within the data."""
-        game_file = self._source.file(self.task)
-        return {**super().log_meta(), **({} if game_file is None else {"game_file": game_file})}
+        return {**super().log_meta(), **({} if self._game_file is None else {"game_file": self._game_file})}
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         fixed = options.get("task")
@@ -239,6 +239,8 @@ class ALFWorldEnv(TextEnv):
         self._play = Play(prepared.game)
         self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
         self._oracle = Oracle(prepared.game)
+        self._game_file = self._source.file(task)
+        self._told: dict[str, Any] = {}
         self._observation = self._play.start()
         self._valid = True
         self._won = self._play.won
@@ -265,7 +267,7 @@ class ALFWorldEnv(TextEnv):
             ("whether the task is fulfilled", self._won, self._real.won),
         ):
             if ours != original:
-                where = self._source.file(self.task) or f"task {self.task} of {self.split}"
+                where = self._game_file or f"task {self.task} of {self.split}"
                 raise EnginesDiffer(
                     f"{where}, {when}: the engines differ in {what}: {_differing(original, ours)} with the original, "
                     f"{_differing(ours, original)} with engine='fast'; please report it with the game"
@@ -309,8 +311,24 @@ class ALFWorldEnv(TextEnv):
         move = self._oracle.next(self._play)
         return None if move is None else self._play.text(move)
 
+    def _info(self, action_valid: bool) -> dict[str, Any]:
+        if type(self) is not ALFWorldEnv:  # a subclass may tell something else
+            return super()._info(action_valid)
+        if not self._told:
+            self._told = super()._info(action_valid)
+        play, info = self._play, self._told.copy()  # these are all that a step can change
+        info["state_key"] = WON if self._won else play.state_key()
+        info["success"], info["score"] = self._won, float(self._won)
+        info["action_valid"] = action_valid
+        info["admissible_actions"] = play.commands()
+        info["action_templates"] = []
+        info["deadlock"] = play.deadlock
+        for key in self.info_keys:
+            info[key] = self._requested_info(key)
+        return info
+
     def _extra_info(self) -> dict[str, Any]:
-        return {key: INFO[key](self) for key in ("game_file", "deadlock")}
+        return {"game_file": self._game_file, "deadlock": self._play.deadlock}
 
     def _requested_info(self, key: str) -> Any:
         return INFO[key](self)
@@ -344,7 +362,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "action_valid": attrgetter("_valid"),
     "admissible_actions": ALFWorldEnv.admissible_actions,
     "action_templates": ALFWorldEnv.action_templates,
-    "game_file": lambda env: env._source.file(env.task),
+    "game_file": attrgetter("_game_file"),
     "deadlock": lambda env: env._play.deadlock,
     "compat_key": ALFWorldEnv._compat_key,
 }

@@ -52,9 +52,24 @@ def read_game(path: str | os.PathLike[str], *, trajectory: bool = True) -> GameF
     file = Path(path)
     if file.is_dir():
         file = file / GAME_FILE
-    game = parse_game(_read_json(file), str(file))
+    game = game_in(content_of(file), str(file))
     beside = file.with_name(TRAJECTORY_FILE)
-    return replace(game, trajectory=_read_json(beside)) if trajectory and beside.exists() else game
+    if not trajectory or not beside.exists():
+        return game
+    return replace(game, trajectory=_object_in(content_of(beside), str(beside)))
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file. Raises `BadGame` naming it if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadGame(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def game_in(content: bytes, where: str) -> GameFile:
+    """Return the game in the bytes of a game file, without a trajectory. Raises `BadGame` as `read_game`."""
+    return parse_game(_object_in(content, where), where)
 
 
 def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
@@ -146,17 +161,15 @@ def _is_commands(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(command, str) for command in value)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _object_in(content: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = json.loads(content.decode("utf-8"))
     except json.JSONDecodeError as error:
-        raise BadGame(f"{path}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
+        raise BadGame(f"{where}: line {error.lineno}: no JSON: {error.msg} (column {error.colno})") from None
     except UnicodeDecodeError as error:
-        raise BadGame(f"{path}: byte {error.start} is not UTF-8") from None
+        raise BadGame(f"{where}: byte {error.start} is not UTF-8") from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
-        raise BadGame(f"{path}: no game file can hold this ({error})") from None
-    except OSError as error:
-        raise BadGame(f"{path}: cannot be read: {error.strerror}") from None
+        raise BadGame(f"{where}: no game file can hold this ({error})") from None
     if not isinstance(value, dict):
-        raise BadGame(f"{path}: line 1: expected a JSON object")
+        raise BadGame(f"{where}: line 1: expected a JSON object")
     return value

@@ -1,7 +1,7 @@
 """What can be done at a moment of a game: moves, the commands that make them, and which of them are on offer.
 
 `go to` is missing for the receptacles at the agent's own spot, as such a move would change nothing. The other walks are
-always there, and they are most of what is on offer: they are kept once for a game, the rest for each situation.
+always there, and are kept once for a game; what is on offer is kept for each situation.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ class Situation(Protocol):
 
 
 class Menu(NamedTuple):
-    """What can be done in one situation, walks left out: the commands before and after them in the order of letters."""
+    """What can be done in one situation: all commands, sorted, and the moves of those that are no walks."""
 
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    commands: tuple[str, ...]
     moves: Mapping[str, Move]
 
 
@@ -83,7 +82,7 @@ def walks(game: Game, spot: int) -> tuple[str, ...]:
 
 
 def menu(play: Situation) -> Menu:
-    """Return what else can be done now."""
+    """Return what can be done now."""
     game, spot, inside = play.game, play.spot, play.inside
     cuttable = play.located[spot] & game.having["sliceable"] if play.held != NOWHERE else 0
     doors = play.opened & game.standing_at[spot]
@@ -95,7 +94,7 @@ def menu(play: Situation) -> Menu:
         moves = {command_of(game, move): move for move in _offers(play)}
         commands = sorted(moves)
         first_after = bisect_left(commands, _VERB[GO])
-        found = Menu(tuple(commands[:first_after]), tuple(commands[first_after:]), moves)
+        found = Menu((*commands[:first_after], *walks(game, spot), *commands[first_after:]), moves)
         game.menus[key] = found
     return found
 

@@ -36,12 +36,13 @@ from agentgym_flow.envs.alfworld.menu import (
     Move,
     command_of,
     menu,
-    walks,
     ways,
 )
 
 NOTHING_HAPPENS = "Nothing happens."
 """What any text that is no command of this moment leads to."""
+
+_HELD, _OPENED, _INSIDE = 0, 1, 2  # where these begin among the numbers that `state_key` digests
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
@@ -60,7 +61,19 @@ class Play:
         conditions: `"isclean"`, `"ishot"`, `"iscool"`, `"istoggled"`, `"issliced"` -> the set of things.
     """
 
-    __slots__ = ("_offered", "_world", "conditions", "game", "held", "inside", "left", "located", "opened", "spot")
+    __slots__ = (
+        "_offered",
+        "_parts",
+        "_world",
+        "conditions",
+        "game",
+        "held",
+        "inside",
+        "left",
+        "located",
+        "opened",
+        "spot",
+    )
 
     def __init__(self, game: Game) -> None:
         start = game.start
@@ -74,6 +87,7 @@ class Play:
         self.conditions = dict(start.conditions)
         self._world = ""  # these two are found when they are asked for, and hold until the next change
         self._offered: Menu | None = None
+        self._parts: list[str] = []  # what `_world` is a digest of, written once and kept up to date; empty before
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Play:
         return self.copy()
@@ -84,7 +98,7 @@ class Play:
         other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
         other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
         other.conditions = self.conditions.copy()
-        other._world, other._offered = self._world, self._offered
+        other._world, other._offered, other._parts = self._world, self._offered, self._parts.copy()
         return other
 
     # ---------------------------------------------------------------- playing
@@ -110,8 +124,7 @@ class Play:
 
     def commands(self) -> list[str]:
         """Return what can be done now, sorted; a fresh list."""
-        before, after, _ = self._menu()
-        return [*before, *walks(self.game, self.spot), *after]
+        return [*self._menu().commands]
 
     def move(self, command: str) -> Move | None:
         """Return what a command of this moment does, or None."""
@@ -175,10 +188,11 @@ class Play:
     # ---------------------------------------------------------------- the effects
     def _door(self, kind: int, place: int) -> str:
         name = self.game.receptacles[place].name
+        self.opened = self.opened & ~(1 << place) if kind == CLOSE else self.opened | 1 << place
+        if self._parts:
+            self._parts[_OPENED] = str(self.opened)
         if kind == CLOSE:
-            self.opened &= ~(1 << place)
             return f"You close the {name}."
-        self.opened |= 1 << place
         return f"You open the {name}. {self._content(place)}"
 
     def _hand(self, kind: int, thing: int, place: int) -> str:
@@ -189,14 +203,17 @@ class Play:
             self.inside[place] &= ~bit
             self.located[self.spot] &= ~bit
             self.left[place] |= bit
+            self._rewrite(place)
             return f"You pick up the {name} from the {of}."
         self.held = NOWHERE
         self.inside[place] |= bit
         self.located[self.spot] |= bit
         self.left[place] &= ~bit
+        self._rewrite(place)
         return self.game.words.put_feedback.format(o=name, r=of)
 
     def _treat(self, kind: int, thing: int, tool: int) -> str:
+        self._parts.clear()
         bit, now = 1 << thing, self.conditions
         name = self.game.things[thing].name
         if kind == USE:
@@ -282,18 +299,35 @@ class Play:
         things that it is not about, and where things are that no knife in the game can cut.
         """
         if not self._world:
-            game = self.game
-            cuttable = game.having["sliceable"] if game.having["knife"] else 0
-            parts = [
-                self.held,
-                self.opened,
-                *self.inside,
-                *[here & cuttable for here in self.located],
-                *[self.conditions[condition] & game.wanted for condition in sorted(game.goal.conditions)],
-                self.conditions["istoggled"] & game.goal_lamps,
-            ]
-            self._world = blake2b(",".join(map(str, parts)).encode("ascii"), digest_size=12).hexdigest()
+            self._parts = self._parts or self._written()
+            self._world = blake2b(",".join(self._parts).encode("ascii"), digest_size=12).hexdigest()
         return f"{self.spot}@{self._world}"
+
+    def _written(self) -> list[str]:
+        """Return the numbers that `state_key` digests: hand, doors, what is in and at the places, and conditions."""
+        game = self.game
+        numbers = [
+            self.held,
+            self.opened,
+            *self.inside,
+            *[here & self._cuttable for here in self.located],
+            *[self.conditions[condition] & game.wanted for condition in sorted(game.goal.conditions)],
+            self.conditions["istoggled"] & game.goal_lamps,
+        ]
+        return [str(number) for number in numbers]
+
+    def _rewrite(self, place: int) -> None:
+        """Bring `_parts` up to date after a thing went from a receptacle of this spot into the hand, or back."""
+        parts = self._parts
+        if parts:
+            parts[_HELD] = str(self.held)
+            parts[_INSIDE + place] = str(self.inside[place])
+            parts[_INSIDE + len(self.inside) + self.spot] = str(self.located[self.spot] & self._cuttable)
+
+    @property
+    def _cuttable(self) -> int:
+        """The things that a knife of the game can cut; where it has none, nothing."""
+        return self.game.having["sliceable"] if self.game.having["knife"] else 0
 
     def describe(self) -> str:
         """Return the whole state, for a person to read: a line for each receptacle, then the agent."""

@@ -6,18 +6,18 @@ import json
 import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, SupportsIndex, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 from agentgym_flow import data as registry
 from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
+from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
 from agentgym_flow.envs.alfworld.game import Game, compile_game
-from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, game_json, read_game
-from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
+from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json
+from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import Games, find_games
 from agentgym_flow.envs.alfworld.pddl import Problem
@@ -40,8 +40,7 @@ SPLIT_ALIASES = {
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """A game made ready to be played.
 
     Attributes:
@@ -143,7 +142,7 @@ class GameSource:
         """Return which of the six types a game has. Raises `BadGame` if only its file says so and cannot be read."""
         if not self.data:
             return tasks.task_type(self.split, number, self.season)
-        return _type_of_file(self._games.top, self._games.names[number])
+        return _type_of_file(self._games.top, self._games.names[number], self._games.digest)
 
     def tasks_of_type(self, task_type: object) -> Sequence[int]:
         """Return the numbers of the games of a type, given by name or by its official number from 1 to 6.
@@ -189,8 +188,13 @@ def _generated(split: str, number: int, season: str) -> Task:
 
 @lru_cache(maxsize=512)
 def _official(path: Path, digest: str) -> Task:
-    read = read_game(path, trajectory=False)
-    return _prepared(read.problem, read.words, str(path))
+    content = content_of(path)
+
+    def compile_it() -> Task:
+        read = game_in(content, str(path))
+        return _prepared(read.problem, read.words, str(path))
+
+    return Task(*kept_or_compiled(content, compile_it))
 
 
 def _prepared(problem: Problem, words: Words, where: str) -> Task:
@@ -211,14 +215,14 @@ def _generated_by_type(split: str, season: str) -> Mapping[str, Sequence[int]]:
 def _official_by_type(games: Games) -> Mapping[str, Sequence[int]]:
     by_type: dict[str, list[int]] = {}
     for number, name in enumerate(games.names):
-        by_type.setdefault(_type_of_file(games.top, name), []).append(number)
+        by_type.setdefault(_type_of_file(games.top, name, games.digest), []).append(number)
     return by_type
 
 
 @lru_cache(maxsize=1 << 13)
-def _type_of_file(top: Path, name: str) -> str:
+def _type_of_file(top: Path, name: str, digest: str) -> str:
     """Return the task type of an official game: its folder begins with it, else its goal says it."""
     for part in Path(name).parts:
         if part.partition("-")[0] in TASK_TYPES:
             return part.partition("-")[0]
-    return read_goal(read_game(top / name, trajectory=False).problem.goal, name).task_type
+    return _official(top / name, digest).game.goal.task_type

@@ -23,7 +23,7 @@ from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.operators.offer import Descriptions
 from agentgym_flow.envs.canvas.operators.registry import OperatorNames, logged_name, operators_of
 from agentgym_flow.envs.canvas.policies import next_action
-from agentgym_flow.envs.canvas.proposals import deletions, prompts, proposals
+from agentgym_flow.envs.canvas.proposals import prompts, proposals, written_deletions
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, tasks_of
@@ -448,8 +448,8 @@ class CanvasEnv(TextEnv):
         session = self.session
         if session.finished or session.draft.waiting is not None:
             return []
-        actions: list[Action] = [Finish()] if self._may_finish else []
-        return [self._written(action) for action in [*actions, *deletions(session.draft.workflow)]]
+        finish = [self._written(Finish())] if self._may_finish else []
+        return [*finish, *written_deletions(len(session.draft.workflow.nodes), self._drafting.language)]
 
     def action_templates(self) -> list[str]:
         """Return the actions of the language with what can be filled in; a prompt where one is asked for."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, SetPrompt
+from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.operators import Role, of_role
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language
@@ -94,16 +95,22 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
     """
     actions: list[Action] = [Finish()] if may_finish else []
     actions += [Add(node) for node in _nodes(warning(problem), language.known) if _fits(node, workflow, language)]
-    actions += deletions(workflow)
+    actions += deletions(len(workflow.nodes))
     last = workflow.nodes[-1] if workflow.nodes else None
     if isinstance(last, OperatorNode) and warning(problem) not in ("", last.instruction):
         actions.append(SetPrompt(f"node_{len(workflow.nodes)}", warning(problem)))
     return actions[:MAX_CANDIDATES]
 
 
-def deletions(workflow: Workflow) -> list[Delete]:
-    """Return the deletions of the last nodes of a workflow, the last one first."""
-    return [Delete(f"node_{number}") for number in range(len(workflow.nodes), 0, -1)][:MOST_DELETIONS]
+def deletions(nodes: int) -> list[Delete]:
+    """Return the deletions of the last nodes of a workflow with so many at the top level, the last one first."""
+    return [Delete(f"node_{number}") for number in range(nodes, 0, -1)][:MOST_DELETIONS]
+
+
+@lru_cache(maxsize=1 << 8)
+def written_deletions(nodes: int, language: Language) -> tuple[str, ...]:
+    """Return `deletions` as a policy would write them."""
+    return tuple(write_action(action, language) for action in deletions(nodes))
 
 
 def _nodes(told: str, names: tuple[str, ...]) -> Iterator[Node]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 from agentgym_flow.envs.answers import METRICS
@@ -207,8 +206,12 @@ class Dialogue:
 
     def spans(self) -> list[Span]:
         """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""
-        ends = list(accumulate(map(len, self.texts)))
-        return [Span(start, end, n % 2 == 1) for n, (start, end) in enumerate(zip([0, *ends], ends, strict=False))]
+        spans, start = [], 0
+        for number, text in enumerate(self.texts):
+            end = start + len(text)
+            spans.append(Span(start, end, number % 2 == 1))
+            start = end
+        return spans
 
     def score_by(self, metric: str) -> float:
         """Return the score of the answer by a metric of `answers.METRICS`; 0.0 before it."""

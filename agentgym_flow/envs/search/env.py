@@ -361,7 +361,7 @@ class SearchEnv(TextEnv):
             "kind": question.kind,
             "retrieved": [passage.id for passage in self._shown],
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
-            "scores": {name: dialogue.score_by(name) for name in scored},
+            "scores": {name: dialogue.score if name == dialogue.metric else dialogue.score_by(name) for name in scored},
             "spans": [list(span) for span in dialogue.spans()],
         }
 

@@ -217,6 +217,8 @@ class SokobanEnv(TextEnv):
         text = board_text(level_codes(level), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()
+        self._told: dict[str, Any] = {}
+        self._pushed = True
         return self._observation
 
     def _apply(self, action: str) -> Transition:
@@ -243,6 +245,7 @@ class SokobanEnv(TextEnv):
         canvas[2 * player] = _ASCII[cells[player] | PLAYER]
         if pushed_to >= 0:
             canvas[2 * pushed_to] = _ASCII[cells[pushed_to]]
+            self._pushed = True
         self._observation = self._read_canvas()
 
     def _read_canvas(self) -> str:
@@ -265,7 +268,7 @@ class SokobanEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return the four words."""
-        return list(ACTIONS)
+        return [*ACTIONS]
 
     def sample_action(self, rng: Stream) -> str:
         """Return one of the four words, uniformly."""
@@ -283,6 +286,25 @@ class SokobanEnv(TextEnv):
     def end_figures(cls, observation: str) -> dict[str, float]:
         """Return how many boxes stand on a target."""
         return {"boxes_on_target": float(observation.count(_ON_TARGET))}
+
+    def _info(self, action_valid: bool) -> dict[str, Any]:
+        if type(self) is not SokobanEnv:  # a subclass may tell something else
+            return super()._info(action_valid)
+        game = self._game
+        if self._pushed:  # what a walk does not change is kept from one push to the next
+            if self._told:
+                self._told.update(self._extra_info(), success=game.board.solved, score=self.score())
+            else:
+                self._told = super()._info(action_valid)
+            self._pushed = False
+        info = self._told.copy()
+        info["state_key"] = game.state_key()
+        info["action_valid"] = action_valid
+        info["admissible_actions"] = [*ACTIONS]
+        info["action_templates"] = []
+        for key in self.info_keys:
+            info[key] = self._requested_info(key)
+        return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}

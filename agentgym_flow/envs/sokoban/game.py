@@ -17,6 +17,8 @@ BACKENDS = ("native", "gym-sokoban")
 SOLVED_KEY = "end:success:solved"
 """The state key of every solved board: nothing follows them, so they are one state."""
 
+_PLAYER_AT = tuple(f"@{cell:02x}" for cell in range(256))
+
 _SPELLED_OUT = 60
 """Hexadecimal digits of a set of boxes; of more, a digest stands for it."""
 
@@ -36,7 +38,9 @@ def boxes_key(boxes: Sequence[int], cells: int) -> str:
 
 def state_key(boxes: str, player: int, solved: bool) -> str:
     """Return the identity of a position within its level, given its `boxes_key`: boxes, `@`, player."""
-    return SOLVED_KEY if solved else f"{boxes}@{player:02x}"
+    if solved:
+        return SOLVED_KEY
+    return boxes + _PLAYER_AT[player] if player < len(_PLAYER_AT) else f"{boxes}@{player:x}"
 
 
 class Game:
@@ -79,7 +83,10 @@ class Game:
 
     def state_key(self) -> str:
         """Return the identity of the position within its level; one key for all solved boards."""
-        return state_key(self._boxes_key, self.board.player, self.board.solved)
+        board = self.board
+        if board.solved or board.player >= len(_PLAYER_AT):
+            return state_key(self._boxes_key, board.player, board.solved)
+        return self._boxes_key + _PLAYER_AT[board.player]
 
 
 def check_backend(backend: str) -> None:

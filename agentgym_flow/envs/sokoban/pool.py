@@ -9,32 +9,42 @@ from gymnasium.utils import seeding
 from agentgym_flow.envs.batching import Ints, Seeds
 from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
 from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
 from agentgym_flow.envs.sokoban.source import LevelSource
 
 _FIRST_CAPACITY = 256
 _BITS_AHEAD = 64
 """Raw draws taken from a generator at a time; a call costs far more than a draw."""
 
+_BITS_AT_FIRST = 16
+"""Raw draws that are made for all seeds at once, before there are generators."""
+
 
 class LevelPool:
-    """The levels of a source as arrays, filled in as tasks are first asked for.
+    """The levels of a source as arrays: those that the package has at once, others as they are first asked for.
 
     Attributes:
         codes: `uint8[capacity, cells]` cell codes of the starts, the player left out.
         player: `int64[capacity]` flat index of the player.
         boxes_on_target: `int64[capacity]` boxes on targets at the start.
         targets: `int64[capacity]` number of targets.
-        levels: the level of each slot in use.
     """
 
     def __init__(self, source: LevelSource) -> None:
         height, width = source.shape
         self._source = source
-        self._slot_of_task = np.full(source.num_tasks, -1, np.int64)
+        self._task_keys: dict[int, str] = {}
+        self._tasks: list[int] = []  # the task of each slot in use
+        kept = source.kept
+        if kept is not None:
+            self.codes, self.player = kept.boards()
+            self.boxes_on_target, self.targets = np.zeros_like(self.player), np.full_like(self.player, kept.boxes)
+            self._slot_of_task = np.arange(source.num_tasks)
+            self._tasks = list(range(source.num_tasks))
+            return
         self.codes = np.zeros((_FIRST_CAPACITY, height * width), np.uint8)
         self.player, self.boxes_on_target, self.targets = np.zeros((3, _FIRST_CAPACITY), np.int64)
-        self.levels: list[Level] = []
-        self._task_keys: dict[int, str] = {}
+        self._slot_of_task = np.full(source.num_tasks, -1, np.int64)
 
     def slots(self, tasks: Ints) -> Ints:
         """Return where in the arrays the levels of `tasks` are, adding those that are new."""
@@ -46,16 +56,20 @@ class LevelPool:
             slots = self._slot_of_task[tasks]
         return slots
 
+    def level(self, slot: int) -> Level:
+        """Return the level in a slot."""
+        return self._source.level(self._tasks[slot])
+
     def task_key(self, slot: int) -> str:
         """Return the identity of the level in a slot, which is computed when it is first asked for."""
         key = self._task_keys.get(slot)
         if key is None:
-            key = self._task_keys[slot] = self._source.task_key(self.levels[slot])
+            key = self._task_keys[slot] = self._source.task_key(self.level(slot))
         return key
 
     def _add(self, task: int) -> None:
         level = self._source.level(task)
-        slot = len(self.levels)
+        slot = len(self._tasks)
         if slot == len(self.codes):
             self.codes = np.concatenate([self.codes, np.zeros_like(self.codes)])
             for name in ("player", "boxes_on_target", "targets"):
@@ -65,7 +79,7 @@ class LevelPool:
         self.player[slot] = level.player
         self.boxes_on_target[slot] = len(set(level.boxes) & set(level.targets))
         self.targets[slot] = len(level.targets)
-        self.levels.append(level)
+        self._tasks.append(task)
         self._slot_of_task[task] = slot
 
 
@@ -74,26 +88,43 @@ class Draws:
 
     def __init__(self, num_envs: int) -> None:
         self._generators: list[np.random.Generator | None] = [None] * num_envs
+        self._seeds: dict[int, int] = {}  # of those that have no generator yet, only its first draws
         self._ahead = np.zeros((num_envs, _BITS_AHEAD), np.uint64)
         self._used = np.full(num_envs, _BITS_AHEAD, np.int64)
 
     def seed(self, seeds: Seeds, envs: Ints) -> None:
         """Seed anew those of `envs` that have a seed; `seeds` has one entry for every environment."""
-        for env in envs.tolist():
-            if seeds[env] is not None:
-                self._generators[env], _ = seeding.np_random(seeds[env])
-                self._used[env] = _BITS_AHEAD
+        given = {env: seed for env in envs.tolist() if (seed := seeds[env]) is not None}
+        small = {env: seed for env, seed in given.items() if 0 <= seed <= LARGEST_SEED}
+        self._seeds.update(small)
+        for env in given.keys() - small.keys():
+            self._seeds.pop(env, None)
+            self._generators[env], _ = seeding.np_random(given[env])
+            self._used[env] = _BITS_AHEAD
+        if small:
+            seeded = np.fromiter(small, np.int64, len(small))
+            bits = first_raw_bits(np.fromiter(small.values(), np.uint64, len(small)), _BITS_AT_FIRST)
+            self._ahead[seeded, -_BITS_AT_FIRST:] = bits
+            self._used[seeded] = _BITS_AHEAD - _BITS_AT_FIRST
 
     def take(self, envs: Ints) -> npt.NDArray[np.uint64]:
         """Return the next 64 bits of each of `envs`."""
         for env in envs[self._used[envs] == _BITS_AHEAD].tolist():
-            generator = self._generators[env] or seeding.np_random()[0]
-            self._generators[env] = generator
+            generator = self._generators[env] = self._generator(env)
             self._ahead[env] = generator.bit_generator.random_raw(_BITS_AHEAD)
             self._used[env] = 0
         bits = self._ahead[envs, self._used[envs]]
         self._used[envs] += 1
         return bits
+
+    def _generator(self, env: int) -> np.random.Generator:
+        """Return the generator of an environment, past what was drawn from it already."""
+        seed = self._seeds.pop(env, None)
+        if seed is None:
+            return self._generators[env] or seeding.np_random()[0]
+        generator, _ = seeding.np_random(seed)
+        generator.bit_generator.random_raw(_BITS_AT_FIRST, output=False)
+        return generator
 
 
 def draw_tasks(bits: npt.NDArray[np.uint64], num_tasks: int) -> Ints:

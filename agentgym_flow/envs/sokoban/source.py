@@ -15,6 +15,7 @@ from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import SUFFIXES, is_level_file, level_files, read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
+from agentgym_flow.envs.sokoban.packed import PackedLevels
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
 from agentgym_flow.file_state import file_digest, per_state
@@ -108,6 +109,11 @@ class LevelSource:
         if self._generated is None:
             return self._levels[task]
         return tasks.task_level(self._generated, self.split, task, self.season)
+
+    @property
+    def kept(self) -> PackedLevels | None:
+        """The levels of the split where the package has them all; None where they are generated, given or read."""
+        return None if self._generated is None else tasks.standard_levels(self._generated, self.split, self.season)
 
     def task_type(self, task: int) -> str:
         """Return the shape of level number `task`: rows, columns and boxes, such as `"10x10, 4 boxes"`."""

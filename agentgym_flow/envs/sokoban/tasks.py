@@ -13,6 +13,7 @@ from hashlib import sha256
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps, generate
 from agentgym_flow.envs.sokoban.level import Level
+from agentgym_flow.envs.sokoban.packed import PackedLevels, packed_levels
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
 
@@ -22,9 +23,11 @@ __all__ = [
     "LevelSettings",
     "board_hash",
     "default_max_steps",
+    "generated_level",
     "manifest_digest",
     "num_tasks",
     "split_of",
+    "standard_levels",
     "task_level",
 ]
 
@@ -77,18 +80,30 @@ def split_of(height: int, width: int, cells: bytes) -> str:
 
 @lru_cache(maxsize=16_384)
 def task_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:
-    """Return the level of a task; any process computes it without computing another.
+    """Return the level of a task; any process finds it without computing another.
 
-    Every season has levels of its own; `""` are the standard ones.
+    Every season has levels of its own; `""` are the standard ones, which are read where `packed` has them.
 
     Raises:
         UnknownSplit: no such split.
         UnknownTask: `task` is not an index of the split.
         BadSetting: the settings allow no level.
+        BadData: the levels in the package are damaged.
     """
     count = num_tasks(split)
     if not 0 <= task < count:
         raise UnknownTask(f"split {split!r} has tasks 0 to {count - 1}, got {task}")
+    kept = standard_levels(settings, split, season)
+    return generated_level(settings, split, task, season) if kept is None else kept.level(task)
+
+
+def standard_levels(settings: LevelSettings, split: str, season: str = "") -> PackedLevels | None:
+    """Return the levels of a split that are kept in the package; None where they are generated."""
+    return None if season else packed_levels(settings, split, _NUM_TASKS)
+
+
+def generated_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:
+    """Return the level of an existing task, computed from its index. Raises `BadSetting` as `task_level`."""
     stream = Stream(
         "agentgym_flow/Sokoban-v0",
         *settings.size,

@@ -229,7 +229,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         for board in boards.tolist():
             start = board * self._cells
             boxes = mask_of(_boxes(self._codes[start : start + self._cells]))
-            self._deadlock[board] = deadlocks(self._pool.levels[self._slot[board]]).is_dead_mask(boxes)
+            self._deadlock[board] = deadlocks(self._pool.level(self._slot[board])).is_dead_mask(boxes)
 
     # ---------------------------------------------------------------- arguments
     def _check_actions(self, actions: Any) -> Ints:

@@ -39,10 +39,11 @@ class Card:
         name: what a click calls it: its ASIN in lower case.
         values: what a click calls an option -> the option's name and the value, in the product's order. Where two
             options share a value, it belongs to the later one, as upstream.
+        click: the action that opens its page.
         texts: parts of observations, which `observe` keeps here.
     """
 
-    __slots__ = ("name", "number", "product", "texts", "values")
+    __slots__ = ("_clicks", "click", "name", "number", "product", "texts", "values")
 
     def __init__(self, number: int, product: Product) -> None:
         self.number = number
@@ -54,7 +55,17 @@ class Card:
             for value in values
             if (name := clickable(value))
         }
+        self.click = f"click[{self.name}]"
         self.texts: dict[str, str] = {}
+        self._clicks: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def clicks(self, buttons: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the actions of its page: `buttons`, then a click for each option that is called otherwise."""
+        found = self._clicks.get(buttons)
+        if found is None:
+            options = [f"click[{name}]" for name in self.values if name != "search"]
+            found = self._clicks[buttons] = tuple(dict.fromkeys([*buttons, *options]))
+        return found
 
 
 class Cards:

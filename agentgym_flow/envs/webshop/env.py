@@ -19,7 +19,7 @@ from agentgym_flow.envs.webshop.queries import interesting, proposals, random_qu
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.envs.webshop.visit import Page, Visit
-from agentgym_flow.seeding import Stream, stable_hash
+from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Season, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/WebShop-v0"
@@ -254,6 +254,7 @@ class WebShopEnv(TextEnv):
         self._expert = Expert(self._source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
+        self._told: dict[str, Any] = {}
         return self._page()
 
     def _page(self) -> str:
@@ -275,7 +276,7 @@ class WebShopEnv(TextEnv):
         """Return the page and a digest of what else decides the future; after buying only the outcome."""
         if self.last_score is not None:
             return f"end:{'success' if self.success() else 'fail'}:{self.last_score.total:.6f}"
-        return f"{self._visit.page.value}:{stable_hash(self._visit.identity())[:32]}"
+        return f"{self._visit.page}:{self._visit.digest()[:32]}"
 
     def describe_state(self) -> str:
         """Return the page with marks for what was clicked, and the chosen options, for a person to read."""
@@ -288,7 +289,7 @@ class WebShopEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return a click for each button, product and option of the page, in the page's order."""
-        return [f"click[{name}]" for name in self._visit.clickables() if name != "search"]
+        return self._visit.clicks()
 
     def action_templates(self) -> list[str]:
         """Return the search, which every page takes; nothing after buying."""
@@ -321,9 +322,24 @@ class WebShopEnv(TextEnv):
         """
         return self._expert.next(self._visit, self._read, self.max_steps - self.steps)
 
+    def _info(self, action_valid: bool) -> dict[str, Any]:
+        if type(self) is not WebShopEnv or self.last_score is not None or not self._told:
+            self._told = super()._info(action_valid)  # a subclass may tell something else
+            return self._told.copy()
+        info = self._told.copy()  # before buying these are all that a step can change
+        info["state_key"] = self.state_key()
+        info["action_valid"] = action_valid
+        info["admissible_actions"] = self._visit.clicks()
+        info["action_templates"] = [SEARCH]
+        info["page"] = str(self._visit.page)
+        info["score_parts"] = {}
+        for key in self.info_keys:
+            info[key] = self._requested_info(key)
+        return info
+
     def _extra_info(self) -> dict[str, Any]:
         return {
-            "page": self._visit.page.value,
+            "page": str(self._visit.page),
             "noun_tagger": self._tagger.name,
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
             "score_parts": {} if self.last_score is None else self.last_score._asdict(),

@@ -22,6 +22,8 @@ Different on purpose:
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -31,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.envs.webshop.card import Card, cards_of, clickable, whole
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
 from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.seeding import stable_hash
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.goals import Goal
@@ -47,6 +50,7 @@ SUB_PAGES = ("Description", "Features", "Reviews")
 ATTRIBUTES = "Attributes"
 """The page of a product's texts that is there only with `show_attributes`: it shows what goals are made of."""
 
+_quoted = json.encoder.encode_basestring_ascii
 _ACTION = re.compile(r"(search|click)\[(.+)\]")
 
 
@@ -58,6 +62,9 @@ class Page(StrEnum):
     ITEM = "item_page"
     SUB_PAGE = "item_sub_page"
     DONE = "done"
+
+
+_INDEX_DIGEST = stable_hash([Page.INDEX.value])
 
 
 def sub_pages(show_attributes: bool) -> tuple[str, ...]:
@@ -78,6 +85,12 @@ def _buttons(page: Page, first: bool, show_attributes: bool) -> dict[str, str]:
     elif page is Page.SUB_PAGE:
         labels = (BACK_TO_SEARCH, PREVIOUS)
     return {clickable(label): label for label in labels}
+
+
+@cache
+def _clicks(page: Page, first: bool, show_attributes: bool) -> tuple[str, ...]:
+    """Return the actions that click the buttons of a page, in its order."""
+    return tuple(f"click[{name}]" for name in _buttons(page, first, show_attributes) if name != "search")
 
 
 class Visit:
@@ -103,6 +116,7 @@ class Visit:
     __slots__ = (
         "_cards",
         "_found_text",
+        "_listed",
         "_opened",
         "bought",
         "catalogue",
@@ -132,6 +146,7 @@ class Visit:
         self.page = Page.INDEX
         self.query = ""
         self.found: tuple[int, ...] = ()
+        self._listed: tuple[int, tuple[Card, ...]] | None = None
         self._found_text = ""
         self.number = 1
         self._opened: int | None = None
@@ -155,12 +170,13 @@ class Visit:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__ if name != "_cards"}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("_cards", "_listed")}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
         self._cards = cards_of(self.catalogue)
+        self._listed = None
 
     # ---------------------------------------------------------------- what is here
     @property
@@ -180,10 +196,15 @@ class Visit:
 
     def listed(self) -> list[Card]:
         """Return the products that this page of results lists; none past the last page, and on other pages."""
-        if self.page is not Page.RESULTS:
-            return []
-        start = (self.number - 1) * PER_PAGE
-        return [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+        return list(self._results()) if self.page is Page.RESULTS else []
+
+    def _results(self) -> tuple[Card, ...]:
+        """Return the products of the page of results; the page and what can be clicked there both ask for them."""
+        if self._listed is None or self._listed[0] != self.number:
+            start = (self.number - 1) * PER_PAGE
+            cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
+            self._listed = self.number, tuple(cards)
+        return self._listed[1]
 
     def buttons(self) -> Mapping[str, str]:
         """Return what a click calls the buttons of this page -> their labels, in the page's order."""
@@ -201,6 +222,14 @@ class Visit:
             names += card.values
         return list(dict.fromkeys(names))
 
+    def clicks(self) -> list[str]:
+        """Return the actions that click what `clickables` names, `search` left out, in the same order; a fresh list."""
+        buttons = _clicks(self.page, self.number == 1, self.show_attributes)
+        if self.page is Page.RESULTS:
+            return list(dict.fromkeys([*buttons, *[card.click for card in self._results() if card.name]]))
+        card = self.card if self.page is Page.ITEM else None
+        return [*buttons] if card is None else [*card.clicks(buttons)]
+
     def identity(self) -> list[Any]:
         """Return what decides the future, JSON-able: equal identities, equal clicks and equal pages from here on.
 
@@ -214,6 +243,17 @@ class Visit:
         if self.page is Page.DONE:
             return [self.page.value, self._opened, options]
         return [self.page.value, self._found_text, self.number, self._opened, options]
+
+    def digest(self) -> str:
+        """Return `stable_hash(identity())`; of most pages it is written down here, in a fraction of the time."""
+        if self.page is Page.INDEX:
+            return _INDEX_DIGEST
+        if self.page is Page.DONE:
+            return stable_hash(self.identity())
+        opened = "null" if self._opened is None else self._opened
+        options = ",".join([f"[{_quoted(name)},{_quoted(value)}]" for name, value in sorted(self.options.items())])
+        written = f'["{self.page}","{self._found_text}",{self.number},{opened},[{options}]]'
+        return hashlib.sha256(written.encode("ascii")).hexdigest()
 
     # ---------------------------------------------------------------- searches and clicks
     def act(self, text: str) -> bool:
@@ -231,6 +271,7 @@ class Visit:
         return self._click(argument)
 
     def _search(self, query: str) -> None:
+        self._listed = None
         self.found = tuple(self.catalogue.search(query, HITS))
         self._found_text = ",".join(map(str, self.found))
         self.query = query

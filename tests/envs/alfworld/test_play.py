@@ -254,6 +254,9 @@ def test_equal_keys_have_equal_commands_and_equal_futures(choices: list[int]) ->
         for choice in choices:
             commands = play.commands()
             assert seen.setdefault(play.state_key(), (commands, play.won)) == (commands, play.won)
+            afresh = play.copy()
+            afresh._parts, afresh._world = [], ""
+            assert afresh.state_key() == play.state_key()
             play.act(commands[choice % len(commands)])
 
 

@@ -22,9 +22,11 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     Parallel,
     Workflow,
     every,
+    form,
     statistics,
 )
 from agentgym_flow.errors import BadWorkflow
+from agentgym_flow.seeding import stable_hash
 
 MIXED = Workflow(
     (
@@ -226,6 +228,7 @@ def test_what_can_be_undone_is_bounded_and_is_no_part_of_the_identity() -> None:
 def test_identity_is_equal_if_and_only_if_the_graph_is(one: Chain, other: Chain) -> None:
     assert Workflow(one).identity == Workflow(pickle.loads(pickle.dumps(one))).identity
     assert (Workflow(one).identity == Workflow(other).identity) == (one == other)
+    assert Workflow(one).identity == stable_hash([form(node) for node in one])
 
 
 @given(workflows.filter(bool), st.data())

@@ -17,6 +17,7 @@ from agentgym_flow.envs.sokoban.tasks import (
     MANIFEST,
     QUICKSTART,
     board_hash,
+    generated_level,
     manifest_digest,
     num_tasks,
     split_of,
@@ -139,10 +140,10 @@ def test_the_expert_wins_every_task(referee: Callable[[Level], Any], setting: Le
 
 PRINT_TASKS = """
 from agentgym_flow.envs.sokoban.solver import solve
-from agentgym_flow.envs.sokoban.tasks import LevelSettings, task_level
+from agentgym_flow.envs.sokoban.tasks import LevelSettings, generated_level
 for setting in (LevelSettings(), LevelSettings(size=(7, 7), boxes=2)):
     for task in (499, 3, 77):
-        level = task_level(setting, "test", task)
+        level = generated_level(setting, "test", task)
         print(level.xsb(), solve(level))
 """
 
@@ -168,10 +169,8 @@ def test_every_process_computes_the_same_tasks_and_plans() -> None:
 
 
 def test_tasks_do_not_depend_on_each_other_and_are_remembered() -> None:
-    task_level.cache_clear()
-    late = task_level(LevelSettings(), "valid", 400)
-    task_level.cache_clear()
-    assert [task_level(LevelSettings(), "valid", k) for k in range(401)][400] == late
+    late = generated_level(LevelSettings(), "valid", 400)
+    assert [generated_level(LevelSettings(), "valid", k) for k in range(401)][400] == late
     assert task_level(LevelSettings(), "valid", 400) is task_level(LevelSettings(), "valid", 400)
 
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.webshop import card as card_module
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.seeding import stable_hash
 
 QUERIES = ["trail shoe", "shoe TRAIL", "lamp", "warm weiß", "red", "cup", "nothing zzz", "<r>", " ", "[x]", "a\ud800b"]
 
@@ -140,6 +141,8 @@ def test_a_visit_goes_as_the_naive_shop_does(
         action = told(visit, step)
         assert visit.act(action) == naive.act(action), action
         assert visit.clickables() == list(naive.clickables())
+        assert visit.clicks() == [f"click[{name}]" for name in naive.clickables() if name != "search"]
+        assert visit.digest() == stable_hash(visit.identity())
         assert (visit.page.value, visit.sub_page.lower()) == (naive.at, naive.tab)
         assert (visit.product, visit.options) == (naive.product, naive.options)
         assert (visit.visited, visit.bought) == (naive.seen, naive.at == "done")

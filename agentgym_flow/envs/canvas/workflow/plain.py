@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from agentgym_flow.envs.canvas.operators import OPERATORS
@@ -24,9 +25,14 @@ NOTES_LENGTH = 150
 
 def one_line(text: str, length: int) -> str:
     """Return `text` in one printable line of at most `length` characters."""
-    line = " ".join(text[: 4 * length].split())
+    return _line(text[: 4 * length], length, len(text) > 4 * length)
+
+
+@lru_cache(maxsize=1 << 10)  # what a run says is told again after the next edit
+def _line(text: str, length: int, cut: bool) -> str:
+    line = " ".join(text.split())
     shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)
-    return shown if len(shown) <= length and len(text) <= 4 * length else f"{shown[: length - 3]}..."
+    return shown if len(shown) <= length and not cut else f"{shown[: length - 3]}..."
 
 
 def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
@@ -72,9 +78,15 @@ def _chain(ids: Iterable[str], nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def _node(own: str, node: Node) -> dict[str, Any]:
-    known: dict[str, Any] = {"kind": node.kind, "id": own}
     if isinstance(node, OperatorNode):
-        return known | {"name": node.name, "role": OPERATORS[node.name].role.value, "instruction": node.instruction}
+        return {
+            "kind": "operator",
+            "id": own,
+            "name": node.name,
+            "role": OPERATORS[node.name].role.value,
+            "instruction": node.instruction,
+        }
+    known: dict[str, Any] = {"kind": node.kind, "id": own}
     chains = [_chain(ids, chain) for ids, chain in zip(child_ids(own, node), node.chains, strict=True)]
     match node:
         case Parallel():

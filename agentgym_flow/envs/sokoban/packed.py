@@ -1,0 +1,187 @@
+"""The standard levels of common settings, generated once and kept in small files beside the code.
+
+A level of `tasks.generated_level` takes from 0.06 ms (6x6, one box) to 20 ms (10x10, four boxes); one from a file takes
+microseconds, and a whole split for a batch a few milliseconds. Both are the same to the bit, which the tests check.
+Seasons, and settings without a file, are generated.
+
+`python -m agentgym_flow.envs.sokoban.packed` makes all files again, in some minutes, and writes their SHA-256, which
+belong into `FILES`. They change only with the generator, and then the id of the environment needs a new version.
+
+A file has one record a level: the levels of `train`, then `valid`, then `test`. A record has a bit for each cell inside
+the border, row by row, 1 for floor, the last byte filled up with zeros; then a byte with the cell's number for each
+target and each box, ascending, and for the player.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym_flow.envs.sokoban.codes import CODE_BOX, CODE_FLOOR, CODE_TARGET, CODE_WALL
+from agentgym_flow.envs.sokoban.generator import LevelSettings
+from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
+from agentgym_flow.errors import BadData
+
+if TYPE_CHECKING:
+    from agentgym_flow.envs.batching import Ints
+
+FOLDER = "levels"
+"""The folder of the files, beside this module."""
+
+FILES: dict[LevelSettings, tuple[str, str]] = {
+    LevelSettings(): ("6x6-1.bin", "730103a0bdf4992bd926b871c167321a67b8077f0e2ddadef7b021d69ba85e4c"),
+    LevelSettings(min_pushes=3): ("6x6-1-min3.bin", "38cf112630b3bcb7df89b46d90fd4d46672dbb3da2e62e2bf740b42a9ef0f198"),
+    LevelSettings(size=(7, 7), boxes=2): (
+        "7x7-2.bin",
+        "811fa186c280fb3d318e505214b34b6b4f8f90518b49d3b600d48c2caf72ac90",
+    ),
+    LevelSettings(size=(7, 7), boxes=2, min_pushes=3): (
+        "7x7-2-min3.bin",
+        "45e0e77c4fd72b01660799099ef1dd6d74897217bcfb0a0769b1493546d03a07",
+    ),
+    LevelSettings(size=(10, 10), boxes=4): (
+        "10x10-4.bin",
+        "2cb880e357314e0a3c6a138a3e153ea6330e7a284cad53347a0aed215abbf984",
+    ),
+}
+"""The settings that have a file -> its name and SHA-256."""
+
+_WALL = bytes([WALL])
+_FLOOR_BITS_TO_CODES = bytes.maketrans(b"01", bytes([WALL, 0]))
+
+Grids = npt.NDArray[np.uint8]
+
+
+class Boards(NamedTuple):
+    """Many starts as a batch lays them out; read-only.
+
+    Attributes:
+        codes: `uint8[levels, cells]` cell codes, the player left out.
+        player: `int64[levels]` flat index of the player.
+    """
+
+    codes: Grids
+    player: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLevels:
+    """The levels of one split, unpacked as they are asked for.
+
+    Attributes:
+        size: rows and columns.
+        boxes: boxes of each level.
+        records: `uint8[levels, bytes]`, read-only.
+    """
+
+    size: tuple[int, int]
+    boxes: int
+    records: Grids
+
+    def level(self, task: int) -> Level:
+        """Return level number `task`."""
+        height, width = self.size
+        record = self.records[task].tobytes()
+        inside, across = (height - 2) * (width - 2), width - 2
+        start, boxes = _bytes_of(inside), self.boxes
+        bits = int.from_bytes(record[:start], "big") >> 8 * start - inside
+        floor = format(bits, f"0{inside}b").encode("ascii").translate(_FLOOR_BITS_TO_CODES)
+        rows = [_WALL + floor[first : first + across] + _WALL for first in range(0, inside, across)]
+        cells = bytearray(_WALL * width + b"".join(rows) + _WALL * width)
+        for cell in record[start : start + boxes]:
+            cells[cell] = TARGET
+        for cell in record[start + boxes : start + 2 * boxes]:
+            cells[cell] = BOX
+        return Level(height, width, bytes(cells), record[-1])
+
+    def boards(self) -> Boards:
+        """Return all levels of the split."""
+        height, width = self.size
+        inside = (height - 2) * (width - 2)
+        start = _bytes_of(inside)
+        floor = np.unpackbits(self.records[:, :start], axis=1, count=inside).reshape(-1, height - 2, width - 2)
+        targets, boxes = np.split(self.records[:, start:-1].astype(np.intp), 2, axis=1)
+        codes = np.full((len(floor), height, width), CODE_WALL, np.uint8)
+        codes[:, 1:-1, 1:-1] = floor * np.uint8(CODE_FLOOR)
+        flat = codes.reshape(len(floor), -1)
+        np.put_along_axis(flat, targets, np.uint8(CODE_TARGET), 1)
+        np.put_along_axis(flat, boxes, np.uint8(CODE_BOX), 1)
+        return Boards(flat, self.records[:, -1].astype(np.int64))
+
+
+def packed_levels(settings: LevelSettings, split: str, counts: dict[str, int]) -> PackedLevels | None:
+    """Return the standard levels of a split; None for settings without a file.
+
+    Args:
+        settings: what kind of level; the default step budget may be spelled out.
+        split: the split.
+        counts: split -> number of its levels, in the order of the file.
+
+    Raises `BadData` if the file is missing or is not the one that belongs to this version.
+    """
+    named = _by_limit().get((settings.size, settings.boxes, settings.min_pushes, settings.move_limit))
+    if named is None:
+        return None
+    records = _records(*named, sum(counts.values()))
+    first = sum(counts[other] for other in list(counts)[: list(counts).index(split)])
+    return PackedLevels(settings.size, settings.boxes, records[first : first + counts[split]])
+
+
+@lru_cache(maxsize=1)
+def _by_limit() -> dict[tuple[tuple[int, int], int, int, int], tuple[str, str]]:
+    return {(one.size, one.boxes, one.min_pushes, one.move_limit): named for one, named in FILES.items()}
+
+
+@lru_cache(maxsize=len(FILES))
+def _records(name: str, digest: str, levels: int) -> Grids:
+    try:
+        content = resources.files(__package__).joinpath(FOLDER, name).read_bytes()
+    except OSError as error:
+        raise BadData(f"the levels {name} are missing from this installation; install the package again") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise BadData(f"the levels {name} are not those of this version; install the package again")
+    return np.frombuffer(content, np.uint8).reshape(levels, -1)
+
+
+def pack(levels: Sequence[Level]) -> bytes:
+    """Return the records of levels of one size and number of boxes, none of which stands on a target."""
+    return b"".join(map(b"".join, map(_record, levels)))
+
+
+def _record(level: Level) -> Iterator[bytes]:
+    cells = np.frombuffer(level.cells, np.uint8).reshape(level.height, level.width)
+    yield np.packbits(cells[1:-1, 1:-1] != WALL).tobytes()
+    yield bytes(level.targets)
+    yield bytes(level.boxes)
+    yield bytes([level.player])
+
+
+def _bytes_of(bits: int) -> int:
+    return -(-bits // 8)
+
+
+def main(folder: Path) -> None:
+    """Generate all levels anew, write the files and say their SHA-256."""
+    from agentgym_flow.core import SPLITS
+    from agentgym_flow.envs.sokoban.tasks import generated_level, num_tasks
+
+    folder.mkdir(exist_ok=True)
+    for settings, (name, _) in FILES.items():
+        every = [generated_level(settings, split, task) for split in SPLITS for task in range(num_tasks(split))]
+        content = pack(every)
+        (folder / name).write_bytes(content)
+        sys.stdout.write(f"{hashlib.sha256(content).hexdigest()}  {name}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(__file__).with_name(FOLDER))

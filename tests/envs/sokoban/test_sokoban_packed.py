@@ -1,0 +1,125 @@
+"""The levels that the package has are those that the generator makes; the first draws of a batch are NumPy's."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils import seeding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_flow.core import SPLITS
+from agentgym_flow.envs.sokoban import packed
+from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
+from agentgym_flow.envs.sokoban.generator import LevelSettings
+from agentgym_flow.envs.sokoban.packed import FILES, pack
+from agentgym_flow.envs.sokoban.pool import Draws
+from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
+from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, standard_levels, task_level
+from agentgym_flow.errors import BadData
+
+LARGE = LevelSettings(size=(10, 10), boxes=4)
+FOLDER = Path(packed.__file__).with_name(packed.FOLDER)
+
+
+def name_of(settings: LevelSettings) -> str:
+    return FILES[settings][0]
+
+
+def every(settings: LevelSettings, stride: int) -> None:
+    """Compare every `stride`-th level, as the text face, the batch and the generator have it."""
+    for split in SPLITS:
+        kept = standard_levels(settings, split)
+        assert kept is not None
+        boards = kept.boards()
+        assert len(boards.codes) == len(boards.player) == num_tasks(split)
+        for task in range(stride // 3, num_tasks(split), stride):
+            level = generated_level(settings, split, task)
+            assert kept.level(task) == level
+            codes = level_codes(level)
+            codes[level.player] -= PLAYER_SHIFT
+            assert boards.codes[task].tolist() == codes.tolist()
+            assert boards.player[task] == level.player
+
+
+@pytest.mark.parametrize("settings", FILES, ids=name_of)
+def test_some_levels_are_the_generated_ones(settings: LevelSettings) -> None:
+    every(settings, 2000 if settings == LARGE else 100)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("settings", FILES, ids=name_of)
+def test_all_levels_are_the_generated_ones(settings: LevelSettings) -> None:
+    """Of the large ones, which take minutes, a twentieth."""
+    every(settings, 20 if settings == LARGE else 1)
+
+
+@pytest.mark.parametrize("settings", MANIFEST, ids=name_of)
+def test_a_file_is_what_packing_its_levels_gives(settings: LevelSettings) -> None:
+    levels = [generated_level(settings, split, task) for split in SPLITS for task in range(num_tasks(split))]
+    content = pack(levels)
+    name, digest = FILES[settings]
+    assert hashlib.sha256(content).hexdigest() == digest
+    assert content == (FOLDER / name).read_bytes()
+
+
+def test_the_files_are_small_and_all_named() -> None:
+    assert {file.name for file in FOLDER.iterdir()} == {name for name, _ in FILES.values()}
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 1_000_000
+
+
+def test_seasons_and_other_settings_are_generated() -> None:
+    assert standard_levels(LevelSettings(), "test", "ab") is None
+    assert task_level(LevelSettings(), "test", 7, "ab") != task_level(LevelSettings(), "test", 7)
+    assert standard_levels(LevelSettings(size=(7, 8), boxes=2), "train") is None
+    assert standard_levels(LevelSettings(max_moves=19), "train") is None
+    assert standard_levels(LevelSettings(max_moves=20), "train") is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"no levels", None])
+def test_a_damaged_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None) -> None:
+    name, digest = FILES[LevelSettings()]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(packed.resources, "files", lambda package: tmp_path.parent)
+    monkeypatch.setattr(packed, "FOLDER", tmp_path.name)
+    with pytest.raises(BadData, match=rf"the levels {name} are .*install the package again"):
+        packed._records.__wrapped__(name, digest, 11_000)
+
+
+# ---------------------------------------------------------------- draws
+@given(seed=st.integers(0, LARGEST_SEED) | st.integers(0, 3) | st.sampled_from([2**32 - 1, 2**32, LARGEST_SEED]))
+def test_the_first_bits_are_those_of_numpy(seed: int) -> None:
+    expected = seeding.np_random(seed)[0].bit_generator.random_raw(20)
+    assert first_raw_bits(np.array([5, seed], np.uint64), 20)[1].tolist() == expected.tolist()
+
+
+def test_draws_go_on_where_the_first_end() -> None:
+    """Over the first draws, over those that are taken ahead, past a seed too large for both, and seeded anew."""
+    seeds = [3, 2**70, None, LARGEST_SEED]
+    draws, all_of_them = Draws(4), np.arange(4)
+    draws.seed(seeds, all_of_them)
+    taken = np.array([draws.take(all_of_them) for _ in range(200)])
+    for env in (0, 1, 3):
+        assert taken[:, env].tolist() == seeding.np_random(seeds[env])[0].bit_generator.random_raw(200).tolist()
+    draws.seed([2**70, 4, 5, None], all_of_them)
+    again = np.array([draws.take(np.arange(3)) for _ in range(20)])
+    for env, seed in enumerate((2**70, 4, 5)):
+        assert again[:, env].tolist() == seeding.np_random(seed)[0].bit_generator.random_raw(20).tolist()
+    goes_on = seeding.np_random(LARGEST_SEED)[0].bit_generator.random_raw(201)[-1]
+    assert draws.take(np.array([3])).tolist() == [goes_on]
+
+
+@pytest.mark.parametrize("settings", [{}, {"size": 7, "boxes": 2}, {"size": (5, 8), "boxes": 2}])
+def test_a_batch_lays_the_levels_of_its_tasks(settings: dict[str, object]) -> None:
+    envs = gym.make_vec("agentgym_flow/SokobanGrid-v0", num_envs=8, info_keys=["task", "task_key"], **settings)
+    single = gym.make("agentgym_flow/SokobanGrid-v0", **settings)
+    observations, infos = envs.reset(seed=11)
+    for env in range(8):
+        observation, info = single.reset(seed=11 + env)
+        assert (observations[env] == observation).all()
+        assert (infos["task"][env], infos["task_key"][env]) == (info["task"], info["task_key"])
