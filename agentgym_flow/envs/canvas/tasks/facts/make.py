@@ -13,6 +13,7 @@ from agentgym_flow.envs.canvas.tasks.facts.passages import told
 from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
 from agentgym_flow.envs.canvas.tasks.facts.world import World
+from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.seeding import Stream, seasonal
 
 # Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
@@ -49,26 +50,46 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
     else:
         world = World(names, stream)
         draft = _BUILDERS[kind](world)
+    passages = _passages(world, draft)
+    wordy = stream.below(3) == 0
+    chance = Stream("canvas", "qa", "unusual", seasonal(split, season), index)
+    wanted = demanded("qa", seasonal(split, season), index)
+    question, faults, wrong = draft.question, draft.faults, draft.wrong
+    if wanted:
+        question = f"{question} {aside('qa', split, chance)}"
+        fault = unusual(wanted, "qa", split, chance)
+        faults, wrong = (*faults, fault), {**wrong, fault.tag: (_elsewhere(world, draft, chance),)}
     problem = Problem(
         id=f"{seasonal(split, season)}-{index}",
-        text=draft.question,
+        text=question,
         kind="qa",
         source="simulated-qa",
         answers=draft.answers,
-        passages=_passages(world, draft),
+        passages=passages,
         meta={"names": tuple(names.given)},
     )
     return FactTask(
         problem=problem,
         kind=kind,
-        faults=draft.faults,
+        faults=faults,
         plan=draft.plan,
-        wrong=draft.wrong,
+        wrong=wrong,
         steps=draft.steps,
         pieces=draft.pieces,
-        wordy=stream.below(3) == 0,
+        wordy=wordy,
         phrasings=len(draft.answers),
     )
+
+
+def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
+    """Return a wrong answer that other books could give: a value of the same kind, where the world has one."""
+    right = draft.answers[0]
+    if right.isdigit():
+        return str(int(right) + 1 + chance.below(20))
+    names = [[thing.name for thing in things] for things in world.things.values()]
+    facts = [list(values) for things in world.things.values() for values in zip(*(t.facts.values() for t in things))]
+    alike = next((values for values in (*names, *facts) if right in values), names[0])
+    return chance.choice([value for value in alike if value != right])
 
 
 def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:
