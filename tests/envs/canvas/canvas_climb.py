@@ -55,9 +55,9 @@ def climbed(family: str, steps: int, seed: int, *, count: int) -> tuple[Chain, f
     best, most = max(((nodes_of(text), share(text, among)) for text in STARTS[family]), key=lambda pair: pair[1])
     for _ in range(steps):
         nodes = best
-        for _ in range(1 + chance.below(2)):
-            nodes = _edited(nodes, words, chance)
         try:
+            for _ in range(1 + chance.below(2)):
+                nodes = _edited(nodes, words, chance)
             Language().check(nodes)
         except BadWorkflow:
             continue

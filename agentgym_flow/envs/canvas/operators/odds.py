@@ -116,13 +116,13 @@ PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
 WARNED: Mapping[Kind, float] = {
     Kind.TRAP: 0.10,
     Kind.NUANCE: 0.80,
-    Kind.CORNER: 0.35,
+    Kind.CORNER: 0.70,
     Kind.DISTRACTION: 0.40,
     Kind.OMISSION: 0.60,
 }
 """The same for an instruction that names the mistake's words."""
 
-ATTENTION = 240
+ATTENTION = 100
 """An instruction with more characters warns against nothing."""
 
 LOST_SEEN = 0.45

@@ -13,8 +13,8 @@ from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.seeding import Stream
 
-SHARE = 25
-"""So many of a hundred tasks ask for something unusual."""
+SHARES = {"arithmetic": 25, "code": 40, "qa": 25}
+"""Family -> so many of a hundred tasks ask for something unusual."""
 
 KINDS: Mapping[str, tuple[Kind, ...]] = {
     "arithmetic": (Kind.CONVENTION, Kind.BELIEF),
@@ -127,7 +127,7 @@ NOTES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def demanded(family: str, *key: str | int) -> Kind | None:
     """Return which mistake is demanded in the task of a key; None in most tasks."""
     chance = Stream("canvas", "unusual", family, *key)
-    return chance.choice(KINDS[family]) if chance.below(100) < SHARE else None
+    return chance.choice(KINDS[family]) if chance.below(100) < SHARES[family] else None
 
 
 def aside(family: str, split: str, chance: Stream, figure: str = "") -> str:

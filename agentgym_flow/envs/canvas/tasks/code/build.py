@@ -20,7 +20,7 @@ from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
-SHARES = {"plain": 40, "edge": 15, "corner": 15, "several": 15, "stream": 15}
+SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
 """How many of a hundred tasks are of each kind."""
 _SPLITS = {"train": (0, 1), "valid": (2,), "test": (3,)}
 
