@@ -170,7 +170,11 @@ _UNSURE = re.compile(
     r"close to|believing|if the story|by their count|faded|blurred|at a glance|sounds like|give or take|"
     r"overheard|from memory|judg\w+)\b"
 )
-_TOLD_BY = re.compile(r"according to|one reads|has it that|reports that|learn from")
+_PASSAGE = re.compile(r"^\[(.*)\]\n(.*)$", re.MULTILINE)
+_NAMED = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
+FEWEST_VOICES = 3
+"""So many passages that mention what none of them is about are accounts of it."""
+
 _PAIRED = re.compile(
     r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|larger|"
     r"fewer|together)\b"
@@ -203,6 +207,15 @@ _OPINION = re.compile(
 )
 
 
+def _retold(passages: str, question: str) -> bool:
+    """Return whether several passages mention something in the question that none of them is about."""
+    told = _PASSAGE.findall(passages)
+    return any(
+        sum(name in text for _, text in told) >= FEWEST_VOICES and all(name not in title for title, _ in told)
+        for name in _NAMED.findall(question)
+    )
+
+
 def fall_apart(listed: str) -> bool:
     """Return whether sub-problems in a numbered list, perhaps cut off, can be solved apart: each is a question."""
     pieces = _ITEM.split(listed)[1:]
@@ -221,10 +234,10 @@ def cues_of(problem: str) -> Cues:
     told = warning(problem)
     if _CODE.search(problem):
         return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), told)
-    _, passages, question = problem.rpartition("Question: ")
-    if passages:
+    passages, asks, question = problem.rpartition("Question: ")
+    if asks:
         asked = question.lower()
-        accounts = bool(_UNSURE.search(asked)) or len(set(_TOLD_BY.findall(problem.lower()))) > 1
+        accounts = bool(_UNSURE.search(asked)) or _retold(passages, question)
         parts = bool(_PAIRED.search(asked)) and not accounts
         return Cues("qa", parts, accounts, False, False, False, False, told)
     lowered = problem.lower()

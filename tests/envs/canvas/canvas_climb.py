@@ -1,7 +1,7 @@
 """The best fixed workflow for a family of tasks, as far as climbing finds one: edits by chance, kept where they win.
 
 The search knows more than a policy: it draws words of instructions from those that point at mistakes, which are hidden.
-It climbs on tasks of `train`; what it finds is to be measured on others.
+What it finds is to be measured on other tasks than those on which it climbed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from canvas_measure import nodes_of, share, tasks
+from canvas_measure import nodes_of, share
 
 from agentgym_flow.envs.canvas.operators import ENSEMBLES, SOLVERS, STANDARD
 from agentgym_flow.envs.canvas.operators.odds import ATTENTION
 from agentgym_flow.envs.canvas.proposals import VOICES, mending, sharing, voting
+from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, Node, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
@@ -41,17 +42,16 @@ STARTS = {
 """Family -> strong workflows to begin with."""
 
 
-def climbed(family: str, steps: int, seed: int, *, count: int) -> tuple[Chain, float]:
-    """Return the best workflow found, and its share of the `count` tasks of `train` on which it was looked for.
+def climbed(among: Sequence[SimulatedTask], steps: int, seed: int) -> tuple[Chain, float]:
+    """Return the best fixed workflow found for tasks of one family, and the share of these tasks that it solves.
 
     Args:
-        family: one of `FAMILIES`.
+        among: the tasks that decide whether an edit is kept.
         steps: edits that are tried.
         seed: what chance is drawn from.
-        count: tasks that decide whether an edit is kept.
     """
-    among, chance = tasks("train", family, count), Stream("tests", "climb", family, seed)
-    words = _words(family, count)
+    family, words = among[0].family, _words(among)
+    chance = Stream("tests", "climb", family, seed)
     best, most = max(((nodes_of(text), share(text, among)) for text in STARTS[family]), key=lambda pair: pair[1])
     for _ in range(steps):
         nodes = best
@@ -67,10 +67,10 @@ def climbed(family: str, steps: int, seed: int, *, count: int) -> tuple[Chain, f
     return best, most
 
 
-def _words(family: str, count: int) -> tuple[str, ...]:
-    """Return the words that point at most mistakes of a family, the commonest first."""
-    found = Counter(word for task in tasks("train", family, count) for fault in task.faults for word in fault.words)
-    return tuple(word for word, _ in found.most_common(60))
+def _words(among: Sequence[SimulatedTask]) -> tuple[str, ...]:
+    """Return the words that point at more than one mistake, the commonest first."""
+    found = Counter(word for task in among for fault in task.faults for word in fault.words)
+    return tuple(word for word, times in found.most_common(60) if times > 1)
 
 
 def _edited(nodes: Chain, words: Sequence[str], chance: Stream) -> Chain:

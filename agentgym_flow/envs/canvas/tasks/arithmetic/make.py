@@ -59,7 +59,7 @@ def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
     drawn = draw(story, stream)
     people = stream.sample(PEOPLE[split], 3)
     names = dict(zip("nmoxy", people + stream.sample(story.things, 2), strict=True))
-    text = tell(story.text, drawn, names, stream)
+    text = tell((split == "test" and story.retold) or story.text, drawn, names, stream)
     plan = tuple(tell(what, drawn, names, stream) for _, what in story.steps)
     pieces = tuple((place, tell(question, drawn, names, stream)) for place, question in story.pieces)
     answer = written(drawn.chain.answer, story.money)
