@@ -1,7 +1,8 @@
 """Who plays Canvas: a script that designs by rules of thumb, and the expert, who tries workflows out on the simulator.
 
 The script reads the task and what the feedback shows, and nothing hidden. It reads what a check objects to before it
-adds Revise: a mistake is mended, an opinion is not. It tries another solver when one fails. `docs/canvas.md` has its figures.
+adds Revise: a mistake is mended, an opinion is not. It tries another solver when one fails. `docs/canvas.md` has its
+figures.
 
 The expert designs as the script does where that succeeds. It knows the outcome of a workflow before it is built,
 because the simulator tells; but it builds it edit by edit, as a policy could. Where prompts would be asked for it gives
@@ -20,7 +21,18 @@ from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish,
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.game import Session
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
-from agentgym_flow.envs.canvas.proposals import TRIES, VOICES, Cues, cues_of, fall_apart, is_opinion, mending, sharing, voting, warning
+from agentgym_flow.envs.canvas.proposals import (
+    TRIES,
+    VOICES,
+    Cues,
+    cues_of,
+    fall_apart,
+    is_opinion,
+    mending,
+    sharing,
+    voting,
+    warning,
+)
 from agentgym_flow.envs.canvas.tasks.assignment import circumstances
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, Node, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long

@@ -176,8 +176,8 @@ FEWEST_VOICES = 3
 """So many passages that mention what none of them is about are accounts of it."""
 
 _PAIRED = re.compile(
-    r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|larger|"
-    r"fewer|together)\b"
+    r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|"
+    r"larger|fewer|together)\b"
 )
 _TWIST = re.compile(
     r"\b(?:all but|except|instead|changes?|mind|only then|not counting|but then|turns out|gives? back|puts? back|"

@@ -42,6 +42,10 @@ class Kind(StrEnum):
     """What is generally held where the task says otherwise. No solver makes it; Verify asks for it."""
 
 
+DEMANDED = frozenset({Kind.CONVENTION, Kind.BELIEF})
+"""Mistakes that no solver makes and no check finds: a check demands them, and Revise makes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannerOdds:
     """Of a planner: it gives the steps of the task's plan, or its sub-problems where it leaves pieces. No chance."""
@@ -116,7 +120,7 @@ PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
 WARNED: Mapping[Kind, float] = {
     Kind.TRAP: 0.10,
     Kind.NUANCE: 0.80,
-    Kind.CORNER: 0.70,
+    Kind.CORNER: 0.85,
     Kind.DISTRACTION: 0.40,
     Kind.OMISSION: 0.60,
 }

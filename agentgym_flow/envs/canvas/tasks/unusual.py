@@ -137,4 +137,5 @@ def aside(family: str, split: str, chance: Stream, figure: str = "") -> str:
 
 def unusual(kind: Kind, family: str, split: str, chance: Stream, *, tag: str = "", figure: str = "") -> Fault:
     """Return the mistake of doing the usual thing; its tag is that of its kind where nothing else is said."""
-    return Fault(tag or kind.value, kind, (), chance.choice(NOTES[family][split]).format(figure=figure))
+    note = chance.choice(NOTES[family][split]).format(figure=figure)
+    return Fault(tag or kind.value, kind, (), note, likely=False)

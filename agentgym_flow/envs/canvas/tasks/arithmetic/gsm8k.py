@@ -72,7 +72,7 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
 
 def _kind(faults: _Faults) -> str:
     """Return what makes a task hard, in the words of the generated ones."""
-    found = {fault.kind for fault, _ in faults if fault.likely} - {Kind.CONVENTION, Kind.BELIEF}
+    found = {fault.kind for fault, _ in faults if fault.likely}
     hard = found - {Kind.SLIP}
     if len(hard) > 1:
         return "mixed"

@@ -88,7 +88,7 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Dra
     seen: dict[str, Behaviour] = {}
     chance = Stream("canvas", "code", "unusual", seasonal(split, season), index)
     wanted = demanded("code", seasonal(split, season), index)
-    picks = _picks(draw, (*_FAULTS[kind], *(((wanted, True),) if wanted else ())), draft, cases, seen)
+    picks = _picks(draw, (*_FAULTS[kind], *(((wanted, False),) if wanted else ())), draft, cases, seen)
     if picks is None:
         return None
     behaviours = _behaviours(draft, cases, picks, seen)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import (
@@ -28,7 +28,7 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
-from agentgym_flow.envs.canvas.tasks.unusual import KINDS, demanded, unusual
+from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream, stable_hash
 
 RunScript: TypeAlias = Callable[[str], str]
@@ -233,7 +233,7 @@ def _calls(check: str, name: str) -> Iterable[str]:
 
 
 def _fault(kind: Kind, change: Change, text: str) -> Fault:
-    if kind in KINDS["code"]:
+    if kind in DEMANDED:
         return unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
     return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
 

@@ -82,14 +82,19 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
 
 
 def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
-    """Return a wrong answer that other books could give: a value of the same kind, where the world has one."""
-    right = draft.answers[0]
+    """Return a wrong answer that other books could give, of the kind of the right one, and not among the draft's."""
+    right, told = draft.answers[0], {answer for answers in (draft.answers, *draft.wrong.values()) for answer in answers}
     if right.isdigit():
-        return str(int(right) + 1 + chance.below(20))
-    names = [[thing.name for thing in things] for things in world.things.values()]
-    facts = [list(values) for things in world.things.values() for values in zip(*(t.facts.values() for t in things))]
-    alike = next((values for values in (*names, *facts) if right in values), names[0])
-    return chance.choice([value for value in alike if value != right])
+        return chance.choice([year for year in map(str, range(int(right) + 1, int(right) + 99)) if year not in told])
+    for kind, things in world.things.items():
+        for values in (
+            [thing.name for thing in things],
+            *zip(*(thing.facts.values() for thing in things), strict=True),
+        ):
+            if right in values:
+                free = [value for value in values if value not in told]
+                return chance.choice(free) if free else world.names.new(kind)
+    return world.names.new("town")
 
 
 def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:

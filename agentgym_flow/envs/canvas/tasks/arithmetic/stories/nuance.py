@@ -11,7 +11,12 @@ STORIES = (
         " {m}|Then {n} hands everything except {c} of them to {m}]. How many {x} does {m} get?",
         "a=14-60 b=8-35 c=3-12",
         (("a+b", "Find how many there are"), ("A-c", "Find how many {m} gets")),
-        (Wrong(Kind.NUANCE, ((1, "c"),), ("keeping", "all but", "except"), "What is given away is taken for what is kept."),),
+        (
+            Wrong(
+                Kind.NUANCE, ((1, "c"),), ("keeping", "all but", "except"),
+                "What is given away is taken for what is kept.",
+            ),
+        ),
         retold="{n} has {a} {x}, gets {b} more, and passes the lot on to {m}, keeping {c} for the time being. How "
         "many {x} does {m} get?",
     ),
@@ -22,8 +27,8 @@ STORIES = (
         (("k*a", "Find the multiple that is spoken of"), ("A-b", "Find how many {m} has"), ("B+a", "Add both")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "a-b"), (1, "k*A")), ("exactly", "fewer than", "less than"), "It is not clear what is fewer here"
-                " than what: read that sentence once more.",
+                Kind.NUANCE, ((0, "a-b"), (1, "k*A")), ("exactly", "fewer than", "less than"),
+                "It is not clear what is fewer here than what: read that sentence once more.",
             ),
         ),
         retold="With {b} more, {m} would have exactly {k:times} as many {x} as {n}, who has {a}. How many {x} do "
@@ -48,7 +53,12 @@ STORIES = (
         " Saturdays and Sundays|on two of the days]. How many handfuls does {n} give in {w} weeks?",
         "a=6-25 w=3-9",
         (("a*5", "Count the handfuls of a week"), ("A*w", "Count those of all weeks")),
-        (Wrong(Kind.NUANCE, ((0, "a*7"),), ("monday to friday", "except", "weekend", "two of the days"), "Not every day counts."),),
+        (
+            Wrong(
+                Kind.NUANCE, ((0, "a*7"),), ("monday to friday", "except", "weekend", "two of the days"),
+                "Not every day counts.",
+            ),
+        ),
         retold="From Monday to Friday {n} gives each of {a} [hens|ducks|geese] a handful of corn a day. How many "
         "handfuls does {n} give in {w} weeks?",
     ),
@@ -75,7 +85,8 @@ STORIES = (
         (("a-b", "Take away what is brought back"), ("A+c", "Add what is kept after all")),
         (
             Wrong(
-                Kind.NUANCE, ((1, "A-c"),), ("go home again", "after all", "second thoughts", "but then rather", "changes a plan"),
+                Kind.NUANCE, ((1, "A-c"),),
+                ("go home again", "after all", "second thoughts", "but then rather", "changes a plan"),
                 "The books that are kept after all are on the wrong side.",
             ),
         ),
@@ -87,7 +98,12 @@ STORIES = (
         " twice. Each is [worth|sold for] ${d}. How many dollars are those worth that are really there?",
         "a=25-80 b=3-12 d=2-9",
         (("a-b", "Find how many there really are"), ("A*d", "Find what they are worth")),
-        (Wrong(Kind.NUANCE, ((0, "a+b"),), ("two times", "counted twice", "turns out"), "The count is corrected the wrong way."),),
+        (
+            Wrong(
+                Kind.NUANCE, ((0, "a+b"),), ("two times", "counted twice", "turns out"),
+                "The count is corrected the wrong way.",
+            ),
+        ),
         retold="{n} lists {a} {x} on a shelf. A look through the list shows {b} of them in it two times. Each is "
         "worth ${d}. How many dollars are those worth that are really there?",
     ),
@@ -110,7 +126,12 @@ STORIES = (
         " {n}] {c} years from now?",
         "b=25-60 a=3-15 c=4-19",
         (("b-a", "Find the age of {n} today"), ("A+c", "Add the years")),
-        (Wrong(Kind.NUANCE, ((0, "b+a"),), ("was born", "older than",), "The older one of the two is taken for the younger."),),
+        (
+            Wrong(
+                Kind.NUANCE, ((0, "b+a"),), ("was born", "older than"),
+                "The older one of the two is taken for the younger.",
+            ),
+        ),
         retold="{m} is {b}, and was {a} when {n} was born. [How old will {n} be|What is the age of {n}] {c} years "
         "from now?",
     ),
