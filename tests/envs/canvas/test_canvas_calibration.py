@@ -121,7 +121,7 @@ def test_no_fixed_workflow_solves_more_than_four_in_five_of_a_family(family: str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_climbing_finds_no_fixed_workflow_that_solves_more(family: str) -> None:
     """A short climb; on the tasks on which one looked the best of many is better than on others."""
-    best, most = climbed(tasks("train", family, SAMPLE // 2), 20, 0)
+    best, most = climbed(tasks("train", family, SAMPLE // 2), 40, 0)
     assert share(best, tasks("valid", family)) <= MOST_FIXED
     assert most > max(share(start, tasks("train", family, SAMPLE // 2)) for start in STARTS[family])
 
@@ -240,9 +240,9 @@ def test_a_condition_is_worth_something() -> None:
 
 
 def test_a_loop_is_worth_something() -> None:
-    """Programs with several mistakes: one test or review finds one of them."""
+    """Programs with several mistakes: one test finds one of them."""
     among = tasks("train", "code", 200)
-    chain = "Programmer -> (Test ? done : Revise -> Review ? done : Revise) * {}"
+    chain = "Programmer -> (Test ? done : Revise) * {} -> Review ? done : Revise"
     assert share(chain.format(3), among) - share(chain.format(1), among) >= POINTS
 
 
