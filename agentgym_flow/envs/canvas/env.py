@@ -56,7 +56,7 @@ class CanvasEnv(TextEnv):
     >>> env = gym.make("agentgym_flow/Canvas-v0", split="valid")
     >>> observation, info = env.reset(seed=0, options={"task": 18})
     >>> print(info["goal"])
-    Nils builds a straight fence of 100 metres with a post every 5 metres, from one end to the other. A post costs $12. How many dollars do the posts cost?
+    Nils builds a straight fence of 100 metres with a post every 5 metres, from one end to the other. A post costs $12. How many dollars do the posts cost? 12 may seem strange, but it has been checked.
     >>> observation, *_ = env.step("<action>add</action><operator>Programmer</operator>")
     >>> print(observation)
     Done.

@@ -1,7 +1,8 @@
 """Who plays Canvas: a script that designs by rules of thumb, and the expert, who tries workflows out on the simulator.
 
-The script reads the task and what the feedback shows, and nothing hidden; when a check does not pass it adds what
-mends, and it tries another solver when one fails. `docs/canvas.md` has its figures.
+The script reads the task and what the feedback shows, and nothing hidden. It reads what a check objects to before it
+adds Revise: a mistake is mended, an opinion is not. It tries another solver when one fails. `docs/canvas.md` has its
+figures.
 
 The expert designs as the script does where that succeeds. It knows the outcome of a workflow before it is built,
 because the simulator tells; but it builds it edit by edit, as a policy could. Where prompts would be asked for it gives
@@ -20,13 +21,24 @@ from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish,
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.game import Session
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
-from agentgym_flow.envs.canvas.proposals import TRIES, VOICES, Cues, cues_of, mending, sharing, voting, warning
+from agentgym_flow.envs.canvas.proposals import (
+    TRIES,
+    VOICES,
+    Cues,
+    cues_of,
+    fall_apart,
+    is_opinion,
+    mending,
+    sharing,
+    voting,
+    warning,
+)
 from agentgym_flow.envs.canvas.tasks.assignment import circumstances
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, Node, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.errors import BadWorkflow
 
-MOST_CHECKS = 2
+MOST_CHECKS = 3
 """A checker is added at most so often."""
 
 _SOLVERS: Mapping[str, tuple[str, ...]] = {
@@ -103,11 +115,13 @@ def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> N
     """Return what to add next; None when nothing more would help."""
     has, usable = told["counts"], told["usable"]
     if not any(name in has for name in solvers) and solvers:
-        if cues.parts and {"Decompose", "Aggregate"} <= set(usable):
-            return sharing(solvers[0]) if "Decompose" in has else OperatorNode("Decompose")
         if cues.accounts:
             return voting(solvers[0])
-        if cues.steps and "Plan" in usable and "Plan" not in has:
+        if cues.parts and "Decompose" not in has and {"Decompose", "Aggregate"} <= set(usable):
+            return OperatorNode("Decompose")
+        if told["operators"][-1:] == ["Decompose"] and fall_apart(told["result"]):
+            return sharing(solvers[0])
+        if (cues.steps or "Decompose" in has) and "Plan" in usable and "Plan" not in has:
             return OperatorNode("Plan")
         return OperatorNode(solvers[0], cues.warning)
     if told["results"] > 1:
@@ -120,24 +134,29 @@ def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> N
 
 
 def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
-    """Return a check with what mends; None when all have passed, or have been tried twice."""
-    has, usable = told["counts"], told["usable"]
+    """Return a check, or what mends an objection to the solution; None when nothing more is to be heard or mended."""
+    has, usable, last = told["counts"], told["usable"], told["operators"][-1:]
     for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
-        verdicts = [passed for _, operator, passed, _ in told["checks"] if operator == checker]
         if checker in _failed(told):  # it cannot work on this solution
             continue
-        if has.get(checker, 0) < MOST_CHECKS and (not verdicts or not verdicts[-1]):
-            return _mending(checker, told)
+        said = [(passed, notes) for _, operator, passed, notes in told["checks"] if operator == checker]
+        passed, notes = said[-1] if said else (False, "")
+        if passed or is_opinion(notes):
+            continue
+        if last == [checker] and checker != "Test" and "Revise" in usable:
+            return OperatorNode("Revise")
+        if has.get(checker, 0) < MOST_CHECKS:
+            return _mending(told) if checker == "Test" else OperatorNode(checker)
     return None
 
 
-def _mending(checker: str, told: Mapping[str, Any]) -> Node:
-    """Return a check that has the solution revised until it passes, as far as the language allows that."""
+def _mending(told: Mapping[str, Any]) -> Node:
+    """Return tests with what mends until they pass, as far as the language allows that; tests have no opinions."""
     if "Revise" not in told["usable"]:
-        return OperatorNode(checker)
-    return Loop((mending(checker),), TRIES) if told["nesting"] else mending(checker)
+        return OperatorNode("Test")
+    return Loop((mending("Test"),), TRIES) if told["nesting"] else mending("Test")
 
 
 def _ending(told: Mapping[str, Any]) -> Node | None:

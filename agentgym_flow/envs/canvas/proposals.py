@@ -57,8 +57,10 @@ MOST_DELETIONS = 4
 WARNING = "Mind: "
 """How an instruction with watch-words begins."""
 
+LONGEST_WARNING = 100
+"""An instruction to mind more than fits into so many characters is not heeded."""
+
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
-_MOST_WATCHED = 12
 
 
 @lru_cache(maxsize=1 << 12)  # every turn and attempt at a task asks again
@@ -66,7 +68,9 @@ def warning(problem: str) -> str:
     """Return an instruction that names the watch-words of a problem; empty when it has none."""
     lowered = problem.lower()
     found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
-    return f"{WARNING}{', '.join(found[:_MOST_WATCHED])}." if found else ""
+    while len(told := f"{WARNING}{', '.join(found)}.") > LONGEST_WARNING:
+        found.pop()
+    return told if found else ""
 
 
 def voting(solver: str) -> Parallel:
@@ -144,7 +148,7 @@ class Cues(NamedTuple):
 
     Attributes:
         family: `"code"`, `"qa"` or `"arithmetic"`.
-        parts: the problem falls into parts that can be solved apart.
+        parts: the problem may fall into parts that can be solved apart; Decompose shows whether it does.
         accounts: it rests on accounts that nobody can be sure of.
         steps: there are many steps to take.
         twist: the story has a turn that must be read with care.
@@ -173,28 +177,62 @@ _UNSURE = re.compile(
     r"close to|believing|if the story|by their count|faded|blurred|at a glance|sounds like|give or take|"
     r"overheard|from memory|judg\w+)\b"
 )
-_TOLD_BY = re.compile(r"according to|one reads|has it that|reports that|learn from")
+_PASSAGE = re.compile(r"^\[(.*)\]\n(.*)$", re.MULTILINE)
+_NAMED = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
+FEWEST_VOICES = 3
+"""So many passages that mention what none of them is about are accounts of it."""
+
 _PAIRED = re.compile(
-    r"\b(?:which(?: one)? of|compare|between|add|sum|total|both|combined|and that of|or that of|earlier|older|younger|"
-    r"later|longer|larger|fewer|taken together)\b|^of "
+    r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|"
+    r"larger|fewer|together)\b"
 )
 _TWIST = re.compile(
     r"\b(?:all but|except|instead|changes?|mind|only then|not counting|but then|turns out|gives? back|puts? back|"
     r"mistake|second thoughts|corrects?|actually|after all|unless|other than|however|than|apart from|without|weekend|"
     r"promised|of the days|counted|others|every (?:third|fourth|fifth|sixth|seventh)|back|only)\b"
 )
-_WHOLE = re.compile(
-    r"\b(?:altogether|in all|together|in total|both|the two|of them|how many more|combined|overall|"
-    r"put together|jointly)\b"
-)
 _THEN = re.compile(r"\b(?:then|next|after that|afterwards|overnight|later|in the end|lastly|finally|at last|first)\b")
 LONG_STORY = 240
 """A story with more characters is likely to have many steps."""
+
+FEWEST_NUMBERS = 4
+"""A problem with fewer numbers does not fall into parts."""
 
 AWKWARD = 1000
 """Numbers from here on, and those with decimals, invite wrong calculations."""
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+_ITEM = re.compile(r"(?:^|\s)\d+\. ")
+_STEP = re.compile(r"\bstep\b", re.IGNORECASE)
+_OPINION = re.compile(
+    r"\b(?:(?:un)?usual\w*|(?:un)?common\w*|(?:un)?conventional\w*|customar\w+|(?:ab)?normal\w*|typical\w*|(?:un)?natural\w*|"
+    r"ordinar\w+|general(?:ly)?|(?:un)?expect\w*|odd\w*|strange\w*|misprints?|surpris\w+|believ\w+|"
+    r"seems?|surely|probably|perhaps|would|rather|better|prefer\w*|ought)\b",
+    re.IGNORECASE,
+)
+
+
+def _retold(passages: str, question: str) -> bool:
+    """Return whether several passages mention something in the question that none of them is about."""
+    told = _PASSAGE.findall(passages)
+    return any(
+        sum(name in text for _, text in told) >= FEWEST_VOICES and all(name not in title for title, _ in told)
+        for name in _NAMED.findall(question)
+    )
+
+
+def fall_apart(listed: str) -> bool:
+    """Return whether sub-problems in a numbered list, perhaps cut off, can be solved apart: each is a question."""
+    pieces = _ITEM.split(listed)[1:]
+    whole = pieces[:-1] if listed.endswith("...") else pieces
+    return len(pieces) > 1 and all(piece.rstrip().endswith("?") and not _STEP.search(piece) for piece in whole)
+
+
+def is_opinion(notes: str) -> bool:
+    """Return whether a note speaks of what would be usual or better, and not of what is wrong."""
+    return bool(_OPINION.search(notes))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -203,17 +241,17 @@ def cues_of(problem: str) -> Cues:
     told = warning(problem)
     if _CODE.search(problem):
         return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), told)
-    _, passages, question = problem.rpartition("Question: ")
-    if passages:
+    passages, asks, question = problem.rpartition("Question: ")
+    if asks:
         asked = question.lower()
-        accounts = bool(_UNSURE.search(asked)) or len(set(_TOLD_BY.findall(problem.lower()))) > 1
+        accounts = bool(_UNSURE.search(asked)) or _retold(passages, question)
         parts = bool(_PAIRED.search(asked)) and not accounts
         return Cues("qa", parts, accounts, False, False, False, False, told)
     lowered = problem.lower()
     numbers = [number.replace(",", "") for number in _NUMBER.findall(problem)]
     accounts = bool(_UNSURE.search(lowered))
     sequence = len(_THEN.findall(lowered))
-    parts = bool(_WHOLE.search(lowered)) and len(numbers) >= 4 and sequence < 2 and not accounts
+    parts = len(numbers) >= FEWEST_NUMBERS and not accounts
     return Cues(
         "arithmetic",
         parts=parts,

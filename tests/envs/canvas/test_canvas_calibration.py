@@ -1,7 +1,7 @@
 """The simulator is calibrated so that the design decides: what workflows and policies of each sort come to.
 
 By default on samples of the tasks of `valid`; the heavy tests take all of them, more noise and the whole ablation.
-Fixed workflows are those that people and hill climbing came up with. The bounds are those of the specification; a
+Fixed workflows are those that people come up with and that climbing finds (`canvas_climb`), family by family. A
 sample has another figure than all tasks, but the tasks and the noise are fixed, so that a figure never changes by
 itself.
 """
@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from canvas_climb import STARTS, climbed
 from canvas_measure import (
     designer,
     expert,
@@ -33,6 +36,9 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.canvas.actions.drafting import Draft
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.proposals import voting
+from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
+from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain
+from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import OperatorNode, Workflow, statistics
@@ -44,6 +50,12 @@ SAMPLE = 120
 
 POINTS = 0.03
 """What counts as a cost."""
+
+MOST_FIXED = 0.80
+"""What a fixed workflow may solve of a family of tasks."""
+
+LEAST = {"valid": 0.92, "test": 0.85}
+"""What the script solves at least; a part of the wordings is in `test` alone, and the script does not know them."""
 
 VOICES = ("Work forward, step by step.", "Work backward from what is asked.", "Write down the quantities first.",
           "Look at every part twice.", "Explain it as to a child.")  # fmt: skip
@@ -60,10 +72,6 @@ def voices(solver: str) -> str:
 ALL_SOLVERS = "[Custom, Programmer, AnswerGenerate]"
 ALL_WARNED = f"[Custom {WARNED}, Programmer {WARNED}, AnswerGenerate {WARNED}]"
 
-SECOND = (
-    '"Mind: both ends, speed, minutes, cut, pieces, older than, half, twice, at most, negative, equal, border, '
-    'lower case."'
-)
 FIXED = (
     "Custom",
     "AnswerGenerate",
@@ -81,26 +89,6 @@ FIXED = (
     f"{voices('AnswerGenerate')} -> MdEnsemble -> ({MENDING}) * 3 -> Format",
     f"Decompose -> [Custom, Custom, Custom] -> Aggregate -> ({MENDING}) * 3 -> Format",
     f"Decompose -> Custom -> ({MENDING}) * 3 -> Format",
-    # Found by climbing on training tasks: edits tried by chance, kept where they won more.
-    f"Programmer -> Verify ? done : Revise -> Decompose -> Programmer {SECOND} -> Verify ? done : Revise {WARNED} "
-    f"-> Review ? done : Revise {WARNED} -> Verify -> Format -> Plan -> Programmer {WARNED} -> {voices('Custom')} "
-    f"-> ({MENDING}) * 5 -> Verify ? done : Revise -> Format -> MdEnsemble",
-    f"Test ? done : Programmer {WARNED} -> Decompose -> Review ? done : Revise {SECOND} -> Plan -> (Test ? done : "
-    f"Revise) * 3 -> Verify ? done : AnswerGenerate {WARNED} -> Programmer -> Custom {WARNED} -> Test ? done : "
-    f"Programmer -> Verify -> Format -> Test ? done : CustomCodeGenerate {WARNED} -> Verify ? done : Custom -> "
-    f"Review ? done : Custom {WARNED} -> Test ? done : Programmer {WARNED} -> AnswerGenerate -> Test ? done : "
-    f"Custom -> AnswerGenerate {SECOND} -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Format -> Verify ? done : "
-    f"Revise {WARNED}",
-    f"Decompose -> CustomCodeGenerate {SECOND} -> Test ? done : Revise -> {ALL_SOLVERS} -> Programmer {WARNED} -> "
-    f"AnswerGenerate {SECOND} -> Custom -> Test ? done : CustomCodeGenerate -> Verify ? done : Custom {WARNED} -> "
-    f"Plan -> Test ? done : AnswerGenerate {WARNED} -> Test ? done : Custom {WARNED} -> AnswerGenerate {SECOND} -> "
-    f"Verify ? done : AnswerGenerate {WARNED} -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Review ? done : Revise "
-    f"{WARNED} -> Format -> ScEnsemble -> Verify ? done : Revise {WARNED} -> MdEnsemble",
-    f"Revise -> AnswerGenerate {SECOND} -> AnswerGenerate {WARNED} -> Custom {SECOND} -> (Test ? done : Revise) * 3 -> "
-    f"Decompose -> {ALL_SOLVERS} -> Verify ? done : CustomCodeGenerate {WARNED} -> Test ? done : "
-    f"AnswerGenerate {WARNED} -> Custom {WARNED} -> Review ? done : Revise -> Plan -> Aggregate -> Custom {WARNED} -> "
-    f"AnswerGenerate -> {ALL_SOLVERS} -> ({MENDING}) * 5 -> Format -> Verify ? done : Revise {WARNED} -> "
-    f"Review ? done : Revise {WARNED} -> Verify ? done : Revise {WARNED}",
 )
 """Workflows that do not look at the task, none of them bad."""
 
@@ -117,37 +105,78 @@ LONGEST = (
 
 
 # ---------------------------------------------------------------- fixed workflows
-def test_one_solver_alone_solves_about_half() -> None:
-    assert 0.40 <= share("Custom", of_all("valid", SAMPLE)) <= 0.55
+def test_one_solver_alone_solves_less_than_half() -> None:
+    assert 0.35 <= share("Custom", of_all("valid", SAMPLE)) <= 0.50
     for solver in ("AnswerGenerate", "Programmer", "CustomCodeGenerate"):
-        assert share(solver, of_all("valid", SAMPLE)) <= 0.55
+        assert share(solver, of_all("valid", SAMPLE)) <= 0.50
 
 
-@pytest.mark.parametrize("workflow", FIXED)
-def test_no_fixed_workflow_solves_more_than_four_in_five(workflow: str) -> None:
-    assert share(workflow, (*of_all("valid", SAMPLE // 2), *of_all("test", SAMPLE // 2))) <= 0.80
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_fixed_workflow_solves_more_than_four_in_five_of_a_family(family: str) -> None:
+    among = (*tasks("valid", family, SAMPLE // 2), *tasks("test", family, SAMPLE // 2))
+    for workflow in (*FIXED, *STARTS[family]):
+        assert share(workflow, among) <= MOST_FIXED, workflow
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_climbing_finds_no_fixed_workflow_that_solves_more(family: str) -> None:
+    """A short climb; on the tasks on which one looked the best of many is better than on others."""
+    best, most = climbed(tasks("train", family, SAMPLE // 2), 40, 0)
+    assert share(best, tasks("valid", family)) <= MOST_FIXED
+    assert most > max(share(start, tasks("train", family, SAMPLE // 2)) for start in STARTS[family])
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [0, 1])
-def test_fixed_workflows_on_all_tasks(seed: int) -> None:
-    """On both splits together: the best of many, found by chance, is better where one looked than where one did not."""
-    every = (*of_all("valid"), *of_all("test"))
-    assert 0.40 <= share("Custom", every, seed) <= 0.55
-    for workflow in FIXED:
-        assert share(workflow, every, seed) <= 0.80, workflow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_long_climbs_find_none_either(family: str, seed: int) -> None:
+    best, _ = climbed(tasks("train", family, 200), 500, seed)
+    every = (*tasks("valid", family), *tasks("test", family))
+    found = share(best, every)
+    assert found <= MOST_FIXED, best
+    assert wins(designer, every) - found >= 3 * POINTS
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fixed_workflows_on_all_tasks(family: str, seed: int) -> None:
+    every = (*tasks("valid", family), *tasks("test", family))
+    for workflow in (*FIXED, *STARTS[family]):
+        assert share(workflow, every, seed) <= MOST_FIXED, workflow
+
+
+# ---------------------------------------------------------------- published rows
+def test_on_rows_of_gsm8k_the_script_is_ahead_of_fixed_workflows(sample_data: Path) -> None:
+    rows = gsm8k(sample_data, "gsm8k_test_400")
+    assert wins(designer, rows) - max(share(workflow, rows) for workflow in STARTS["arithmetic"]) >= POINTS
+
+
+@pytest.mark.heavy
+def test_on_rows_of_gsm8k_the_script_is_ahead_of_what_climbing_finds(sample_data: Path) -> None:
+    best, _ = climbed(gsm8k(sample_data, "gsm8k_train_1000")[:250], 300, 0)
+    rows = gsm8k(sample_data, "gsm8k_test_400")
+    assert wins(designer, rows) - share(best, rows) >= POINTS
+
+
+def gsm8k(sample_data: Path, file: str) -> list[SimulatedTask]:
+    found: list[SimulatedTask] = []
+    for problem in load_problems("gsm8k", sample_data / "canvas" / f"{file}.jsonl").problems:
+        with suppress(BadChain):
+            found.append(from_gsm8k(problem))
+    return found
 
 
 # ---------------------------------------------------------------- policies
 def test_the_designer_solves_most() -> None:
-    assert wins(designer, of_all("valid", SAMPLE)) >= 0.92
+    assert wins(designer, of_all("valid", SAMPLE)) >= LEAST["valid"]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_the_designer_on_all_tasks(split: str, seed: int) -> None:
-    assert wins(designer, of_all(split), seed=seed) >= 0.92
+    assert wins(designer, of_all(split), seed=seed) >= LEAST[split]
 
 
 @pytest.mark.parametrize("choose", [random_legal, random_to_the_end])
@@ -211,9 +240,9 @@ def test_a_condition_is_worth_something() -> None:
 
 
 def test_a_loop_is_worth_something() -> None:
-    """Programs with several mistakes: one test or review finds one of them."""
+    """Programs with several mistakes: one test finds one of them."""
     among = tasks("train", "code", 200)
-    chain = "Programmer -> (Test ? done : Revise -> Review ? done : Revise) * {}"
+    chain = "Programmer -> (Test ? done : Revise) * {} -> Review ? done : Revise"
     assert share(chain.format(3), among) - share(chain.format(1), among) >= POINTS
 
 

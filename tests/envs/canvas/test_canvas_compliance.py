@@ -43,12 +43,12 @@ class CanvasCompliance(EnvCompliance):
 class TestCanvas(CanvasCompliance):
     variants: ClassVar[Any] = ({}, PUBLISHED)
     golden: ClassVar[Any] = {
-        "default/expert/0": "93bde7a825dc08b6",
-        "default/expert/1": "1dc5089e64b10f2f",
+        "default/expert/0": "7b5b10a1b5271d77",
+        "default/expert/1": "f472b9bc987f69ca",
         "default/mixed/0": "904bb7117e04d487",
         "default/mixed/1": "a96b00b5ad8aeb83",
-        "finish=published,language=published,prompting=two_phase/expert/0": "b878e54f796f7b8c",
-        "finish=published,language=published,prompting=two_phase/expert/1": "11ee7bbd2f87438a",
+        "finish=published,language=published,prompting=two_phase/expert/0": "176044d79756d07f",
+        "finish=published,language=published,prompting=two_phase/expert/1": "16ae0464325fe07c",
         "finish=published,language=published,prompting=two_phase/mixed/0": "fb0c0fb00e809939",
         "finish=published,language=published,prompting=two_phase/mixed/1": "c95b72113410ab95",
     }
@@ -63,9 +63,9 @@ class TestCanvasByAnObject(CanvasCompliance):
     # Few, because their branches run in threads.
     variants: ClassVar[Any] = ({"operators": ["Custom", "Verify", "Revise", "Format"]},)
     golden: ClassVar[Any] = {
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "bf3e23e10b6cad83",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "c67ab473eb6c4e78",
-        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "3ee43583288a3cf4",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/0": "dd7dfe3e7ae45057",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/expert/1": "685c3a69f108a388",
+        "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/0": "674923ae8ff3144a",
         "operators=['Custom', 'Verify', 'Revise', 'Format']/mixed/1": "f671a022a9991eba",
     }
 

@@ -172,7 +172,7 @@ def test_row_8_another_prompt_is_another_result(name: str) -> None:
     before = [add("Custom")] if name == "Revise" else []
     told = "mind the new price, the percent, both ends and minutes"
     prompt = f"<target>node_{len(before) + 1}</target><prompt>{told}</prompt>"
-    for task in range(40):
+    for task in range(90):
         game = played(*before, add(name), f"<action>set_prompt</action>{prompt}", task=task, family="arithmetic")
         fresh = played(*before, add(name, told), task=task, family="arithmetic")
         for key in ("result", "checks", "run"):

@@ -541,6 +541,7 @@ def test_answers_in_other_words_are_one_answer_to_mdensemble() -> None:
 
 # ---------------------------------------------------------------- the odds
 def test_the_odds_are_probabilities_for_everyone() -> None:
+    made = set(Kind) - odds.DEMANDED
     values = [*odds.PLANNED.values(), *odds.WARNED.values()]
     for name in STANDARD:
         row = OPERATORS[name].odds
@@ -553,10 +554,11 @@ def test_the_odds_are_probabilities_for_everyone() -> None:
             case odds.ReviserOdds(mends):
                 table = mends
         assert row is not None
-        assert table is None or set(table) == set(Kind)
+        assert table is None or set(table) == made
+        values += row.demands.values() if isinstance(row, odds.CheckerOdds) else ()
         values += [] if table is None else table.values()
-    assert len(values) == len(odds.PLANNED) + len(odds.WARNED) + 7 * len(Kind)
-    for name in ("UNLIKELY", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "TELLING",
+    assert len(values) == len(odds.PLANNED) + len(odds.WARNED) + 7 * len(made) + len(odds.DEMANDED)
+    for name in ("UNLIKELY", "FALSE_ALARM", "TOLD", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "GIVES_IN", "TELLING",
                  "RAMBLING", "PUT_TOGETHER"):  # fmt: skip
         values.append(getattr(odds, name))
     assert all(0.0 <= value <= 1.0 for value in values)
@@ -574,5 +576,6 @@ def test_mistakes_are_made_as_often_as_the_odds_say(operator: str) -> None:
     for kind, count in counts.items():
         row = OPERATORS[operator].odds
         assert isinstance(row, odds.SolverOdds)
-        risk = row.risk[kind]
+        risk = row.risk.get(kind, 0.0)
+        assert (kind in row.risk) is (kind not in odds.DEMANDED)
         assert abs(count - draws * risk) <= 4 * (draws * risk * (1 - risk)) ** 0.5, kind

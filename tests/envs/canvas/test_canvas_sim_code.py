@@ -16,7 +16,7 @@ import pytest
 
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
 from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, WORDS, changed, changes_of, parsed
@@ -35,8 +35,8 @@ EVERYWHERE = (
     " of the problem twice. Explain it as to a child, then answer. Try a simpler case before the real one."
     " Be sceptical: ask where one could go wrong."
 )
-DIGEST = "202723fd9fac2d1b333ca8892f9f5c1a64cb9ae9d22b5cbcb84c832dd1a95aec"
-KINDS = {"plain": (0.30, 0.50), "edge": (0.08, 0.25), "corner": (0.08, 0.25), "several": (0.08, 0.25)}
+DIGEST = "b01ae95abc65e2c6e42c3ddaf27a5e17d8d7d7a916cf895ab5424a7bb27b6b54"
+KINDS = {"plain": (0.22, 0.42), "edge": (0.08, 0.25), "corner": (0.11, 0.29), "several": (0.09, 0.27)}
 KINDS["stream"] = (0.08, 0.25)
 
 
@@ -97,7 +97,7 @@ def test_a_mistake_changes_the_program_and_what_it_gives(every: list[OwnTask]) -
             assert wrong != right
             assert wrong == task.program([fault.tag], 5)
             same_outputs = task.public(wrong).outputs == task.public(right).outputs
-            assert same_outputs is (fault.kind is Kind.CORNER)
+            assert same_outputs is (fault.kind is not Kind.EDGE)
 
 
 def test_kinds_have_their_shares_and_their_faults(tasks: dict[str, list[OwnTask]]) -> None:
@@ -111,9 +111,10 @@ def test_kinds_have_their_shares_and_their_faults(tasks: dict[str, list[OwnTask]
             assert low <= counts[kind] / COUNT <= high, (split, kind, counts)
         for task in tasks[split]:
             assert task.endless is (task.kind == "stream")
-            assert [fault.likely for fault in task.faults] == [task.kind != "plain"] * len(task.faults)
+            own = [fault for fault in task.faults if fault.kind not in DEMANDED]
+            assert [fault.likely for fault in own] == [task.kind != "plain"] * len(own)
             if task.kind != "plain":
-                assert [fault.kind for fault in task.faults] == wanted[task.kind]
+                assert [fault.kind for fault in own] == wanted[task.kind]
             assert len({fault.tag for fault in task.faults}) == len(task.faults)
 
 
@@ -144,7 +145,7 @@ def test_what_a_problem_says_of_itself(every: list[OwnTask]) -> None:
         assert task.plan
         for fault in task.faults:
             assert all(word in problem.text.lower() for word in fault.words)
-            assert fault.note in NOTES.values()
+            assert (fault.note in NOTES.values()) is (fault.kind not in DEMANDED)
 
 
 def test_no_instruction_that_is_given_everywhere_happens_to_warn() -> None:

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
 from agentgym_flow.envs.canvas.tasks.facts.names import ONSETS
@@ -36,7 +36,7 @@ EVERYWHERE = (
     " child, then answer. read the passages and the question with care and look at every part of them. give a short"
     " answer and the reasons for it."
 )
-DIGEST = "7c33a80d2778c099f6f39bf87e65f9f7c83ae1d980258fcf4fc0aa4235a168da"
+DIGEST = "27adc57a73346c3f911d2c455ef628e0bf45427f38626aa470449a26b224ef92"
 
 
 @cache
@@ -98,7 +98,7 @@ def test_what_a_mistake_leads_to_stands_in_the_passages(some: tuple[FactTask, ..
         numbers = [int(number) for number in re.findall(r"\d+", shown)]
         computed = {str(abs(a - b)) for a in numbers for b in numbers} | {str(a + b) for a in numbers for b in numbers}
         for fault in task.faults:
-            if fault.kind not in BY_CHANCE:
+            if fault.kind not in BY_CHANCE and fault.kind not in DEMANDED:
                 for part in re.split(r" and (?!Sons|Daughters)|, ", task.answer((fault.tag,), 0)):
                     assert words(part) in shown or part in computed, (task.problem.key, part)
 
@@ -116,7 +116,6 @@ def test_the_first_wrong_account_stands_in_the_passages_and_most_agree_on_the_ri
         assert told_wrong[wrong] == 1
         assert max(told_wrong.values()) == 1
         assert told_right + told_wrong.total() == len(voices)
-        assert "according to" in task.problem.shown().lower()
 
 
 def test_both_halves_of_a_bridge_stand_in_passages_of_their_own() -> None:
@@ -138,8 +137,9 @@ def test_two_titles_are_alike_where_things_are_mistaken_and_nowhere_else() -> No
 
 def test_the_faults_are_those_of_the_kind(some: tuple[FactTask, ...]) -> None:
     for task in some:
-        assert tuple(fault.kind for fault in task.faults) == FAULTS[task.kind]
-        assert all(fault.likely == (task.kind != "easy") for fault in task.faults)
+        own = [fault for fault in task.faults if fault.kind not in DEMANDED]
+        assert tuple(fault.kind for fault in own) == FAULTS[task.kind]
+        assert all(fault.likely == (task.kind != "easy") for fault in own)
         assert len({fault.tag for fault in task.faults}) == len(task.faults)
         assert task.plan
         assert task.family == "qa"
@@ -150,7 +150,7 @@ def test_words_that_point_at_a_fault_are_shown_and_chance_has_none(some: tuple[F
     for task in some:
         shown = task.problem.shown().lower()
         for fault in task.faults:
-            assert bool(fault.words) == (fault.kind not in BY_CHANCE)
+            assert bool(fault.words) == (fault.kind not in {*BY_CHANCE, *DEMANDED})
             assert all(word in shown and word == word.lower() for word in fault.words), (task.problem.key, fault.words)
 
 

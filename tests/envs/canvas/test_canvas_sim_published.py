@@ -168,7 +168,7 @@ def test_what_cannot_be_used_is_named(solution: str, why: str) -> None:
 
 def test_a_program_without_a_place_for_a_mistake_can_still_return_nothing() -> None:
     problem = Problem(
-        id="3", text="?", kind="code", source="invented", entry_point="f", solution="def f(n):\n    return n\n",
+        id="4", text="?", kind="code", source="invented", entry_point="f", solution="def f(n):\n    return n\n",
         hidden_tests=CodeTests(checks=("assert f(1) == 1",)),
     )  # fmt: skip
     task = from_program(problem, Here())

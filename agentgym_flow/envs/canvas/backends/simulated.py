@@ -177,12 +177,15 @@ class SimulatedBackend:
             return _verdict(not seen, NO_ANSWER if seen else "")
         drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
         alarm = chance.uniform()
+        innocent = [fault for fault in self.task.faults if fault.tag not in solution.made]
         for fault in self.task.faults:
             if fault.tag in solution.made and drawn[fault.tag] < row.finds.get(fault.kind, 0.0):
-                return _verdict(False, fault.note, fault.tag)
+                return _verdict(False, fault.note, found=fault.tag)
+        for fault in innocent:
+            if drawn[fault.tag] < row.demands.get(fault.kind, 0.0):
+                return _verdict(False, fault.note, demanded=fault.tag)
         if alarm >= odds.FALSE_ALARM:
             return _verdict(True, "")
-        innocent = [fault for fault in self.task.faults if fault.tag not in solution.made]
         seeming = chance.choice(innocent) if innocent else None
         return _verdict(False, seeming.note if seeming else "Something does not look right.")
 
@@ -192,7 +195,7 @@ class SimulatedBackend:
             raise Failed("There is no program to test.")
         outcome = self.task.public(given.code)
         edges = [tag for tag in solution.made if self._faults[tag].kind is Kind.EDGE]
-        return _verdict(outcome.passed, outcome.note, edges[0] if edges and not outcome.passed else "")
+        return _verdict(outcome.passed, outcome.note, found=edges[0] if edges and not outcome.passed else "")
 
     # ------------------------------------------------------------------------------------------------ mending
     def _revised(self, mended: Mapping[Kind, float], call: OpCall, before: OpCall) -> Value:
@@ -200,12 +203,16 @@ class SimulatedBackend:
         mends, spoils = chance.uniform(), chance.uniform()
         notes = call.inputs.get("notes")
         blamed = isinstance(notes, Value) and not notes.passed
-        named = notes.data.get("found", "") if isinstance(notes, Value) and isinstance(notes.data, dict) else ""
+        verdict = notes.data if isinstance(notes, Value) and isinstance(notes.data, dict) else {}
+        named, demanded = verdict.get("found", ""), verdict.get("demanded", "")
         made = solution.made
         told = [tag for tag in made if _names(call.instruction, self._faults[tag])]
         if named in made:
             if mends < mended.get(self._faults[named].kind, 0.0):
                 made = tuple(tag for tag in made if tag != named)
+        elif demanded:
+            if mends < odds.GIVES_IN:
+                made = self._ordered({*made, demanded})
         elif told:
             if mends < mended.get(self._faults[told[0]].kind, 0.0) * odds.TOLD:
                 made = tuple(tag for tag in made if tag != told[0])
@@ -333,8 +340,9 @@ def _solution(call: OpCall) -> Solution:
     return _given(call)[1]
 
 
-def _verdict(passed: bool, notes: str, found: str = "") -> Value:
-    return Value(passed=passed, notes=notes, data={"found": found, "passed": passed, "notes": notes})
+def _verdict(passed: bool, notes: str, *, found: str = "", demanded: str = "") -> Value:
+    data = {"found": found, "demanded": demanded, "passed": passed, "notes": notes}
+    return Value(passed=passed, notes=notes, data=data)
 
 
 def _names(instruction: str, fault: Fault) -> bool:

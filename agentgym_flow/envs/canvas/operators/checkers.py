@@ -81,7 +81,8 @@ class Review(Checker):
             Kind.CORNER: 0.94,
             Kind.HOP: 0.30,
             Kind.DISTRACTION: 0.10,
-        }
+        },
+        demands={Kind.CONVENTION: 0.95},
     )
 
 
@@ -103,7 +104,8 @@ class Verify(Checker):
             Kind.CORNER: 0.08,
             Kind.HOP: 0.30,
             Kind.DISTRACTION: 0.94,
-        }
+        },
+        demands={Kind.BELIEF: 0.95},
     )
 
 

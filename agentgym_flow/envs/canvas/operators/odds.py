@@ -8,7 +8,7 @@ checks say nearly all. `tests/envs/canvas/test_canvas_calibration.py` measures i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -36,6 +36,14 @@ class Kind(StrEnum):
     """The answer to the first half of a question instead of the whole."""
     DISTRACTION = "distraction"
     """The wrong one of two things that look alike."""
+    CONVENTION = "convention"
+    """The usual thing where the task asks for an unusual one. No solver makes it; Review asks for it."""
+    BELIEF = "belief"
+    """What is generally held where the task says otherwise. No solver makes it; Verify asks for it."""
+
+
+DEMANDED = frozenset({Kind.CONVENTION, Kind.BELIEF})
+"""Mistakes that no solver makes and no check finds: a check demands them, and Revise makes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,14 @@ class CheckerOdds:
 
     Attributes:
         finds: kind of mistake -> the probability that it finds one; 0 for a kind that is not here.
+        demands: kind of mistake -> the probability that it objects to a solution without one, where the task has it;
+            0 for a kind that is not here. Revise makes the mistake then.
         runs_tests: it runs the public tests and draws nothing.
     """
 
     finds: Mapping[Kind, float]
     runs_tests: bool = False
+    demands: Mapping[Kind, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +120,13 @@ PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
 WARNED: Mapping[Kind, float] = {
     Kind.TRAP: 0.10,
     Kind.NUANCE: 0.80,
-    Kind.CORNER: 0.35,
+    Kind.CORNER: 0.85,
     Kind.DISTRACTION: 0.40,
     Kind.OMISSION: 0.60,
 }
 """The same for an instruction that names the mistake's words."""
 
-ATTENTION = 240
+ATTENTION = 100
 """An instruction with more characters warns against nothing."""
 
 LOST_SEEN = 0.45
@@ -132,6 +143,9 @@ SPOILT_UNPROMPTED = 0.08
 
 SPOILT_MISLED = 0.25
 """The probability that it does when the notes find fault with what is right."""
+
+GIVES_IN = 0.95
+"""The probability that Revise makes the mistake that the notes demand."""
 
 TELLING = 0.03
 """The probability that Custom explains at length where others just answer."""

@@ -9,10 +9,12 @@ from fractions import Fraction
 from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
+from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, Change
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
 from agentgym_flow.envs.canvas.tasks.sets.chain import Chain, Step, chain_of
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream
 
 MOST_SLIPS = 3
@@ -38,7 +40,8 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
     """Return the task of a problem with a worked solution in the form of GSM8K.
 
     Percentages and fractions are traps; of a long way a step is left out; large numbers and divisions are likely to go
-    wrong; what comes together only in the last step are parts. A problem with none of these is easy.
+    wrong; what comes together only in the last step are parts. A problem with none of these is easy. In some a check
+    takes a number of the text for a misprint, which only its note tells.
 
     Raises:
         BadChain: the solution has no calculations that lead to the answer.
@@ -57,6 +60,7 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
         note = "Numbers that belong to different parts of the problem are mixed up."
         faults.append((Fault("part", Kind.PART, (), note), mixed))
     faults += _slips(chain, needed, owners)
+    faults += _demanded(problem, chain)
     asked = _asked(problem.text)
     count = len(needed)
     plan = tuple(f"Work out step {number} of {count} towards this: {asked}" for number in range(1, count + 1))
@@ -182,6 +186,13 @@ def _omissions(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int])
             note = f"Something is left out on the way: step {needed.index(place) + 1} of {len(needed)}."
             found.append((omission(place, note, owners.get(place)), change))
     return found[:2][::-1]
+
+
+def _demanded(problem: Problem, chain: Chain) -> _Faults:
+    """Return what a check demands in some problems: that another number be taken for one that the text gives."""
+    kind, chance = demanded("arithmetic", "gsm8k", problem.text), Stream("canvas", "gsm8k", "unusual", problem.text)
+    odd = misprint(chain, problem.text, chance) if kind else None
+    return [(unusual(kind, "arithmetic", "test", chance, figure=odd[0]), odd[1])] if kind and odd else []
 
 
 def _slips(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from agentgym_flow.envs.canvas.operators.odds import Kind
 from agentgym_flow.envs.canvas.scoring.problem import Problem
+from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
 from agentgym_flow.envs.canvas.tasks.arithmetic.people import PEOPLE
 from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Drawn, Story, draw, figure, tell
@@ -14,6 +15,7 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, Chan
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
 from agentgym_flow.envs.canvas.tasks.sets.chain import Chain
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
 
@@ -57,10 +59,18 @@ def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
     drawn = draw(story, stream)
     people = stream.sample(PEOPLE[split], 3)
     names = dict(zip("nmoxy", people + stream.sample(story.things, 2), strict=True))
-    text = tell(story.text, drawn, names, stream)
+    text = tell((split == "test" and story.retold) or story.text, drawn, names, stream)
     plan = tuple(tell(what, drawn, names, stream) for _, what in story.steps)
     pieces = tuple((place, tell(question, drawn, names, stream)) for place, question in story.pieces)
     answer = written(drawn.chain.answer, story.money)
+    faults = _faults(story, drawn, plan, text, stream)
+    wordy = stream.below(3) == 0
+    chance = Stream("canvas", "arithmetic", "unusual", seasonal(split, season), index)
+    kind_demanded = demanded("arithmetic", seasonal(split, season), index)
+    odd = misprint(drawn.chain, text, chance) if kind_demanded else None
+    if kind_demanded and odd:
+        text = f"{text} {aside('arithmetic', split, chance, odd[0])}"
+        faults = (*faults, (unusual(kind_demanded, "arithmetic", split, chance, figure=odd[0]), odd[1]))
     problem = Problem(
         f"{seasonal(split, season)}-{index}",
         text,
@@ -69,8 +79,6 @@ def make_task(split: str, index: int, season: str = "") -> ArithmeticTask:
         (answer,),
         solution=_solution(drawn.chain, plan, answer),
     )
-    faults = _faults(story, drawn, plan, text, stream)
-    wordy = stream.below(3) == 0
     return ArithmeticTask(problem, kind, drawn.chain, faults, plan, pieces, wordy=wordy, money=story.money)
 
 

@@ -73,6 +73,8 @@ class Story:
         pieces: for each sub-problem the step that answers it, and its question.
         things: what `{x}` and `{y}` can be.
         money: results may have two decimals; without it all are whole.
+        retold: the same problem in words that are nowhere else, for the split `test`; empty where it has no words of
+            its own.
     """
 
     text: str
@@ -85,6 +87,7 @@ class Story:
     pieces: tuple[tuple[int, str], ...] = ()
     things: tuple[str, ...] = THINGS
     money: bool = False
+    retold: str = ""
 
     @cached_property
     def trees(self) -> tuple[Expression, ...]:

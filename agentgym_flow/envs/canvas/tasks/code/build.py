@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, count
 from typing import NamedTuple
 
@@ -16,10 +16,11 @@ from agentgym_flow.envs.canvas.tasks.code.fuel import Came, Case, calls, compile
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
+from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
-SHARES = {"plain": 40, "edge": 15, "corner": 15, "several": 15, "stream": 15}
+SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
 """How many of a hundred tasks are of each kind."""
 _SPLITS = {"train": (0, 1), "valid": (2,), "test": (3,)}
 
@@ -85,14 +86,19 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Dra
     """Return the task; None where the function has no mistakes of the sorts that are wanted."""
     cases = _cases(draft)
     seen: dict[str, Behaviour] = {}
-    picks = _picks(draw, kind, draft, cases, seen)
+    chance = Stream("canvas", "code", "unusual", seasonal(split, season), index)
+    wanted = demanded("code", seasonal(split, season), index)
+    picks = _picks(draw, (*_FAULTS[kind], *(((wanted, False),) if wanted else ())), draft, cases, seen)
     if picks is None:
         return None
     behaviours = _behaviours(draft, cases, picks, seen)
     if behaviours is None:
         return None
-    text = _text(draw, kind, draft, cases)
-    faults = tuple(_fault(pick, text) for pick in picks)
+    text = _text(draw, kind, draft, cases, aside("code", split, chance) if wanted else "")
+    faults = tuple(
+        unusual(wanted, "code", split, chance, tag=pick.change.tag) if pick.kind is wanted else _fault(pick, text)
+        for pick in picks
+    )
     return OwnTask(
         _problem(f"{seasonal(split, season)}-{index}", text, draft, cases),
         kind,
@@ -120,7 +126,9 @@ def _cases(draft: Draft) -> Cases:
     return Cases(*both)
 
 
-def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases, seen: dict[str, Behaviour]) -> list[_Pick] | None:
+def _picks(
+    draw: Draw, sorts: Sequence[tuple[Kind, bool]], draft: Draft, cases: Cases, seen: dict[str, Behaviour]
+) -> list[_Pick] | None:
     """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing.
 
     What each program did is noted in `seen`, by the tag of its mistake.
@@ -130,8 +138,8 @@ def _picks(draw: Draw, kind: str, draft: Draft, cases: Cases, seen: dict[str, Be
     rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
     picks: list[_Pick] = []
-    for sort, likely in _FAULTS[kind]:
-        found = next(_of_sort(sort, for_corners if sort is Kind.CORNER else every, draft, cases, picks, seen), None)
+    for sort, likely in sorts:
+        found = next(_of_sort(sort, every if sort is Kind.EDGE else for_corners, draft, cases, picks, seen), None)
         if found is None:
             return None
         picks.append(_Pick(sort, likely, found))
@@ -152,7 +160,7 @@ def _of_sort(
 
 
 def _is_of(sort: Kind, found: Behaviour) -> bool:
-    return found.ends and not found.hidden and found.public is (sort is Kind.CORNER)
+    return found.ends and not found.hidden and found.public is (sort is not Kind.EDGE)
 
 
 def _behaviours(
@@ -174,11 +182,11 @@ def _behaviours(
     return behaviours
 
 
-def _text(draw: Draw, kind: str, draft: Draft, cases: Cases) -> str:
+def _text(draw: Draw, kind: str, draft: Draft, cases: Cases, meant: str) -> str:
     examples = "\n".join(f">>> {case.call(draft.name)}\n{case.wanted!r}" for case in cases.public)
     said = f"{opening(draw, draft.signature, endless=bool(draft.take))} {draft.ask}"
-    hint = cue(draw, kind)
-    return f"{said}{' ' if hint else ''}{hint}\n\nExamples:\n{examples}"
+    hints = [hint for hint in (cue(draw, kind), meant) if hint]
+    return f"{' '.join([said, *hints])}\n\nExamples:\n{examples}"
 
 
 def _problem(identity: str, text: str, draft: Draft, cases: Cases) -> Problem:

@@ -46,7 +46,7 @@ NOTES = {
     "sign": "One operation goes in the wrong direction: something is added that should be taken away, or the reverse.",
     "swap": "The two sides of an operation are swapped.",
     "number": "A constant in the program is not the one that the task names.",
-    "logic": "Two conditions are joined the wrong way: one would do where both are needed, or the reverse.",
+    "logic": "Two conditions are joined the wrong way: one is enough where both are needed, or the reverse.",
     "negate": "A condition is the opposite of what it should be.",
     "extreme": "It takes the largest where the smallest is wanted, or the reverse.",
     "order": "A sort is missing its rule for the order, such as which way round or what decides between equals.",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import (
@@ -28,7 +28,8 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
-from agentgym_flow.seeding import stable_hash
+from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
+from agentgym_flow.seeding import Stream, stable_hash
 
 RunScript: TypeAlias = Callable[[str], str]
 """Runs a script safely and returns what it printed; empty when it was ended or failed."""
@@ -200,11 +201,15 @@ class _Trials:
 
 
 def _picks(trials: _Trials, every: list[Change]) -> list[tuple[Kind, Change]]:
-    """Return a change that the public tests show and one that only the hidden tests show, as far as they are found."""
+    """Return a change that the public tests show and one that only the hidden tests show, as far as they are found.
+
+    In some problems the latter is what Review demands.
+    """
     rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
+    wanted = demanded("code", "published", trials.problem.key)
     corner = next((one for one in for_corners[:MOST_TRIES] if _is_of(Kind.CORNER, trials, [one])), None)
-    picks = [(Kind.CORNER, corner)] if corner is not None else []
+    picks = [(wanted or Kind.CORNER, corner)] if corner is not None else []
     for change in every[:MOST_TRIES]:
         if _is_of(Kind.EDGE, trials, [change]) and (
             corner is None or (change.place != corner.place and _is_of(Kind.EDGE, trials, [change, corner]))
@@ -228,6 +233,8 @@ def _calls(check: str, name: str) -> Iterable[str]:
 
 
 def _fault(kind: Kind, change: Change, text: str) -> Fault:
+    if kind in DEMANDED:
+        return unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
     return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
 
 

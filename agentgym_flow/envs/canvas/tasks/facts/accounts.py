@@ -18,6 +18,14 @@ _ASKED = (
     "{q} Some of the sources are mistaken.",
     "Weigh the accounts against each other. {q}",
 )
+_ASKED_IN_TEST = (
+    "{q}",
+    "Not every voice below can be right. {q}",
+    "{q} Go with the majority.",
+    "There is more than one version of this. {q}",
+)
+"""Wordings that are nowhere else."""
+
 _UNSURE = (
     "The sources differ here, and one alone is no proof.",
     "Not every voice says the same of this.",
@@ -37,7 +45,7 @@ def retold(world: World) -> Draft:
     question, _ = marked(world.stream.choice(relation.questions))
     question = sentence(question.format(x=thing.name))
     return Draft(
-        question=world.stream.choice(_ASKED).format(q=question),
+        question=world.stream.choice(_ASKED_IN_TEST if world.names.split == "test" else _ASKED).format(q=question),
         answers=_phrasings(relation, right),
         wrong={"wobble": wrong},
         faults=(Fault("wobble", Kind.WOBBLE, (), world.stream.choice(_UNSURE)),),
@@ -48,7 +56,7 @@ def retold(world: World) -> Draft:
         ),
         steps=(thing.name,),
         kept_out=(thing.name,),
-        passages=tell(thing, relation, values, world.stream),
+        passages=tell(thing, relation, values, world.names.split, world.stream),
     )
 
 

@@ -13,6 +13,7 @@ from agentgym_flow.envs.canvas.tasks.facts.passages import told
 from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
 from agentgym_flow.envs.canvas.tasks.facts.world import World
+from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.seeding import Stream, seasonal
 
 # Any 25 tasks in a row, and any 25 with the same distance of 2, 3 or 4 between them, have the same shares: easy 40 %,
@@ -49,26 +50,51 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
     else:
         world = World(names, stream)
         draft = _BUILDERS[kind](world)
+    passages = _passages(world, draft)
+    wordy = stream.below(3) == 0
+    chance = Stream("canvas", "qa", "unusual", seasonal(split, season), index)
+    wanted = demanded("qa", seasonal(split, season), index)
+    question, faults, wrong = draft.question, draft.faults, draft.wrong
+    if wanted:
+        question = f"{question} {aside('qa', split, chance)}"
+        fault = unusual(wanted, "qa", split, chance)
+        faults, wrong = (*faults, fault), {**wrong, fault.tag: (_elsewhere(world, draft, chance),)}
     problem = Problem(
         id=f"{seasonal(split, season)}-{index}",
-        text=draft.question,
+        text=question,
         kind="qa",
         source="simulated-qa",
         answers=draft.answers,
-        passages=_passages(world, draft),
+        passages=passages,
         meta={"names": tuple(names.given)},
     )
     return FactTask(
         problem=problem,
         kind=kind,
-        faults=draft.faults,
+        faults=faults,
         plan=draft.plan,
-        wrong=draft.wrong,
+        wrong=wrong,
         steps=draft.steps,
         pieces=draft.pieces,
-        wordy=stream.below(3) == 0,
+        wordy=wordy,
         phrasings=len(draft.answers),
     )
+
+
+def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
+    """Return a wrong answer that other books could give, of the kind of the right one, and not among the draft's."""
+    right, told = draft.answers[0], {answer for answers in (draft.answers, *draft.wrong.values()) for answer in answers}
+    if right.isdigit():
+        return chance.choice([year for year in map(str, range(int(right) + 1, int(right) + 99)) if year not in told])
+    for kind, things in world.things.items():
+        for values in (
+            [thing.name for thing in things],
+            *zip(*(thing.facts.values() for thing in things), strict=True),
+        ):
+            if right in values:
+                free = [value for value in values if value not in told]
+                return chance.choice(free) if free else world.names.new(kind)
+    return world.names.new("town")
 
 
 def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:

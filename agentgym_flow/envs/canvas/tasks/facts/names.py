@@ -60,6 +60,7 @@ class Names:
     """
 
     def __init__(self, split: str, stream: Stream) -> None:
+        self.split = split
         self._onsets = ONSETS[split]
         self._stream = stream
         self._suffixes = list(_SUFFIXES)

@@ -45,6 +45,16 @@ _VOICES = (
     ("The tax ledger", "According to the ledger of the tax office, {s}."),
     ("A memorial stone", "A stone put up much later tells us that {s}."),
 )
+_VOICES_IN_TEST = (
+    ("The harbour log", "In the harbour log stands that {s}."),
+    ("A ballad", "A ballad sings that {s}."),
+    ("The bell ringer", "The bell ringer wrote down that {s}."),
+    ("A toll receipt", "On the back of a toll receipt it says that {s}."),
+    ("The papers of a mill", "Among the papers of the mill is the remark that {s}."),
+    ("A schoolmaster", "A schoolmaster insisted that {s}."),
+    ("The sign of an inn", "The sign of an inn tells its guests that {s}."),
+)
+"""Wordings that are nowhere else."""
 
 
 def told(thing: Thing, stream: Stream) -> Passage:
@@ -52,14 +62,12 @@ def told(thing: Thing, stream: Stream) -> Passage:
     return Passage(thing.name, stream.choice(_TOLD[thing.kind]).format(name=thing.name, **thing.facts))
 
 
-def retold(thing: Thing, relation: Relation, values: list[str], stream: Stream) -> list[Passage]:
+def retold(thing: Thing, relation: Relation, values: list[str], split: str, stream: Stream) -> list[Passage]:
     """Return a passage for each of `values`, from a voice of its own: what it gives as the relation of the thing.
 
-    At least one of them says according to whom. There must be at most as many values as there are wordings.
+    There must be at most as many values as there are wordings. The split `test` has wordings of its own.
     """
-    voices = stream.sample(_VOICES, len(values))
-    if not any("According to" in form for _, form in voices):
-        voices[0] = _VOICES[0]
+    voices = stream.sample(_VOICES_IN_TEST if split == "test" else _VOICES, len(values))
     wordings = stream.sample(relation.statements, len(values))
     return [
         Passage(title, form.format(s=wording.format(x=thing.name, v=value)))

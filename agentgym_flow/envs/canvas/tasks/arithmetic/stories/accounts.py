@@ -11,6 +11,8 @@ STORIES = (
         "a=14-48 b=6-25 c=12-60",
         (("a*b", "Work out how large the crowd was"), ("A-c", "Take off those who leave")),
         wobbles=(0,),
+        retold="Nobody went from row to row. {n} looked over the crowd from a balcony: {b} rows, some {a} people in "
+        "each, of whom {c} or so left early. How many people stayed, on that footing?",
     ),
     Story(
         "Three [witnesses|onlookers|neighbours] remember the parade differently. {n} speaks of {a} riders, {m} of {b},"
@@ -23,6 +25,8 @@ STORIES = (
             ("B*d", "Count the flowers"),
         ),
         wobbles=(0,),
+        retold="{n}, {m} and {o} cannot settle how many riders the parade had: {a}, {b} or {c}. Take the mean of "
+        "the three. If each rider threw {d} flowers, how many flowers was that?",
     ),
     Story(
         "The ink on an old list of {n} is [faded|smudged|hardly legible]. It seems to say {a} crates of {b} {x}, of"
@@ -30,6 +34,8 @@ STORIES = (
         "a=7-36 b=12-45 c=9-58",
         (("a*b", "Work out how many there were"), ("A-c", "Take off the broken ones")),
         wobbles=(0,),
+        retold="A coffee stain has spread over an old list of {n}. Under it one can just about read {a} crates of "
+        "{b} {x}, of which {c} {x} were broken. How many {x} were whole, then?",
     ),
     Story(
         "Over a [bad line|crackling telephone], {n} hears {m} order what sounds like {a} boxes at ${b} a box, and"
@@ -38,6 +44,8 @@ STORIES = (
         "a=13-60 b=7-19 c=11-45",
         (("a*b", "Work out what the boxes cost"), ("A+c", "Add the driver")),
         wobbles=(0,),
+        retold="{m} shouts an order to {n} across a noisy yard: {a} boxes at ${b} a box, if {n} caught it, and ${c} "
+        "for the driver. How many dollars is the order?",
     ),
     Story(
         "[As far as {n} remembers|If {n}'s memory serves|{n} is not quite sure, but believes that], there were {a} {x}"
@@ -46,6 +54,8 @@ STORIES = (
         "k=3-8 u=5-16 b=6-28 a=k*u+b",
         (("a-b", "Work out what was left"), ("A/k", "Share it")),
         wobbles=(0,),
+        retold="It was years ago, and {n} would not swear to it: {a} {x} in the drawer, of which {m} took {b}. What "
+        "was left was shared by {k} friends evenly. How many {x} did each friend get?",
     ),
     Story(
         "On a [blurred|grainy|dim] photograph {n} makes out roughly {a} windows on each of {b} floors, and {m} thinks"
@@ -53,6 +63,8 @@ STORIES = (
         "a=9-32 b=5-22 c=8-40",
         (("a*b", "Work out how many windows there are"), ("A-c", "Take off the lit ones")),
         wobbles=(0,),
+        retold="The photograph is out of focus. {n} finds {a} windows on each of {b} floors, and {m} reads {c} of "
+        "all these as lit. How many windows are dark, if both are right?",
     ),
     Story(
         "[Rumour has it|They say in the village|It is said] that {n} sold around {a} sheep at some ${b} each and then"
@@ -60,6 +72,8 @@ STORIES = (
         "a=14-48 b=23-89 c=65-290",
         (("a*b", "Work out what the sheep brought"), ("A-c", "Take off what {m} was given")),
         wobbles=(0,),
+        retold="The village tells a story about {n}: {a} sheep sold at ${b} each, and ${c} of that handed to {m}. "
+        "Nobody was there. How many dollars did {n} keep, if it happened like that?",
     ),
     Story(
         "{n} paces out a field by foot: [approximately|more or less|give or take] {a} paces one way and {b} the other."
@@ -72,6 +86,8 @@ STORIES = (
             ("B-d", "Take off what the hail spoils"),
         ),
         wobbles=(1,),
+        retold="{n} had no tape and walked a field off: {a} steps one way, {b} the other. Each square step may hold "
+        "{c} plants, of which hail spoils {d} in all, or thereabouts. How many plants are left?",
     ),
     Story(
         "{n} and {m} tell of a flood [from memory|as they recall it]. The water rose about {a} centimetres an hour for"
@@ -80,6 +96,9 @@ STORIES = (
         "a=6-19 b=5-16 c=9-28",
         (("a*b", "Work out how far the water rose"), ("A-c", "Take off how far it fell")),
         wobbles=(0,),
+        retold="Years after the flood, {n} puts the rise at {a} centimetres an hour over {b} hours, and {m} puts "
+        "the fall after it at {c} centimetres. Neither wrote anything down. How many centimetres was the "
+        "water above its old mark?",
     ),
 )
 """Stories of uncertain accounts."""
