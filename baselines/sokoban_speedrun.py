@@ -415,7 +415,7 @@ def batch(
     file = run.out / "levels.txt"
     write_levels(file, levels)
     return SokobanVectorEnv(
-        num_envs, data=file, max_steps=HORIZON, info_keys=info_keys, autoreset_mode=AutoresetMode.DISABLED
+        num_envs, data=file, split="test", max_steps=HORIZON, info_keys=info_keys, autoreset_mode=AutoresetMode.DISABLED
     )
 
 
