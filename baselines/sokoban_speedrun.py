@@ -73,7 +73,7 @@ LEVELS_ASKED, STATES_ASKED, TRAIN_RATIO, BATCH, EXPANSIONS = 500, 500, 3.0, 512,
 # PPO: boards, steps between updates, rows of a minibatch; share solved at which the next stage of the curriculum opens.
 BOARDS, STEPS, MINIBATCH, MASTERED, DEPTHS, WHOLE = 512, 32, 1024, 0.5, (1, 2, 3, 4, 5, 6, 8, 10, 12), 99
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, REWARD, DENSE, MAX_NORM = 0.98, 0.9, 0.2, 0.01, 0.5, 0.1, 5.0, 1.0
-CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.004, 4e-4)  # the largest step of Muon, and of AdamW
+CLONE_STEP, PPO_STEP = (0.02, 2e-3), (0.015, 1.5e-3)  # the largest step of Muon, and of AdamW
 SAVE_SECONDS, SHOW_SECONDS, CHECKPOINT = 300.0, 10.0, "checkpoint.pt"
 WAYS = ("sampled", "greedy", "careful")
 
