@@ -324,8 +324,13 @@ class Run:
             torch.save({"net": self.net.state_dict(), "state": self.state, **about}, partial)
 
     def load(self) -> None:
-        """Go on from the checkpoint; episodes under way begin anew."""
-        found = torch.load(self.out / CHECKPOINT, weights_only=True, map_location=self.asked.device)
+        """Go on from the checkpoint; episodes under way begin anew. Raises `BadSetting` if that is impossible."""
+        file, sizes = self.out / CHECKPOINT, (self.asked.channels, self.asked.blocks)
+        if not file.exists():
+            raise BadSetting(f"there is no {file} to go on from; leave out --resume, or name its folder with --out")
+        found = torch.load(file, weights_only=True, map_location=self.asked.device)
+        if sizes != (found["channels"], found["blocks"]):
+            raise BadSetting(f"{file} needs --channels {found['channels']} --blocks {found['blocks']}")
         self.net.load_state_dict(found["net"])
         self.before, self.part, self.state = found["spent"], found["part"], found["state"]
 
@@ -566,6 +571,8 @@ def arguments() -> argparse.ArgumentParser:
 def main(given: Sequence[str] | None = None) -> int:
     """Train until the budget is spent, evaluate, and append the result to `results.jsonl` in the folder of the run."""
     asked = arguments().parse_args(given)
+    if not 0 <= asked.clone <= 1:
+        raise BadSetting(f"--clone is a share of the budget, from 0 to 1, got {asked.clone:g}")
     Path(asked.out).mkdir(parents=True, exist_ok=True)
     run = Run(asked)
     if asked.resume:

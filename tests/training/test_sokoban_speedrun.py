@@ -18,6 +18,7 @@ from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.rules import Board
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import board_hash
+from agentgym_flow.errors import BadSetting
 from agentgym_flow.replay import verify_log
 from baselines import sokoban_speedrun as speedrun
 
@@ -81,6 +82,20 @@ def test_clones_stops_goes_on_plays_and_evaluates(
         assert line[way].endswith("%]")
         verdict = verify_log(tmp_path / f"{way}.jsonl.gz", data={"held_back": tmp_path / "held_back.txt"}, jobs=0)
         assert verdict.matched == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--clone", "1.5"], "from 0 to 1, got 1.5"),
+        (["--resume"], "there is no .*checkpoint.pt"),
+        (["--held_back", "200"], "from 1 to 99"),
+    ],
+)
+@needs_levels
+def test_says_what_cannot_be(tmp_path: Path, more: list[str], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        speedrun.main(settings(tmp_path, *more))
 
 
 @needs_levels
