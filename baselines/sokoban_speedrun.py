@@ -25,6 +25,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -226,6 +227,12 @@ def timed(function: Callable[..., Result], job: tuple[Any, ...]) -> tuple[Result
     return function(*job), time.process_time() - begun
 
 
+def leave_signals() -> None:
+    """Leave Ctrl-C and SIGTERM, which reach a whole process group, to the main process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 # ---------------------------------------------------------------- a run
 class Stopped(Exception):
     """A signal asked the run to stop; the checkpoint is written."""
@@ -238,7 +245,7 @@ class Run:
         self.asked, self.out, self.stopping = asked, Path(asked.out), False
         self.begun, self.cpu_begun, self.of_workers, self.before = time.time(), time.process_time(), 0.0, 0.0
         self.saved = self.shown = time.monotonic()
-        self.pool = ProcessPoolExecutor(asked.threads)
+        self.pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
         list(self.pool.map(abs, range(asked.threads)))  # workers start before PyTorch has threads
         torch.set_num_threads(asked.threads)
         torch.manual_seed(asked.seed)
@@ -346,7 +353,7 @@ class Run:
 def clone(run: Run, until: float) -> None:
     """Imitate the solver until a share of the budget is spent: rounds of asking it, and of training on all it said."""
     run.begin("clone", codes=[], actions=[], asked=0)
-    state, losses, solved = run.state, [0.0], 0.0
+    state, losses, solved = run.state, list[float](), 0.0
     known = run.train[: state["asked"]]
     while run.share < until:
         begun, asked = run.spent, state["asked"]
