@@ -1,0 +1,147 @@
+"""The Sokoban speedrun trains, stops at a signal, goes on, and evaluates; what it holds back it never trains on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl", reason="training needs the extra train")
+
+import torch
+
+from agentgym_flow.envs.sokoban.codes import cell_codes
+from agentgym_flow.envs.sokoban.rules import Board
+from agentgym_flow.envs.sokoban.solver import solve
+from agentgym_flow.envs.sokoban.tasks import board_hash
+from agentgym_flow.errors import BadSetting
+from agentgym_flow.replay import verify_log
+from baselines import sokoban_speedrun as speedrun
+
+LEVELS = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "nowhere")) / "boxoban" / "unfiltered-valid.txt"
+needs_levels = pytest.mark.skipif(
+    not LEVELS.exists(), reason="AGENTGYM_FLOW_TEST_DATA does not name a folder with data"
+)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little of everything, and a line after every update."""
+    for name, value in {
+        "LEVELS_ASKED": 10,
+        "STATES_ASKED": 4,
+        "BATCH": 32,
+        "BOARDS": 16,
+        "STEPS": 4,
+        "HORIZON": 20,
+    }.items():
+        monkeypatch.setattr(speedrun, name, value)
+    monkeypatch.setattr(speedrun, "SHOW_SECONDS", 0.0)
+
+
+def settings(out: Path, *more: str) -> list[str]:
+    """Return the arguments of a small run."""
+    sizes = ["--held_back", "4", "--channels", "8", "--blocks", "1", "--threads", "1"]
+    return ["--levels", str(LEVELS), *sizes, "--out", str(out), *more]
+
+
+@needs_levels
+def test_clones_stops_goes_on_plays_and_evaluates(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = settings(tmp_path, "--core_seconds", "2", "--clone", "0.5", "--dense")
+    shown: list[str] = []
+
+    def stop(line: str) -> None:
+        shown.append(line)
+        if len(shown) == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(speedrun, "show", stop)
+        assert speedrun.main(command) == 143
+    assert "clone: loss" in shown[-2]
+    before = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)
+    assert before["part"] == "clone"
+    assert 0 < before["spent"] < 2
+
+    assert speedrun.main([*command, "--resume"]) == 0
+    assert "ppo: stage 1 of 1," in capsys.readouterr().out, "a policy that has cloned gets whole levels"
+    after = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)
+    assert after["part"] == "ppo"
+    assert after["spent"] >= 2
+    assert any((after["net"][name] != values).any() for name, values in before["net"].items())
+
+    line = json.loads((tmp_path / "results.jsonl").read_text())
+    assert line["clone"] == 0.5
+    for way in speedrun.WAYS:
+        assert line[way].endswith("%]")
+        verdict = verify_log(tmp_path / f"{way}.jsonl.gz", data={"held_back": tmp_path / "held_back.txt"}, jobs=0)
+        assert verdict.matched == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--clone", "1.5"], "from 0 to 1, got 1.5"),
+        (["--resume"], "there is no .*checkpoint.pt"),
+        (["--held_back", "200"], "from 1 to 99"),
+    ],
+)
+@needs_levels
+def test_says_what_cannot_be(tmp_path: Path, more: list[str], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        speedrun.main(settings(tmp_path, *more))
+
+
+@needs_levels
+def test_ppo_alone_begins_next_to_the_end(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert speedrun.main(settings(tmp_path, "--core_seconds", "2")) == 0
+    assert "ppo: stage 1 of 10," in capsys.readouterr().out
+
+
+def test_nothing_that_is_held_back_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = speedrun.arguments().parse_args(["--held_back", "2", "--threads", "1", "--out", str(tmp_path)])
+    run = speedrun.Run(asked)
+    run.pool.shutdown()
+    held = {board_hash(10, 10, level.cells) for level in run.held}
+    assert len(run.held) == 2
+    assert len(run.train) == 18
+    assert not held & {board_hash(10, 10, level.cells) for level in run.train}
+    first = {board_hash(10, 10, level.cells) for level in speedrun.invent([0], frozenset())}
+    again = {board_hash(10, 10, level.cells) for level in speedrun.invent([0], frozenset(first))}
+    assert first.isdisjoint(again), "what is held back is made no second time"
+
+
+def test_a_turned_board_with_a_turned_action_is_the_turned_next_board() -> None:
+    (level,) = speedrun.invent([1], frozenset())
+    board = Board(level)
+    step = [-10, 10, -1, 1]
+    for word in solve(level) or ():
+        action = speedrun.WORDS.index(word)
+        before = speedrun.inside(cell_codes(board.cells, board.player))
+        board.move(action)
+        after = speedrun.inside(cell_codes(board.cells, board.player))
+        for cells, becomes in zip(speedrun.CELLS_OF, speedrun.ACTIONS_OF, strict=True):
+            turned = np.zeros((10, 10), np.uint8)
+            turned[1:-1, 1:-1] = before[:, cells].reshape(8, 8)
+            start = speedrun.level_of(turned)
+            again = Board(start)
+            again.move(becomes[action])
+            assert again.player == start.player + step[becomes[action]]
+            assert (speedrun.inside(cell_codes(again.cells, again.player)) == after[:, cells]).all()
+
+
+def test_starts_near_the_end_need_as_many_pushes_as_they_say() -> None:
+    levels = speedrun.invent([2], frozenset())
+    for level, pushes in speedrun.unplay(levels, 0)[:6]:
+        board, pushed = Board(level), 0
+        for word in solve(level) or ():
+            board.move(speedrun.WORDS.index(word))
+            pushed += board.pushed_to >= 0
+        assert board.solved
+        assert pushed == pushes
