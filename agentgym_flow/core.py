@@ -150,8 +150,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The settings that `agentgym-flow train` starts from: a YAML file's name without the ending, beside the module of
     the environment or in the package.
     """
-    paper_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """What papers fix in this environment beyond an algorithm's own constants: algorithm -> settings of training."""
+    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Algorithm -> the settings that it is trained with in this environment: what its paper fixes here beyond its own
+    constants, or what the state key asks for, such as other anchors where it leaves out what the agent has learnt.
+    """
     script: ClassVar[str | None] = None
     """The policy `scripted`, as `module:class`. It reads only what is shown. None where there is none."""
     _remembers: ClassVar[bool] = True

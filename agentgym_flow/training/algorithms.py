@@ -34,13 +34,13 @@ PAPERS: Mapping[str, Mapping[str, Any]] = {
 """Algorithm name -> what its paper fixes beyond the credit."""
 
 
-def paper_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
-    """Return what the paper of an algorithm fixes in an environment; nothing for most.
+def algorithm_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
+    """Return the settings that are an algorithm's own in an environment; none for most.
 
-    That of the environment alone is in the `paper_settings` of its class.
+    What its paper fixes everywhere is in `PAPERS`, the rest in the `algorithm_settings` of the environment's class.
     """
     try:
-        own = text_env_class(env_id).paper_settings
+        own = text_env_class(env_id).algorithm_settings
     except UnknownEnvironment:  # whoever makes it will say so
         own = {}
     return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,7 +24,7 @@ from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
-from agentgym_flow.training.algorithms import CONFIGS, paper_settings
+from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.run import TINY
@@ -132,11 +133,13 @@ def _with_config(
     env_id = found.env_id or RunConfig.env_id
     file = find_config(found.config) if found.config else packaged_config(env_id)
     kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
-    fixed = {} if found.config or kind is AgentConfig else paper_settings(kind.credit, env_id)
-    paper = [f"--{name}={value}" for name, value in fixed.items()]
+    # A comparison passes AgentConfig itself: there all else is equal, and what differs is said.
+    plain = found.config is not None or agent_type is AgentConfig
+    fixed = {} if plain else algorithm_settings(found.credit or kind.credit, env_id)
+    own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
     env = [] if found.env_id is None else ["--env_id", found.env_id]
     credit = [f"--credit={found.credit}"] if found.credit else []
-    return file, [*paper, *env, *credit, *rest], kind
+    return file, [*own, *env, *credit, *rest], kind
 
 
 ALWAYS_SHOWN = (

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.seeding import stable_hash
@@ -79,8 +80,10 @@ class Setting:
         return tuple(dict.fromkeys((*self.variants, *CREDIT)))
 
     def own(self, algo: str) -> Mapping[str, Any]:
-        """Return the settings that are an algorithm's own."""
-        return self.variants.get(algo, {"credit": algo})
+        """Return the settings that are an algorithm's own: those of the variant, or what the environment gives it."""
+        if algo in self.variants:
+            return self.variants[algo]
+        return {"credit": algo, **text_env_class(self.env_id).algorithm_settings.get(algo, {})}
 
     @property
     def episodes(self) -> int:

@@ -88,3 +88,15 @@ def test_the_comparison_has_settings_for_it() -> None:
     assert setting.num_generations == 8
     assert setting.lasting["env_kwargs"] == {"max_steps": 16}
     assert setting.lasting["profile"] == "compact"
+
+
+def test_rewardflow_compares_what_was_shown_unless_told_otherwise(tmp_path: Path) -> None:
+    """In recipes and in comparisons, where `rewardflow-state` is the estimator by states alone."""
+    line = ["--env_id", ENV, "--output_dir", str(tmp_path)]
+    knowing = {"anchors": "information", "potential": "average"}
+    assert parse_configs([*line, "--credit=rewardflow"])[2].credit_keywords == knowing
+    assert parse_configs([*line, "--credit=gigpo"])[2].credit_keywords == {}
+    assert parse_configs([*line, "--credit=rewardflow", "--credit_settings={}"])[2].credit_keywords == {}
+    [setting] = read_settings(ENV)
+    for algo, expected in (("rewardflow", knowing), ("graphgpo", knowing), ("rewardflow-state", {}), ("grpo", {})):
+        assert setting.configs(algo, 0, tmp_path)[2].credit_keywords == expected

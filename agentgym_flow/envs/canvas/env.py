@@ -224,7 +224,7 @@ class CanvasEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "canvas_tiny"
-    paper_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "cwrpo": {"reward": "structure", "layout": "conversation"}
     }
     script = "agentgym_flow.envs.canvas.policies:Designer"

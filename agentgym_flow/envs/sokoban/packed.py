@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 FOLDER = "levels"
 """The folder of the files, beside this module."""
 
+COUNTS = {"train": 10_000, "valid": 500, "test": 500}
+"""Split -> its levels in a file, in this order."""
+
 FILES: dict[LevelSettings, tuple[str, str]] = {
     LevelSettings(): ("6x6-1.bin", "730103a0bdf4992bd926b871c167321a67b8077f0e2ddadef7b021d69ba85e4c"),
     LevelSettings(min_pushes=3): ("6x6-1-min3.bin", "38cf112630b3bcb7df89b46d90fd4d46672dbb3da2e62e2bf740b42a9ef0f198"),
@@ -118,22 +121,20 @@ class PackedLevels:
         return Boards(flat, self.records[:, -1].astype(np.int64))
 
 
-def packed_levels(settings: LevelSettings, split: str, counts: dict[str, int]) -> PackedLevels | None:
+def packed_levels(settings: LevelSettings, split: str) -> PackedLevels | None:
     """Return the standard levels of a split; None for settings without a file.
 
     Args:
         settings: what kind of level; the default step budget may be spelled out.
         split: the split.
-        counts: split -> number of its levels, in the order of the file.
 
     Raises `BadData` if the file is missing or is not the one that belongs to this version.
     """
     named = _by_limit().get((settings.size, settings.boxes, settings.min_pushes, settings.move_limit))
     if named is None:
         return None
-    records = _records(*named, sum(counts.values()))
-    first = sum(counts[other] for other in list(counts)[: list(counts).index(split)])
-    return PackedLevels(settings.size, settings.boxes, records[first : first + counts[split]])
+    first = sum(COUNTS[other] for other in list(COUNTS)[: list(COUNTS).index(split)])
+    return PackedLevels(settings.size, settings.boxes, _records(*named)[first : first + COUNTS[split]])
 
 
 @lru_cache(maxsize=1)
@@ -142,14 +143,14 @@ def _by_limit() -> dict[tuple[tuple[int, int], int, int, int], tuple[str, str]]:
 
 
 @lru_cache(maxsize=len(FILES))
-def _records(name: str, digest: str, levels: int) -> Grids:
+def _records(name: str, digest: str) -> Grids:
     try:
         content = resources.files(__package__).joinpath(FOLDER, name).read_bytes()
     except OSError as error:
         raise BadData(f"the levels {name} are missing from this installation; install the package again") from error
     if hashlib.sha256(content).hexdigest() != digest:
         raise BadData(f"the levels {name} are not those of this version; install the package again")
-    return np.frombuffer(content, np.uint8).reshape(levels, -1)
+    return np.frombuffer(content, np.uint8).reshape(sum(COUNTS.values()), -1)
 
 
 def pack(levels: Sequence[Level]) -> bytes:
@@ -171,12 +172,11 @@ def _bytes_of(bits: int) -> int:
 
 def main(folder: Path) -> None:
     """Generate all levels anew, write the files and say their SHA-256."""
-    from agentgym_flow.core import SPLITS
-    from agentgym_flow.envs.sokoban.tasks import generated_level, num_tasks
+    from agentgym_flow.envs.sokoban.tasks import generated_level
 
     folder.mkdir(exist_ok=True)
     for settings, (name, _) in FILES.items():
-        every = [generated_level(settings, split, task) for split in SPLITS for task in range(num_tasks(split))]
+        every = [generated_level(settings, split, task) for split, count in COUNTS.items() for task in range(count)]
         content = pack(every)
         (folder / name).write_bytes(content)
         sys.stdout.write(f"{hashlib.sha256(content).hexdigest()}  {name}\n")

@@ -13,7 +13,7 @@ from hashlib import sha256
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.sokoban.generator import LevelSettings, default_max_steps, generate
 from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.packed import PackedLevels, packed_levels
+from agentgym_flow.envs.sokoban.packed import COUNTS, PackedLevels, packed_levels
 from agentgym_flow.errors import UnknownSplit, UnknownTask
 from agentgym_flow.seeding import Stream, seasonal
 
@@ -31,7 +31,7 @@ __all__ = [
     "task_level",
 ]
 
-_NUM_TASKS = {"train": 10_000, "valid": 500, "test": 500}
+_NUM_TASKS = dict(COUNTS)
 
 QUICKSTART = LevelSettings(size=(6, 6), boxes=1, min_pushes=3)
 """The levels of the quickstart: small, but never a push or two away from the end."""
@@ -99,7 +99,7 @@ def task_level(settings: LevelSettings, split: str, task: int, season: str = "")
 
 def standard_levels(settings: LevelSettings, split: str, season: str = "") -> PackedLevels | None:
     """Return the levels of a split that are kept in the package; None where they are generated."""
-    return None if season else packed_levels(settings, split, _NUM_TASKS)
+    return None if season else packed_levels(settings, split)
 
 
 def generated_level(settings: LevelSettings, split: str, task: int, season: str = "") -> Level:

@@ -121,7 +121,8 @@ class WebShopEnv(TextEnv):
     | `score_parts` (dict) | after buying: the parts of the score, under the names of upstream's logs; before, empty |
     | `compat_key` (str) | on request: the state as RewardFlow's code names it, page text and clicked options |
 
-    `state_key` is exact: what the search found (not its words), the page, the product and the chosen options.
+    `state_key` is exact: what the search found (not its words), the page, the product and the chosen options. It leaves
+    out what was read, so RewardFlow is trained here with `anchors="information"` and `potential="average"`.
 
     ## Arguments
     | argument | default | meaning |
@@ -156,6 +157,11 @@ class WebShopEnv(TextEnv):
 
     env_id: ClassVar[str] = ENV_ID
     train_config = "webshop_tiny"
+    # The state key does not say what was read, and a page is worth more to one who has read it.
+    algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"credit_settings": {"anchors": "information", "potential": "average"}}
+        for name in ("rewardflow", "graphgpo")
+    }
     script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
     split_aliases: ClassVar[Mapping[str, str]] = SPLIT_ALIASES

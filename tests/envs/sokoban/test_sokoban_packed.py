@@ -88,7 +88,7 @@ def test_a_damaged_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(packed.resources, "files", lambda package: tmp_path.parent)
     monkeypatch.setattr(packed, "FOLDER", tmp_path.name)
     with pytest.raises(BadData, match=rf"the levels {name} are .*install the package again"):
-        packed._records.__wrapped__(name, digest, 11_000)
+        packed._records.__wrapped__(name, digest)
 
 
 # ---------------------------------------------------------------- draws
