@@ -93,7 +93,7 @@ def test_the_comparison_has_settings_for_it() -> None:
 def test_rewardflow_compares_what_was_shown_unless_told_otherwise(tmp_path: Path) -> None:
     """In recipes and in comparisons, where `rewardflow-state` is the estimator by states alone."""
     line = ["--env_id", ENV, "--output_dir", str(tmp_path)]
-    knowing = {"anchors": "information", "potential": "average"}
+    knowing = {"anchors": "information"}
     assert parse_configs([*line, "--credit=rewardflow"])[2].credit_keywords == knowing
     assert parse_configs([*line, "--credit=gigpo"])[2].credit_keywords == {}
     assert parse_configs([*line, "--credit=rewardflow", "--credit_settings={}"])[2].credit_keywords == {}

@@ -122,7 +122,7 @@ class WebShopEnv(TextEnv):
     | `compat_key` (str) | on request: the state as RewardFlow's code names it, page text and clicked options |
 
     `state_key` is exact: what the search found (not its words), the page, the product and the chosen options. It leaves
-    out what was read, so RewardFlow is trained here with `anchors="information"` and `potential="average"`.
+    out what was read, so RewardFlow is trained here with `anchors="information"`.
 
     ## Arguments
     | argument | default | meaning |
@@ -159,8 +159,7 @@ class WebShopEnv(TextEnv):
     train_config = "webshop_tiny"
     # The state key does not say what was read, and a page is worth more to one who has read it.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {"credit_settings": {"anchors": "information", "potential": "average"}}
-        for name in ("rewardflow", "graphgpo")
+        name: {"credit_settings": {"anchors": "information"}} for name in ("rewardflow", "graphgpo")
     }
     script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
