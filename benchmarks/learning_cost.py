@@ -52,7 +52,7 @@ def without_savings() -> Iterator[None]:
     """Compute everything everywhere within, as Transformers does by itself."""
     with ExitStack() as stack:
         stack.enter_context(patch.dict(loss.PASS_COST, cpu=ONE_PASS))
-        stack.enter_context(patch.object(last_position, "_gpt2", lambda model: None))
+        stack.enter_context(patch.object(last_position, "_plain_gpt2", lambda model: None))
         stack.enter_context(patch.object(TransformersGenerator, "_widths", lambda self, lengths, room: lengths))
         yield
 

@@ -3,14 +3,12 @@
 The next token depends on the last layer at the last position alone. Transformers computes that layer at all positions;
 in the tiny GPT-2, which has two, it is more than a third of the work, forwards and backwards. So for GPT-2 the last
 layer's queries, its output and its MLP are computed at the last position; keys and values stay those of all positions.
-Results differ in their last bits only. Other models run as they are: of many layers, the last one matters little.
+Without dropout, results differ in their last bits only. Other models run as they are, and so does a GPT-2 that somebody
+has changed or wrapped: of many layers, the last one matters little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +16,7 @@ import torch
 from agentgym_flow.generation.padding import positions
 
 if TYPE_CHECKING:
-    from transformers import GPT2Model
+    from transformers import GPT2LMHeadModel, GPT2Model
 
 
 def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -29,67 +27,49 @@ def next_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor | 
         ids: the prompts, padded on the left; (R, T).
         mask: 1 at tokens and 0 at padding, (R, T); None where nothing is padded.
     """
+    plain = _plain_gpt2(model)
+    if plain is not None:
+        found: torch.Tensor = plain.lm_head(_last_hidden_state(plain.transformer, ids, mask))
+        return found
     inputs = {} if mask is None else {"attention_mask": mask, "position_ids": positions(mask)}
-    with _last_position_only(model):
-        logits: torch.Tensor = model(input_ids=ids, logits_to_keep=1, use_cache=False, **inputs).logits[:, -1]
+    logits: torch.Tensor = model(input_ids=ids, logits_to_keep=1, use_cache=False, **inputs).logits[:, -1]
     return logits
 
 
-@contextmanager
-def _last_position_only(model: torch.nn.Module) -> Iterator[None]:
-    """Let a GPT-2 compute its last layer at the last position within; other models are left alone."""
-    body = _gpt2(model)
-    if body is None:
-        yield
-        return
-    before = vars(body).get("forward")
-    body.forward = partial(_last_hidden_state, body)
-    try:
-        yield
-    finally:
-        del body.forward
-        if before is not None:
-            body.forward = before
-
-
-def _gpt2(model: Any) -> GPT2Model | None:
-    """Return the layers of a GPT-2 of the usual kind, below whatever is around it."""
-    while hasattr(model, "module"):  # DDP, DeepSpeed
-        model = model.module
-    if hasattr(model, "peft_config"):
+def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
+    """Return the model, or the one below adapters, if it is Transformers' own GPT-2 and nobody listens to its parts."""
+    if hasattr(model, "get_base_model"):  # of PEFT; adapters sit in the layers themselves
         model = model.get_base_model()
-    body, config = getattr(model, "transformer", None), getattr(model, "config", None)
-    if config is None or config.model_type != "gpt2" or body is None:
+    config: Any = getattr(model, "config", None)
+    if getattr(config, "model_type", None) != "gpt2":
         return None
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Block, GPT2LMHeadModel, GPT2Model
+
+    if type(model) is not GPT2LMHeadModel or type(model.transformer) is not GPT2Model:
+        return None
+    body = model.transformer
+    parts = (body, *body.h, body.h[-1].attn)
+    listened = bool(model._forward_hooks) or any(
+        part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
+    )
     usual = config._attn_implementation in ("sdpa", "eager") and not config.reorder_and_upcast_attn
-    return body if usual and not config.add_cross_attention else None
+    own = all(type(block) is GPT2Block for block in body.h) and not config.add_cross_attention
+    return model if usual and own and not listened else None
 
 
-def _last_hidden_state(
-    body: GPT2Model,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    position_ids: torch.Tensor | None = None,
-    **_: Any,
-) -> Any:
-    """Do what `GPT2Model.forward` does; the hidden state has one position, the last."""
+def _last_hidden_state(body: GPT2Model, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return what `GPT2Model.forward` does, at the last position; (R, width)."""
     from transformers.masking_utils import create_causal_mask
-    from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-    if position_ids is None:
-        position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-    hidden = body.drop(body.wte(input_ids) + body.wpe(position_ids))
-    mask = create_causal_mask(
-        config=body.config,
-        inputs_embeds=hidden,
-        attention_mask=attention_mask,
-        past_key_values=None,
-        position_ids=position_ids,
+    places = torch.arange(ids.shape[1], device=ids.device)[None] if mask is None else positions(mask)
+    hidden = body.drop(body.wte(ids) + body.wpe(places))
+    causal = create_causal_mask(
+        config=body.config, inputs_embeds=hidden, attention_mask=mask, past_key_values=None, position_ids=places
     )
     for block in body.h[:-1]:
-        hidden = block(hidden, None, mask, None, position_ids=position_ids)
-    last = _block_at_last_position(body.h[-1], hidden, mask)
-    return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=body.ln_f(last))
+        hidden = block(hidden, None, causal, None, position_ids=places)
+    found: torch.Tensor = body.ln_f(_block_at_last_position(body.h[-1], hidden, causal))[:, 0]
+    return found
 
 
 def _block_at_last_position(block: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

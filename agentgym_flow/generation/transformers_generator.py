@@ -145,9 +145,7 @@ class TransformersGenerator:
                 yield part + part[:1] * (self._height - len(part))  # nothing to fill up where the height is free
 
     def _widths(self, lengths: Sequence[int], room: int) -> list[int]:
-        """Return the width of the pass that each prompt runs in: where heights are equal, it depends on it alone."""
-        if not self._height:
-            return [max(lengths, default=0)] * len(lengths)
+        """Return the width of the pass that each prompt runs in, which depends on it alone."""
         return [max(length, min(_rounded(length), room)) for length in lengths]
 
     @property
@@ -189,6 +187,8 @@ class TransformersGenerator:
     def _many(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         lengths = [len(request.prompt_ids) for request in requests]
         widths = self._widths(lengths, self._context - sampling.max_new_tokens)
+        if not self._height:  # one call of `generate` for as many as may be
+            widths = [max(lengths, default=0)] * len(lengths)
         answers: dict[int, Completion] = {}
         for numbers in self._batches([request.prompt_ids for request in requests], widths):
             found = self._written([requests[number] for number in numbers], sampling, widths[numbers[0]])

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.seeding import Stream
 
 TURN, CONVERSATION = LAYOUTS = ("turn", "conversation")
 """The layouts: a row a turn, or a row an episode."""
@@ -200,30 +201,26 @@ def teaches(row: Row | MergedRow) -> bool:
     return any(row.positive) or any(row.negative)
 
 
-def thinned(batch: Sequence[AnyRow], share: float, offset: float) -> list[AnyRow]:
+def thinned(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRow]:
     """Return the rows that teach something and a share of the others, in order.
 
     A row whose advantages are all 0 feels only the entropy bonus and the KL term. Each of them is kept with probability
-    `share` and then counts for 1 / `share` rows, so the expected gradient is that of all rows.
+    `share` and then stands for 1 / `share` rows, so the expected gradient is that of all rows.
 
     Args:
         batch: the rows.
         share: of those that teach nothing, in [0, 1]; 0 drops them all.
-        offset: a random number in [0, 1), which decides where their selection begins (systematic sampling).
+        stream: chooses them.
     """
     if share == 1:
         return list(batch)
-    kept: list[AnyRow] = []
-    position = offset
-    for row in batch:
-        if teaches(row):
-            kept.append(row)
-            continue
-        position += share
-        if position >= 1:
-            position -= 1
-            kept.append(_weighed(row, 1 / share))
-    return kept
+    silent = [number for number, row in enumerate(batch) if not teaches(row)]
+    chosen = set(stream.sample(silent, int(len(silent) * share + stream.uniform())))
+    return [
+        _weighed(row, 1 / share) if number in chosen else row
+        for number, row in enumerate(batch)
+        if number in chosen or teaches(row)
+    ]
 
 
 def _weighed(row: AnyRow, factor: float) -> AnyRow:

@@ -314,10 +314,7 @@ class AgentTrainer(RowTrainer):
             policy=self.acts_as,
         )
         counts: dict[str, float] = {"turns": sum(len(episode.turns_by(self.acts_as)) for episode in episodes)}
-        selection = (
-            self.args.zero_advantage_share,
-            Stream("zero advantages", self.args.seed, self.played.batches).uniform(),
-        )
+        selection = self.args.zero_advantage_share, Stream("zero advantages", self.args.seed, self.played.batches)
         if self.args.merge_prompts and self.args.layout == TURN and self.policy.sampling.max_new_tokens == 1:
             merged = merge(plain)
             taught = thinned(merged, *selection)

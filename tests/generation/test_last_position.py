@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from peft import LoraConfig
+from transformers import GPT2Model, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded, positions
@@ -66,9 +68,30 @@ def test_the_last_layer_runs_at_one_position_alone() -> None:
     assert widths == [1]
 
 
-def test_the_model_is_left_as_it_was_even_after_an_error() -> None:
+class Louder(GPT2Model):
+    """A model of somebody's own, which says that it is a GPT-2."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().forward(*args, **kwargs)
+        return type(found)(last_hidden_state=3 * found.last_hidden_state)
+
+
+def test_a_model_of_somebodys_own_runs_as_it_is() -> None:
     model = gpt2("sdpa")
-    with pytest.raises(IndexError):
-        next_logits(model, torch.tensor([[1000]]))
-    assert "forward" not in vars(model.transformer)
-    assert model(input_ids=torch.tensor(PROMPTS[2:3])).logits.shape == (1, 12, 63)
+    model.transformer.__class__ = Louder
+    ids = torch.tensor(PROMPTS[2:3])
+    assert torch.equal(next_logits(model, ids), model(input_ids=ids, logits_to_keep=1).logits[:, -1])
+
+
+def test_who_listens_to_a_layer_hears_all_of_it() -> None:
+    model = gpt2("sdpa")
+    widths = []
+    model.transformer.h[-1].register_forward_hook(lambda module, given, found: widths.append(found.shape[1]))
+    next_logits(model, torch.tensor(PROMPTS[2:3]))
+    assert widths == [12]
+
+
+def test_adapters_of_transformers_itself_have_no_base_model() -> None:
+    model = gpt2("sdpa")
+    model.add_adapter(LoraConfig(r=2, target_modules=["c_attn"]))
+    assert next_logits(model, torch.tensor(PROMPTS[2:3])).shape == (1, 63)

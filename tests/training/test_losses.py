@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.loss import PASS_COST, merged_loss, passes_by_length
-from agentgym_flow.training.rows import Row, merge
+from agentgym_flow.training.rows import Row, merge, thinned
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
 LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
@@ -194,6 +195,30 @@ def test_conversations_give_the_reference_loss_and_gradient(trainer: AgentTraine
     assert {0, 1} == {mask for row in batch for mask in row.sampled or ()}
     expected = reference(trainer.model, batch)
     assert_close(trainer_loss(trainer, [collate(batch, pad=0, multiple=1)], tokens_of(batch)), expected)
+
+
+@pytest.mark.parametrize("kind", ["turns", "conversations", "merged"])
+def test_a_share_of_the_silent_rows_has_the_gradient_of_all_on_average(make_trainer: Trainers, kind: str) -> None:
+    """Entropy and KL of four rows without advantage, one of which stands for all: the mean over the four choices."""
+    trainer = one_step_trainer(make_trainer, beta=BETA)
+    far_reference(trainer)
+    made = conversations(trainer.model) if kind == "conversations" else sampled_rows(trainer.model, lengths=[1])
+    plain = [replace(row, advantages=[0.0] * len(row.advantages)) if n < 4 else row for n, row in enumerate(made[:12])]
+    if kind == "merged":
+        plain = [replace(row, prompt=[*row.prompt, 3 + number]) for number, row in enumerate(plain)]  # all different
+    batch: Any = merge(plain) if kind == "merged" else plain
+    items = tokens_of(plain)
+
+    def found(rows: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        tensors = (collate_merged if kind == "merged" else collate)(rows, pad=0, multiple=1)
+        return trainer_loss(trainer, [tensors], items)
+
+    parts = []
+    for number in range(4):
+        stream: Any = SimpleNamespace(uniform=lambda: 0.0, sample=lambda items, count, n=number: [items[n]] * count)
+        parts.append(found(thinned(batch, 0.25, stream)))
+    losses, of_parts = zip(*parts, strict=True)
+    assert_close((sum(losses) / 4, [sum(same) / 4 for same in zip(*of_parts, strict=True)]), found(batch))
 
 
 @pytest.mark.parametrize("corrected", [True, False])

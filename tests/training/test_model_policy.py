@@ -312,7 +312,7 @@ def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
 def test_free_rows_run_all_prompts_together(tiny: tuple[Any, Any]) -> None:
     model, _ = tiny
     heights: list[int] = []
-    model.register_forward_pre_hook(lambda _, __, kwargs: heights.append(len(kwargs["input_ids"])), with_kwargs=True)
+    model.transformer.wte.register_forward_pre_hook(lambda _, given: heights.append(len(given[0])))
     requests = [Request((number + 3, 4, 5), Sampling(), number) for number in range(5)]
     for rows, height in ((None, 16), (0, 5), (2, 2)):
         heights.clear()

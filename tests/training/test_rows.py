@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.seeding import Stream
 from agentgym_flow.training.rows import MergedRow, Row, merge, rows, teaches, thinned
 
 
@@ -183,17 +184,29 @@ def test_merging_conserves_advantage_and_weight(batch: list[Row]) -> None:
     assert math.isclose(math.fsum(sum(row.weights) for row in merged), math.fsum(row.weight for row in batch))
 
 
-@given(st.lists(st.booleans(), max_size=40), st.sampled_from([0.125, 0.25, 0.5]), st.booleans())
-def test_of_rows_that_teach_nothing_a_share_stands_for_all(teaching: list[bool], share: float, merged: bool) -> None:
+@given(st.lists(st.booleans(), max_size=40), st.sampled_from([0.125, 0.25, 0.5]), st.booleans(), st.integers(0, 99))
+def test_of_rows_that_teach_nothing_a_share_stands_for_all(
+    teaching: list[bool], share: float, merged: bool, seed: int
+) -> None:
     plain = [Row([number], [1], [-1.0], [float(teaches_it)], 2.0) for number, teaches_it in enumerate(teaching)]
     batch: Any = merge(plain) if merged else plain
-    totals = [0.0] * len(batch)
-    selections = [thinned(batch, share, number * share) for number in range(round(1 / share))]
-    for kept in selections:
-        for row in kept:
-            weight = row.weights[0] if isinstance(row, MergedRow) else row.weight
-            totals[row.prompt[0]] += weight / len(selections)
-    assert totals == pytest.approx([2.0] * len(batch))  # over all offsets, every row counts for one
+    kept = thinned(batch, share, Stream(seed))
+    numbers = [row.prompt[0] for row in kept]
+    assert numbers == sorted(numbers)
     taught = [number for number, teaches_it in enumerate(teaching) if teaches_it]
-    assert [row.prompt[0] for row in thinned(batch, 0.0, 0.9)] == taught
-    assert thinned(batch, 1.0, 0.5) == batch
+    assert [row for row in kept if teaches(row)] == [batch[number] for number in taught]
+    silent = [row for row in kept if not teaches(row)]
+    weights = [row.weights[0] if isinstance(row, MergedRow) else row.weight for row in silent]
+    assert weights == [2.0 / share] * len(silent)
+    assert abs(len(silent) - share * (len(batch) - len(taught))) < 1
+    assert [row.prompt[0] for row in thinned(batch, 0.0, Stream(seed))] == taught
+    assert thinned(batch, 1.0, Stream(seed)) == batch
+
+
+def test_the_share_is_of_all_places_alike() -> None:
+    """Where every episode has four turns, one turn in four would otherwise stand for all."""
+    batch = [Row([number], [1], [-1.0], [0.0]) for number in range(40)]
+    chosen = [row.prompt[0] for seed in range(40) for row in thinned(batch, 0.25, Stream(seed))]
+    counts = [sum(number % 4 == place for number in chosen) for place in range(4)]
+    assert min(counts) > 70  # of 400, and 100 each on average
+    assert len({number % 4 for number in chosen[:10]}) > 1
