@@ -28,7 +28,7 @@ from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.run import TINY
-from agentgym_flow.training.run_config import RunConfig, WarmStartConfig
+from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
 
 def packaged_config(env_id: str) -> Path | None:
@@ -126,6 +126,7 @@ def _with_config(
     finder.add_argument("--config")
     finder.add_argument("--env_id", "--env-id")
     finder.add_argument("--credit", default="")
+    finder.add_argument("--credit_settings", "--credit-settings")
     try:
         found, rest = finder.parse_known_args(arguments)
     except argparse.ArgumentError as error:
@@ -135,7 +136,10 @@ def _with_config(
     kind = agent_type or CONFIGS.get(found.credit, AgentConfig)
     # A comparison passes AgentConfig itself: there all else is equal, and what differs is said.
     plain = found.config is not None or agent_type is AgentConfig
-    fixed = {} if plain else algorithm_settings(found.credit or kind.credit, env_id)
+    fixed = {} if plain else dict(algorithm_settings(found.credit or kind.credit, env_id))
+    if found.credit_settings is not None:  # each of them wins by itself
+        given = mapping("credit_settings", found.credit_settings)
+        fixed["credit_settings"] = {**fixed.get("credit_settings", {}), **given}
     own = [f"--{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in fixed.items()]
     env = [] if found.env_id is None else ["--env_id", found.env_id]
     credit = [f"--credit={found.credit}"] if found.credit else []
