@@ -35,6 +35,7 @@ FETCHED = "hub:"
 """The beginning of the name of data that an environment gets by itself, and of which no path is known."""
 
 _may_fetch: ContextVar[bool] = ContextVar("may_fetch", default=True)
+_may_cache: ContextVar[bool] = ContextVar("may_cache", default=True)
 
 _LONGEST_PATH = 4096  # bytes, on most systems
 
@@ -344,6 +345,21 @@ def no_fetching() -> Iterator[None]:
         yield
     finally:
         _may_fetch.reset(before)
+
+
+@contextmanager
+def no_cache() -> Iterator[None]:
+    """Within the block nothing comes from a cache on disk, or goes there: what is found must be the data's own."""
+    before = _may_cache.set(False)
+    try:
+        yield
+    finally:
+        _may_cache.reset(before)
+
+
+def may_cache() -> bool:
+    """Return whether a cache on disk may be used here."""
+    return _may_cache.get()
 
 
 def check_fetching(name: str) -> None:

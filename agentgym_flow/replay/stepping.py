@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.data import FETCHED, DataSet, located, no_fetching, place
+from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
 from agentgym_flow.envs import make_text_env, text_env_class, text_env_parameters
 from agentgym_flow.episode import Episode, Recorder, first_link
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits
@@ -66,8 +66,15 @@ def check(
     """Return the first divergence, what stepping came to, and the replayed episode where `keep` is given.
 
     `settings` is `settings_of(logged)`, where that is known already. Whatever is raised on the way is a divergence at
-    the start, with no episode.
+    the start, with no episode. No cache on disk is used: who can write to one would decide what is confirmed.
     """
+    with no_cache():
+        return _check(logged, environments, keep, settings)
+
+
+def _check(
+    logged: LoggedEpisode, environments: Environments, keep: Sequence[str] | None, settings: bytes
+) -> tuple[Divergence | None, Outcome, Episode | None]:
     try:
         made = environments.of(logged, settings or settings_of(logged))
         if keep is None and type(made.env).step is TextEnv.step:

@@ -25,6 +25,12 @@ MICROWAVES = ("microwavetype",)
 FRIDGES = ("fridgetype",)
 KNIVES = ("knifetype", "butterknifetype")
 
+TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
+"""What a thing can be by nature, as the facts call it."""
+
+MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
+"""What can become of a thing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Receptacle:
@@ -121,6 +127,43 @@ def members(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
+def assembled(
+    *,
+    receptacles: tuple[Receptacle, ...],
+    things: tuple[Thing, ...],
+    spots: tuple[str, ...],
+    spot_names: tuple[str, ...],
+    traits: Mapping[str, int],
+    start: Start,
+    goal: Goal,
+    words: Words,
+) -> Game:
+    """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
+    having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
+    wanted = _mask_where(thing.kind == goal.thing for thing in things)
+    for trait in goal.traits:
+        wanted &= having[trait]
+    standing: list[list[int]] = [[] for _ in spots]
+    for index, receptacle in enumerate(receptacles):
+        if receptacle.spot != NOWHERE:
+            standing[receptacle.spot].append(index)
+    return Game(
+        receptacles=receptacles,
+        things=things,
+        spots=spots,
+        spot_names=spot_names,
+        receptacles_at=tuple(map(tuple, standing)),
+        standing_at=tuple(sum(1 << index for index in here) for here in standing),
+        having=having,
+        start=start,
+        goal=goal,
+        wanted=wanted,
+        goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
+        goal_lamps=_mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"],
+        words=words,
+    )
+
+
 def compile_game(problem: Problem, words: Words, where: str = "game") -> Game:
     """Return the game that a problem of ALFRED's domain states.
 
@@ -155,30 +198,14 @@ class _Compiler:
     def game(self) -> Game:
         things = self._things()
         receptacles = self._receptacles()
-        goal = read_goal(self.problem.goal, self.where)
-        having = {trait: self._mask(self.facts[trait]) for trait in _TRAITS}
-        having["knife"] = _mask_where(thing.kind in KNIVES for thing in things)
-        wanted = _mask_where(thing.kind == goal.thing for thing in things)
-        for trait in goal.traits:
-            wanted &= having[trait]
-        lamps = _mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"]
-        standing: list[list[int]] = [[] for _ in self.spots]
-        for index, receptacle in enumerate(receptacles):
-            if receptacle.spot != NOWHERE:
-                standing[receptacle.spot].append(index)
-        return Game(
+        return assembled(
             receptacles=receptacles,
             things=things,
             spots=self.spots,
             spot_names=tuple(self.names[spot] for spot in self.spots),
-            receptacles_at=tuple(map(tuple, standing)),
-            standing_at=tuple(sum(1 << index for index in here) for here in standing),
-            having=having,
+            traits={trait: self._mask(self.facts[trait]) for trait in TRAITS},
             start=self._start(),
-            goal=goal,
-            wanted=wanted,
-            goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
-            goal_lamps=lamps,
+            goal=read_goal(self.problem.goal, self.where),
             words=self.words,
         )
 
@@ -243,7 +270,7 @@ class _Compiler:
             inside=tuple(inside),
             located=tuple(located),
             opened=opened,
-            conditions={name: self._mask(self.facts[name]) for name in _CONDITIONS},
+            conditions={name: self._mask(self.facts[name]) for name in MARKS},
         )
 
     def _single(self, predicate: str) -> dict[str, str]:
@@ -265,8 +292,6 @@ class _Compiler:
 
 
 _PLACING = ("receptacleatlocation", "objectatlocation", "atlocation")
-_TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
-_CONDITIONS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 
 
 def _mask_where(flags: Iterable[bool]) -> int:

@@ -99,7 +99,7 @@ class GameSource:
         if not self.data:
             return _generated(self.split, number, self.season)
         [digest] = self.data.values()
-        return _official(self._path(number), digest)
+        return _official(self._path(number), digest, registry.may_cache())
 
     def for_original(self, number: int) -> dict[str, Any]:
         """Return what the file of a game holds; of a generated game, what its file would hold."""
@@ -187,7 +187,8 @@ def _generated(split: str, number: int, season: str) -> Task:
 
 
 @lru_cache(maxsize=512)
-def _official(path: Path, digest: str) -> Task:
+def _official(path: Path, digest: str, may_cache: bool) -> Task:
+    """Return a game of a file. `may_cache` keeps apart what was read where the cache on disk must not be used."""
     content = content_of(path)
 
     def compile_it() -> Task:
@@ -225,4 +226,4 @@ def _type_of_file(top: Path, name: str, digest: str) -> str:
     for part in Path(name).parts:
         if part.partition("-")[0] in TASK_TYPES:
             return part.partition("-")[0]
-    return _official(top / name, digest).game.goal.task_type
+    return _official(top / name, digest, registry.may_cache()).game.goal.task_type

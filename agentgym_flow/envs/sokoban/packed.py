@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow.core import check_split
 from agentgym_flow.envs.sokoban.codes import CODE_BOX, CODE_FLOOR, CODE_TARGET, CODE_WALL
 from agentgym_flow.envs.sokoban.generator import LevelSettings
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
@@ -65,7 +66,7 @@ Grids = npt.NDArray[np.uint8]
 
 
 class Boards(NamedTuple):
-    """Many starts as a batch lays them out; read-only.
+    """Many starts as a batch lays them out.
 
     Attributes:
         codes: `uint8[levels, cells]` cell codes, the player left out.
@@ -128,8 +129,11 @@ def packed_levels(settings: LevelSettings, split: str) -> PackedLevels | None:
         settings: what kind of level; the default step budget may be spelled out.
         split: the split.
 
-    Raises `BadData` if the file is missing or is not the one that belongs to this version.
+    Raises:
+        UnknownSplit: there is no such split.
+        BadData: the file is missing or is not the one that belongs to this version.
     """
+    split = check_split(split, {})
     named = _by_limit().get((settings.size, settings.boxes, settings.min_pushes, settings.move_limit))
     if named is None:
         return None

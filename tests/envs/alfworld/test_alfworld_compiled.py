@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentgym_flow.data import no_cache
 from agentgym_flow.envs.alfworld import compiled, source, tasks
-from agentgym_flow.envs.alfworld.compiled import FORMAT, decoded, encoded, folder, kept_or_compiled
+from agentgym_flow.envs.alfworld.compiled import SOURCES, decoded, encoded, folder, kept_or_compiled
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.source import Task
+from agentgym_flow.episode import Recorder
+from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadGame
+from agentgym_flow.replay import verify
 from agentgym_flow.seeding import Stream
-
-GOLDEN = {1: "8aea517a10ded47d"}
-"""Format -> the first digits of the SHA-256 of what is written of twelve games. With another digest, raise `FORMAT`."""
 
 
 @pytest.fixture
@@ -76,11 +80,6 @@ def test_a_game_comes_back_as_it_was() -> None:
         assert game.menus == {}
 
 
-def test_the_format_has_the_digest_that_was_recorded() -> None:
-    written = b"".join(encoded(*task) for task in of_every_type())
-    assert sha256(written).hexdigest()[:16] == GOLDEN[FORMAT], "files hold something else: raise FORMAT"
-
-
 def test_games_from_the_cache_play_as_from_their_files(
     cache: Path, games: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,17 +97,16 @@ def test_games_from_the_cache_play_as_from_their_files(
 def test_the_cache_is_beside_the_registry_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(compiled.FOLDER_VARIABLE)
     monkeypatch.setenv("AGENTGYM_FLOW_HOME", str(tmp_path))
-    assert folder() == tmp_path / "cache" / f"alfworld-{FORMAT}"
+    assert folder() == tmp_path / "cache" / "alfworld"
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "empty", "flipped", "of_another_game", "sealed_nonsense", "no_game", "a_folder"]
+    "damage", ["cut", "empty", "flipped", "of_another_game", "sealed_nonsense", "sealed_depth", "no_game", "a_folder"]
 )
 def test_damaged_and_foreign_files_are_made_again(cache: Path, games: Path, damage: str) -> None:
     expected = played(games)
     first, second, _ = entries(cache)
     good = first.read_bytes()
-    digest = first.parent.name + first.stem
     if damage == "cut":
         first.write_bytes(good[:-10])
     elif damage == "empty":
@@ -121,11 +119,139 @@ def test_damaged_and_foreign_files_are_made_again(cache: Path, games: Path, dama
         first.unlink()
         first.mkdir()
     else:
-        written = b"[" * 10 if damage == "sealed_nonsense" else json.dumps({"content": "x"}).encode()
-        first.write_bytes(compiled._sealed(digest, written) + b"\n" + written)
+        seal(
+            first, {"sealed_nonsense": b"[" * 10, "sealed_depth": b"[" * 200_000, "no_game": b'{"content":"x"}'}[damage]
+        )
     assert played(games) == expected
     if damage != "a_folder":
         assert first.read_bytes() == good
+
+
+def put(*path: str | int, value: Any) -> Callable[[Any], None]:
+    """Return what puts a value in the place of another in the JSON of a game."""
+
+    def change(said: Any) -> None:
+        for part in path[:-1]:
+            said = said[part]
+        said[path[-1]] = value
+
+    return change
+
+
+WRONG = {
+    "opened": put("start", 4, value="x"),
+    "conditions": put("start", 5, value=3),
+    "a condition": put("start", 5, "ishot", value=-1),
+    "spot": put("start", 0, value="x"),
+    "spot too large": put("start", 0, value=999),
+    "spot as truth": put("start", 0, value=True),
+    "held": put("start", 1, value=999),
+    "inside": put("start", 2, value=[]),
+    "located": put("start", 3, 0, value=1 << 999),
+    "words": put("words", value=[None] * 5),
+    "help": put("words", 3, value=3),
+    "put": put("words", 1, value="drop {x}"),
+    "thing": put("things", 0, 0, value=None),
+    "contents": put("things", 0, 3, value="abc"),
+    "fits": put("things", 0, 2, value=0.5),
+    "receptacle": put("receptacles", 0, 2, value=-2),
+    "door": put("receptacles", 0, 3, value=1),
+    "trait": put("having", "heatable", value=None),
+    "knife": put("having", "knife", value=-1),
+    "here": put("receptacles_at", 0, value=[999]),
+    "places": put("goal_places", value=[999]),
+    "asked": put("goal", 0, value="nothingtype"),
+    "count": put("goal", 3, value=0),
+    "both forms": put("goal", value=["mugtype", "shelftype", "desklamptype", 1, [], []]),
+    "goal's condition": put("goal", 4, value=["isred"]),
+    "content": put("content", value=None),
+    "something beside": put("more", value=1),
+}
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_what_no_compiled_game_is_is_made_again(cache: Path, change: Callable[[Any], None]) -> None:
+    task = source._generated("test", 0, "")
+    kept_or_compiled(b"a game", lambda: task)
+    [file] = entries(cache)
+    good = file.read_bytes()
+    said = json.loads(good.partition(b"\n")[2])
+    change(said)
+    seal(file, json.dumps(said, separators=(",", ":")).encode())
+    assert file.read_bytes() != good
+    assert kept_or_compiled(b"a game", lambda: task) is task
+    assert file.read_bytes() == good
+
+
+def seal(file: Path, written: bytes) -> None:
+    """Put into a file what is not of this game, with the digest that it should have."""
+    file.write_bytes(compiled._sealed(file.parent.name + file.stem, written) + b"\n" + written)
+
+
+def test_files_of_another_version_stay_beside_those_of_this_one(
+    cache: Path, games: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(compiled, "__version__", "0.0.1")
+        compiled._maker.cache_clear()
+        expected = played(games)
+    compiled._maker.cache_clear()
+    old = {path: path.read_bytes() for path in entries(cache)}
+    for path in old:
+        seal(path, b"what an older version wrote")
+    assert played(games) == expected
+    assert len(entries(cache)) == 6
+    assert all(b"older" in path.read_bytes() for path in old)
+
+
+def test_all_sources_that_compile_count() -> None:
+    """Those that the compiler and the reader of game files import from this folder, and what they read there."""
+    here = Path(compiled.__file__).parent
+    found, todo = set[str](), ["compiled", "game", "gamefile"]
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        imports = [node for node in ast.walk(ast.parse((here / f"{name}.py").read_text())) if hasattr(node, "module")]
+        wanted = [str(node.module).removeprefix("agentgym_flow.envs.alfworld.") for node in imports]
+        todo += [name for name in wanted if name not in found and (here / f"{name}.py").exists()]
+    assert {f"{name}.py" for name in found} | {"source.py", "alfred.pddl", "alfred.twl2"} == set(SOURCES)
+    assert compiled._maker()
+
+
+def test_where_no_cache_is_allowed_none_is_read_or_written(cache: Path, games: Path) -> None:
+    with no_cache():
+        expected = played(games)
+    assert entries(cache) == []
+    played(games)
+    for file in entries(cache):
+        lie(file)
+    assert played(games) != expected
+    with no_cache():  # and nothing that this process has read from one counts
+        env = ALFWorldEnv(data=games, split="test")
+        assert [env.reset(options={"task": task})[0] for task in range(env.num_tasks)] == [
+            text for text in expected if "Welcome to TextWorld" in text
+        ]
+
+
+def lie(file: Path) -> None:
+    """Make a game say another task, in a file that is otherwise right."""
+    said = json.loads(file.read_bytes().partition(b"\n")[2])
+    said["words"][0] = "do as you like."
+    seal(file, json.dumps(said, separators=(",", ":")).encode())
+
+
+def test_replay_leaves_the_cache_alone(cache: Path, games: Path) -> None:
+    recorder = Recorder(ALFWorldEnv(data=games, split="test"))
+    episode = recorder.reset(seed=0, task=0)
+    recorder.step("look")
+    line = LoggedEpisode.of(episode)
+    places = dict.fromkeys(episode.data, games)
+    for file in entries(cache):
+        lie(file)
+    source._official.cache_clear()
+    assert verify(line, places) is None
+    assert "do as you like" in ALFWorldEnv(data=games, split="test").reset(options={"task": 0})[0]
+    assert verify(line, places) is None
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(cache: Path, games: Path) -> None:
@@ -153,12 +279,13 @@ def test_a_broken_game_file_says_so_every_time(cache: Path, games: Path) -> None
 def test_the_oldest_make_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "MOST_KEPT", 3 * 256)
     task = source._generated("test", 0, "")
-    same = [b"%d" % number for number in range(4000) if sha256(b"%d" % number).hexdigest().startswith("00")][:8]
+    name_of = {content: sha256(compiled._maker() + content).hexdigest() for content in map(b"%d".__mod__, range(4000))}
+    same = [content for content, name in name_of.items() if name.startswith("00")][:8]
     for age, content in enumerate(same):
         kept_or_compiled(content, lambda: task)
-        [newest] = [path for path in entries(cache) if path.stem == sha256(content).hexdigest()[2:]]
+        [newest] = [path for path in entries(cache) if path.stem == name_of[content][2:]]
         os.utime(newest, (age, age))
-    assert {path.stem for path in entries(cache)} == {sha256(content).hexdigest()[2:] for content in same[-3:]}
+    assert {path.stem for path in entries(cache)} == {name_of[content][2:] for content in same[-3:]}
 
 
 WRITE = """

@@ -20,7 +20,7 @@ from agentgym_flow.envs.sokoban.packed import FILES, pack
 from agentgym_flow.envs.sokoban.pool import Draws
 from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
 from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, standard_levels, task_level
-from agentgym_flow.errors import BadData
+from agentgym_flow.errors import BadData, UnknownSplit
 
 LARGE = LevelSettings(size=(10, 10), boxes=4)
 FOLDER = Path(packed.__file__).with_name(packed.FOLDER)
@@ -59,6 +59,17 @@ def test_all_levels_are_the_generated_ones(settings: LevelSettings) -> None:
 
 
 @pytest.mark.parametrize("settings", MANIFEST, ids=name_of)
+def test_records_are_what_packing_their_levels_gives(settings: LevelSettings) -> None:
+    for split in SPLITS:
+        kept = standard_levels(settings, split)
+        assert kept is not None
+        for some in (range(20), range(num_tasks(split) - 20, num_tasks(split))):
+            packed_anew = pack([generated_level(settings, split, task) for task in some])
+            assert packed_anew == kept.records[some.start : some.stop].tobytes()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("settings", MANIFEST, ids=name_of)
 def test_a_file_is_what_packing_its_levels_gives(settings: LevelSettings) -> None:
     levels = [generated_level(settings, split, task) for split in SPLITS for task in range(num_tasks(split))]
     content = pack(levels)
@@ -78,6 +89,11 @@ def test_seasons_and_other_settings_are_generated() -> None:
     assert standard_levels(LevelSettings(size=(7, 8), boxes=2), "train") is None
     assert standard_levels(LevelSettings(max_moves=19), "train") is None
     assert standard_levels(LevelSettings(max_moves=20), "train") is not None
+
+
+def test_an_unknown_split_is_named() -> None:
+    with pytest.raises(UnknownSplit, match="'tset'"):
+        packed.packed_levels(LevelSettings(), "tset")
 
 
 @pytest.mark.parametrize("content", [b"", b"no levels", None])
