@@ -159,7 +159,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
     _judges_success: ClassVar[bool] = False
-    """Whether the environment says by itself what success is; without that the score, found once, tells it."""
+    """Whether the environment overrides `success`; otherwise it is `score == 1`."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
     """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
 

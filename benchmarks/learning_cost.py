@@ -11,9 +11,10 @@ after the other in turns:
   similar length share passes (`loss.passes_by_length`, `TransformersGenerator`), and of the rows without advantage a
   share stands for all (`zero_advantage_share`).
 
-But for the last, results differ in their last bits only. Figures are CPU seconds of the process: of the warm start, and
-per 1,000 episodes of rollouts (environment with prompts, generation), of credit and rows, of updates, and in all; the
-share of padding in updates; and how much dearer the plain side is. The median of the repetitions counts.
+The first three change results in the last bits only; the fourth changes which rows are computed. Figures are CPU
+seconds of the process: of the warm start, and per 1,000 episodes of rollouts (environment with prompts, generation), of
+credit and rows, of updates, and in all; the share of padding in updates; and how much dearer the plain side is. The
+median of the repetitions counts.
 """
 
 from __future__ import annotations

@@ -112,6 +112,15 @@ class Compared:
         together = contrast("credit for turns", dense, "credit for episodes", episodes) if dense and episodes else None
         return cls([one for one in sampled if one is not None], [one for one in likely if one is not None], together)
 
+    def between(self, first: str, second: str, *, greedy: bool = False) -> Contrast | None:
+        """Return how much `first` is above `second`, whichever comes first in the comparison; None if unknown."""
+        for pair in self.greedy if greedy else self.pairs:
+            if (pair.first, pair.second) == (first, second):
+                return pair
+            if (pair.second, pair.first) == (first, second):
+                return pair.reversed
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Mean:

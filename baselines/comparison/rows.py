@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -56,15 +56,11 @@ def types_table(raw: Raw, setting: str) -> str:
 
 def figures_table(raw: Raw, setting: str) -> str:
     """Return the table of the means that an environment tells beside success; empty where it tells none."""
-    rows: list[list[str]] = []
-    columns: dict[str, None] = {}
-    for name in names(raw, setting):
-        figures = [outcome.figures for outcome in raw.runs(setting, name).values()]
-        columns |= dict.fromkeys(figures[0])
-        means = (np.mean([figure[column] for figure in figures], axis=0) for column in columns if column in figures[0])
-        rows.append([_shown(name), *(" / ".join(f"{mean:.3f}" for mean in of_column) for of_column in means)])
+    told = {name: [run.figures for run in raw.runs(setting, name).values()] for name in names(raw, setting)}
+    columns = list(dict.fromkeys(column for figures in told.values() for figure in figures for column in figure))
     if not columns:
         return ""
+    rows = [[_shown(name), *(_means(figures, column) for column in columns)] for name, figures in told.items()]
     return (
         "R is the mean reward for the design, and *full design* the share of designs that lack nothing, in the two "
         "readings of `StructureScore`. Sampled / greedy.\n\n" + markdown(["", *columns], rows)
@@ -122,8 +118,7 @@ def _against(raw: Raw, setting: str, name: str, compared: Compared, greedy: bool
         rows = [raw.paired(setting, name)], [raw.runs(setting, first)]
         against = contrast(name, rows[0], first, rows[1], greedy=greedy)
     else:
-        pairs = compared.greedy if greedy else compared.pairs
-        against = next((pair for pair in pairs if (pair.first, pair.second) == (name, first)), None)
+        against = compared.between(name, first, greedy=greedy)
     return "" if against is None else points(against)
 
 
@@ -137,6 +132,13 @@ def _score(runs: Iterable[Outcome], greedy: bool) -> str:
     scores = [outcome.greedy_score if greedy else outcome.score for outcome in runs]
     known = [score for score in scores if score is not None]
     return f"{100 * fmean(known):.1f}" if known else ""
+
+
+def _means(figures: Sequence[Mapping[str, Sequence[float]]], column: str) -> str:
+    """Return the means of a figure over runs; empty where one does not have it."""
+    if not all(column in figure for figure in figures):
+        return ""
+    return " / ".join(f"{mean:.3f}" for mean in np.mean([figure[column] for figure in figures], axis=0))
 
 
 def _episodes(reached: dict[str, float | None], name: str) -> str:

@@ -44,7 +44,7 @@ class Strategies:
             found = cls(list(read["actions"]), list(read["strategies"]), dict(read.get("parts") or {}))
             for text in found.texts:
                 found.whole(text)
-        except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:
+        except (OSError, yaml.YAMLError, TypeError, LookupError, ValueError, AttributeError) as error:
             raise BadData(f"{path} must have the lists actions and strategies ({error!r})") from error
         if not (found.actions and found.texts):
             raise BadData(f"{path} has no strategy: name at least one, and the actions that play it")

@@ -141,14 +141,10 @@ def _orders(raw: Raw, setting: str, compared: Compared) -> Iterator[str]:
 
 def _asked(compared: Compared) -> Iterator[str]:
     """Say how credit from state graphs and credit for episodes differ, whichever algorithm comes first."""
-    for a, b in zip(compared.pairs, compared.greedy, strict=False):
-        sides = {a.first: (a, b), a.second: (a.reversed, b.reversed)}
-        if set(sides) == {GRAPH, BASELINE}:
-            sampled, greedy = sides[GRAPH]
-            yield (
-                f"{GRAPH} minus {BASELINE}, paired by seed and task: {points(sampled)} points sampled, "
-                f"{points(greedy)} greedy."
-            )
+    sampled, greedy = (compared.between(GRAPH, BASELINE, greedy=greedy) for greedy in (False, True))
+    if sampled is not None:
+        likely = "" if greedy is None else f", {points(greedy)} greedy"
+        yield f"{GRAPH} minus {BASELINE}, paired by seed and task: {points(sampled)} points sampled{likely}."
 
 
 def _reached(raw: Raw, setting: str) -> Iterator[str]:

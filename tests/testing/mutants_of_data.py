@@ -187,6 +187,13 @@ class TakesRewardForSuccess(CaveEnv):
         return self.steps > 0 and self._paid
 
 
+@mutant(INFO)
+class TakesAnotherGoalWithoutSayingSo(CaveEnv):
+    def _apply(self, action: str) -> Transition:
+        self.goal = "Leave the cave."
+        return super()._apply(action)
+
+
 @mutant(INFO, MACHINE)
 class IsInvalidAtReset(CaveEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -492,6 +492,20 @@ def test_greedy_figures_stand_beside_sampled_ones() -> None:
     assert "- rewardflow minus grpo, paired by seed and task: " in text
 
 
+def test_greedy_figures_stand_beside_sampled_ones_of_the_same_pair() -> None:
+    raw = made_up({"grpo": 0.5, "rloo": 0.5, "rewardflow": 0.5}, seeds=2, count=9)
+
+    def said(**greedy: str) -> str:
+        outcomes = [replace(o, greedy=greedy[o.name]) for o in raw.outcomes]
+        lines = page(Raw(raw.header, outcomes), "stem").splitlines()
+        [line] = [line for line in lines if line.startswith("- rewardflow minus grpo, paired by seed and task: ")]
+        return line
+
+    # rloo has not played its most likely actions, so that there is one pair instead of three
+    assert said(grpo="0" * 9, rloo="", rewardflow="1" * 9).endswith("sampled, +100.0 [+100.0, +100.0] greedy.")
+    assert said(grpo="0" * 9, rloo="0" * 9, rewardflow="").endswith("points sampled.")
+
+
 def test_random_play_has_no_greedy_figures_and_one_run_stands_beside_all_seeds() -> None:
     raw = made_up({"grpo": 0.5, "rewardflow": 0.6, **CONTROL_RATES})
     rng = np.random.default_rng(2)

@@ -107,7 +107,15 @@ def test_a_strategy_that_the_environment_refuses_is_named() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"actions": None}, {"actions": []}, {"strategies": []}, {"strategies": ["{UNKNOWN}"]}, {"strategies": [1]}],
+    [
+        {"actions": None},
+        {"actions": []},
+        {"strategies": []},
+        {"strategies": ["{UNKNOWN}"]},
+        {"strategies": ["{}"]},
+        {"strategies": ["{0}"]},
+        {"strategies": [1]},
+    ],
 )
 def test_a_wrong_file_of_strategies_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     path = tmp_path / "fixed.yaml"
@@ -181,3 +189,13 @@ def test_designs_have_a_table_where_there_are_any(references: dict[str, Outcome]
     chance = references[RANDOM].figures[DESIGN_REWARD.format("executed")]
     assert f"| *random* | {chance[0]:.3f} |" in text
     assert table([replace(outcome, figures={}) for outcome in references.values()]) == ""
+    few = {EXPERT: {"b": [0.5]}, SCRIPT: {"a": [0.25]}, RANDOM: {}}
+    text = table([replace(references[name], figures=figures) for name, figures in few.items()])
+    lines = text.splitlines()[2:]
+    assert len({line.count("|") for line in lines}) == 1
+    assert [lines[0], *lines[2:]] == [
+        "|  | a | b |",
+        "| *random* |  |  |",
+        "| *script* | 0.250 |  |",
+        "| *expert* |  | 0.500 |",
+    ]

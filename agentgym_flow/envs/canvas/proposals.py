@@ -17,6 +17,7 @@ from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.operators import Role, of_role
+from agentgym_flow.envs.canvas.operators.odds import ATTENTION
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, Node, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.errors import BadWorkflow
@@ -57,9 +58,6 @@ MOST_DELETIONS = 4
 WARNING = "Mind: "
 """How an instruction with watch-words begins."""
 
-LONGEST_WARNING = 100
-"""An instruction to mind more than fits into so many characters is not heeded."""
-
 _WATCHED = {word: re.compile(rf"\b{word}\b") for word in WATCH_WORDS}
 
 
@@ -68,7 +66,7 @@ def warning(problem: str) -> str:
     """Return an instruction that names the watch-words of a problem; empty when it has none."""
     lowered = problem.lower()
     found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
-    while len(told := f"{WARNING}{', '.join(found)}.") > LONGEST_WARNING:
+    while len(told := f"{WARNING}{', '.join(found)}.") > ATTENTION:
         found.pop()
     return told if found else ""
 
@@ -179,8 +177,9 @@ _UNSURE = re.compile(
 )
 _PASSAGE = re.compile(r"^\[(.*)\]\n(.*)$", re.MULTILINE)
 _NAMED = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
+
 FEWEST_VOICES = 3
-"""So many passages that mention what none of them is about are accounts of it."""
+"""If at least this many passages mention something and none is about it, they are accounts of it."""
 
 _PAIRED = re.compile(
     r"\b(?:and|or|which(?: one)? of|compare|between|sum|total|both|combined|earli\w+|older|younger|lat\w+|longer|"

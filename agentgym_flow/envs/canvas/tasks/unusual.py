@@ -1,8 +1,9 @@
-"""Tasks that ask for something unusual: the text says so, a check objects all the same, and Revise gives in to it.
+"""Tasks that ask for something unusual.
 
-Whoever has every objection mended loses these tasks; whoever has none mended loses others. An objection to what a task
-asks for tells itself by its words: it is about what would be usual, not about what is wrong. No wording, of asides or
-of notes, is in two splits, so that words learned on one split do not suffice on another.
+The text says that it is meant. A check objects anyway, and Revise then makes the mistake. A policy that mends every
+objection loses these tasks; one that mends none loses others. The wording shows which kind an objection is: here it is
+about what would be usual, not about what is wrong. No wording, of asides or of notes, is in two splits, so that words
+learned on one split do not suffice on another.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _ASKED_IN_TEST = (
     "{q} Go with the majority.",
     "There is more than one version of this. {q}",
 )
-"""Wordings that are nowhere else."""
+"""All but the plain question are nowhere else."""
 
 _UNSURE = (
     "The sources differ here, and one alone is no proof.",

@@ -82,7 +82,10 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
 
 
 def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
-    """Return a wrong answer that other books could give, of the kind of the right one, and not among the draft's."""
+    """Return a wrong answer that other books could give, and that is not among the draft's.
+
+    It is of the same kind where that is known, else a town.
+    """
     right, told = draft.answers[0], {answer for answers in (draft.answers, *draft.wrong.values()) for answer in answers}
     if right.isdigit():
         return chance.choice([year for year in map(str, range(int(right) + 1, int(right) + 99)) if year not in told])
