@@ -13,15 +13,16 @@ searches. `--clone SHARE` is the share of the budget that imitates the package's
     PPO    The curriculum runs backwards: boards one push from solved, then two, until they are the levels themselves.
            `--dense` shapes the rewards by the potentials of RewardFlow's state graphs, one graph per level.
 
-The budget is counted in core-seconds, worker processes included, so a busy machine gives the same result as an idle
-one; `--minutes` counts wall time instead. The evaluation is not counted: it plays levels that were held back, once
-each, and writes the package's logs. No rotation or reflection of a held-back level is trained on. Ctrl-C and SIGTERM
-write a checkpoint, from which `--resume` goes on.
+The budget is counted in core-seconds, worker processes included, so other programs on the machine matter little; the
+time of a GPU is not in it, and `--minutes` counts wall time instead. The evaluation is not counted: it plays levels
+that were held back, once each, and writes the package's logs. No rotation or reflection of a held-back level is trained
+on. Ctrl-C and SIGTERM write a checkpoint, from which `--resume` goes on, with the same levels, --held_back and --seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -53,13 +54,13 @@ from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.source import ENV_ID
 from agentgym_flow.envs.sokoban.tasks import board_hash
 from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
-from agentgym_flow.errors import BadSetting, SearchLimit
+from agentgym_flow.errors import AgentGymFlowError, BadSetting, SearchLimit
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.files import whole
 from agentgym_flow.policies import Move, View
 from agentgym_flow.rewards import GraphStore, VectorRewardFlow
 from agentgym_flow.seeding import Stream
-from agentgym_flow.signals import signals_go_to, sigterm_raises
+from agentgym_flow.signals import exit_status, signals_go_to, sigterm_raises
 from agentgym_flow.training.optim import MuonAdamW
 
 Codes = npt.NDArray[np.uint8]  # cells as `agentgym_flow/SokobanGrid-v0` codes them: [boards, 64], without the border
@@ -241,11 +242,11 @@ class Stopped(Exception):
 class Run:
     """What the parts of a run share: the budget, the levels, the worker processes, the network, the checkpoint."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked, self.out, self.stopping = asked, Path(asked.out), False
+    def __init__(self, asked: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
+        self.asked, self.out, self.pool = asked, Path(asked.out), pool
+        self.stopping = 0  # the number of the signal that asked for it
         self.begun, self.cpu_begun, self.of_workers, self.before = time.time(), time.process_time(), 0.0, 0.0
         self.saved = self.shown = time.monotonic()
-        self.pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
         list(self.pool.map(abs, range(asked.threads)))  # workers start before PyTorch has threads
         torch.set_num_threads(asked.threads)
         torch.manual_seed(asked.seed)
@@ -270,6 +271,11 @@ class Run:
         self.held = list({board: level for board, level in pairs if board in self.held_boards}.values())
         self.train = [level for board, level in pairs if board not in self.held_boards]
         random.Random(self.asked.seed).shuffle(self.train)
+        self.fixed = {name: getattr(self.asked, name) for name in ("channels", "blocks", "held_back", "seed")}
+        digest = hashlib.sha256()
+        for level in (*self.held, *self.train):
+            digest.update(level.cells + bytes([level.player]))
+        self.fixed["levels"] = digest.hexdigest()
 
     def invented(self, first: int, number: int) -> list[Level]:
         """Return so many levels of our generator."""
@@ -326,18 +332,19 @@ class Run:
         """Write the checkpoint, whole or not at all."""
         self.saved = time.monotonic()
         self.state["optimizer"] = self.optimizer.state_dict()
-        about = {"channels": self.asked.channels, "blocks": self.asked.blocks, "spent": self.spent, "part": self.part}
+        about = {**self.fixed, "spent": self.spent, "part": self.part}
         with whole(self.out / CHECKPOINT) as partial:
             torch.save({"net": self.net.state_dict(), "state": self.state, **about}, partial)
 
     def load(self) -> None:
         """Go on from the checkpoint; episodes under way begin anew. Raises `BadSetting` if that is impossible."""
-        file, sizes = self.out / CHECKPOINT, (self.asked.channels, self.asked.blocks)
+        file = self.out / CHECKPOINT
         if not file.exists():
             raise BadSetting(f"there is no {file} to go on from; leave out --resume, or name its folder with --out")
         found = torch.load(file, weights_only=True, map_location=self.asked.device)
-        if sizes != (found["channels"], found["blocks"]):
-            raise BadSetting(f"{file} needs --channels {found['channels']} --blocks {found['blocks']}")
+        if any(found.get(name) != value for name, value in self.fixed.items()):
+            needs = " ".join(f"--{name} {found.get(name, '?')}" for name in self.fixed if name != "levels")
+            raise BadSetting(f"{file} needs {needs} and the --levels it began with, in the same order")
         self.net.load_state_dict(found["net"])
         self.before, self.part, self.state = found["spent"], found["part"], found["state"]
 
@@ -566,7 +573,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--core_seconds", type=float, default=7200.0, help="the budget, workers included")
     parser.add_argument("--minutes", type=float, help="the budget in wall time instead")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch; and as many processes for the solver")
-    parser.add_argument("--device", default="cpu", help="such as cuda")
+    parser.add_argument(
+        "--device", default="cpu", help="such as cuda; core-seconds leave out its time, --minutes does not"
+    )
     parser.add_argument("--channels", type=int, default=64)
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
@@ -576,26 +585,41 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Train until the budget is spent, evaluate, and append the result to `results.jsonl` in the folder of the run."""
+    """Run the command; return its exit status: 0, 1 after an error, which is shown, 130 or 143 after a signal."""
     asked = arguments().parse_args(given)
+    pool = ProcessPoolExecutor(asked.threads, initializer=leave_signals)
+    try:
+        with sigterm_raises():
+            return train_and_evaluate(asked, pool)
+    except KeyboardInterrupt as interrupt:
+        show("stopped; --resume goes on from the last checkpoint, if there is one")
+        return exit_status(interrupt)
+    except (AgentGymFlowError, OSError) as error:
+        show(f"{type(error).__name__}: {error}")
+        return 1
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def train_and_evaluate(asked: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
+    """Train until the budget is spent, evaluate, and append the result to `results.jsonl` in the folder of the run."""
     if not 0 <= asked.clone <= 1:
         raise BadSetting(f"--clone is a share of the budget, from 0 to 1, got {asked.clone:g}")
     Path(asked.out).mkdir(parents=True, exist_ok=True)
-    run = Run(asked)
+    run = Run(asked, pool)
     if asked.resume:
         run.load()
     show(f"{len(run.train):,} levels to train on, {len(run.held):,} held back, {run.spent:,.0f} s spent")
     try:
-        with sigterm_raises(), signals_go_to(lambda *_: setattr(run, "stopping", True)):
+        with signals_go_to(lambda number, _: setattr(run, "stopping", number)):
             if run.part != "ppo" and run.share < asked.clone:
                 clone(run, min(1.0, asked.clone))
             if run.share < 1:
                 ppo(run)
     except Stopped:
         show(f"stopped after {run.spent:,.0f} s of the budget; --resume goes on")
-        return 143
-    finally:
-        run.pool.shutdown(cancel_futures=True)
+        return 128 + run.stopping
+    pool.shutdown()
     about = {name: value for name, value in vars(asked).items() if name not in ("levels", "out", "resume")}
     about |= {
         "date": f"{date.today()}",

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("trl", reason="training needs the extra train")
 
 FEW: dict[str, float | str] = {
-    "batches": 6,
+    "batches": 16,
     "episodes": 16,
     "staleness": 2,
     "num-envs": 4,
@@ -88,7 +88,7 @@ def test_kills_of_everything_change_no_bit(root: Path, tmp_path: Path) -> None:
     for run in (present, killed):
         assert run["kills"] == {"worker": 2, "trainer": 1, "manager": 1, "stall": 1}
         assert run["counts"]["expired"] > 0
-        assert run["states"]["trained"] + run["states"]["used"] == 6 * 16
+        assert run["states"]["trained"] + run["states"]["used"] == 16 * 16
 
 
 @pytest.mark.heavy

@@ -52,7 +52,8 @@ def recipe(folder: Path, **settings: Any) -> list[str]:
 
 
 def baseline(folder: Path, **settings: Any) -> list[str]:
-    return ["-m", "baselines.rewardflow", *recipe(folder, **settings)]
+    every_row = {"zero_advantage_share": 1}  # else each process has rows of its own stand for others
+    return ["-m", "baselines.rewardflow", *recipe(folder, **every_row, **settings)]
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,6 @@ from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.rules import Board
 from agentgym_flow.envs.sokoban.solver import solve
 from agentgym_flow.envs.sokoban.tasks import board_hash
-from agentgym_flow.errors import BadSetting
 from agentgym_flow.replay import verify_log
 from baselines import sokoban_speedrun as speedrun
 
@@ -53,7 +54,7 @@ def settings(out: Path, *more: str) -> list[str]:
 def test_clones_stops_goes_on_plays_and_evaluates(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = settings(tmp_path, "--core_seconds", "2", "--clone", "0.5", "--dense")
+    command = settings(tmp_path, "--core_seconds", "4", "--clone", "0.5", "--dense")
     shown: list[str] = []
 
     def stop(line: str) -> None:
@@ -67,13 +68,15 @@ def test_clones_stops_goes_on_plays_and_evaluates(
     assert "clone: loss" in shown[-2]
     before = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)
     assert before["part"] == "clone"
-    assert 0 < before["spent"] < 2
+    assert 0 < before["spent"] < 4
 
+    for other in (("--held_back", "5"), ("--seed", "3")):  # what it would evaluate on, it has trained on
+        assert speedrun.main([*command, *other, "--resume"]) == 1
     assert speedrun.main([*command, "--resume"]) == 0
     assert "ppo: stage 1 of 1," in capsys.readouterr().out, "a policy that has cloned gets whole levels"
     after = torch.load(tmp_path / speedrun.CHECKPOINT, weights_only=True)
     assert after["part"] == "ppo"
-    assert after["spent"] >= 2
+    assert after["spent"] >= 4
     assert any((after["net"][name] != values).any() for name, values in before["net"].items())
 
     line = json.loads((tmp_path / "results.jsonl").read_text())
@@ -93,21 +96,28 @@ def test_clones_stops_goes_on_plays_and_evaluates(
     ],
 )
 @needs_levels
-def test_says_what_cannot_be(tmp_path: Path, more: list[str], message: str) -> None:
-    with pytest.raises(BadSetting, match=message):
-        speedrun.main(settings(tmp_path, *more))
+def test_says_what_cannot_be(tmp_path: Path, more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert speedrun.main(settings(tmp_path, *more)) == 1
+    assert re.search(f"BadSetting: .*{message}", capsys.readouterr().out)
 
 
 @needs_levels
-def test_ppo_alone_begins_next_to_the_end(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert speedrun.main(settings(tmp_path, "--core_seconds", "2")) == 0
-    assert "ppo: stage 1 of 10," in capsys.readouterr().out
+def test_ppo_alone_begins_next_to_the_end(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(line: str) -> None:
+        if "ppo: stage" in line:
+            shown.append(line)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    shown: list[str] = []
+    monkeypatch.setattr(speedrun, "show", stop)
+    assert speedrun.main(settings(tmp_path, "--core_seconds", "60")) == 143
+    assert "ppo: stage 1 of 10," in shown[0]
 
 
 def test_nothing_that_is_held_back_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = speedrun.arguments().parse_args(["--held_back", "2", "--threads", "1", "--out", str(tmp_path)])
-    run = speedrun.Run(asked)
-    run.pool.shutdown()
+    with ProcessPoolExecutor(1) as pool:
+        run = speedrun.Run(asked, pool)
     held = {board_hash(10, 10, level.cells) for level in run.held}
     assert len(run.held) == 2
     assert len(run.train) == 18
