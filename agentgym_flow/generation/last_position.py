@@ -49,7 +49,7 @@ def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
         return None
     body = model.transformer
     parts = (body, *body.h, body.h[-1].attn)
-    listened = bool(model._forward_hooks) or any(
+    listened = bool(model._forward_hooks or model._forward_pre_hooks) or any(
         part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
     )
     usual = config._attn_implementation in ("sdpa", "eager") and not config.reorder_and_upcast_attn
