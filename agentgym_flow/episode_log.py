@@ -30,7 +30,9 @@ POLICIES = "policies"
 MAX_VALUES = 1 << 20
 """About so many values of a line are read: as JSON a value takes two bytes, in memory up to a hundred."""
 
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
+# A possessive group, as a line may have millions of escapes. Before 3.11.5, Python reads such a group rightly only if
+# no branch can fail in its midst, hence the `?`.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[,\[{]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agentgym_flow.generation.padding import positions
+from agentgym_flow.generation.padding import positions, positions_from_mask
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel, GPT2Model
@@ -49,7 +49,8 @@ def _plain_gpt2(model: Any) -> GPT2LMHeadModel | None:
         return None
     body = model.transformer
     parts = (body, *body.h, body.h[-1].attn)
-    listened = bool(model._forward_hooks or model._forward_pre_hooks) or any(
+    hooks = [*model._forward_hooks.values(), *model._forward_pre_hooks.values()]
+    listened = any(hook is not positions_from_mask for hook in hooks) or any(  # that one does what is done here anyway
         part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts
     )
     usual = config._attn_implementation in ("sdpa", "eager") and not config.reorder_and_upcast_attn

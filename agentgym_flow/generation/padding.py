@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -21,3 +22,17 @@ def left_padded(
 def positions(mask: torch.Tensor) -> torch.Tensor:
     """Return the position ids that count from the first token that is not padding; `mask` is (R, T)."""
     return (mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def positions_from_mask(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Forward pre-hook: count positions from the first token that is not padding.
+
+    TRL pads prompts on the left and passes no positions, so a model with learned positions would see a padded prompt
+    shifted against the one it sampled from.
+    """
+    mask, cached = kwargs.get("attention_mask"), kwargs.get("past_key_values")
+    if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
+        return None
+    if mask[:, 0].all():  # nothing is padded on the left: the model's own positions are right, and one row serves all
+        return None
+    return args, {**kwargs, "position_ids": positions(mask)}

@@ -27,17 +27,18 @@ LONGEST_WORD = 255
 _POSSESSIVES = tuple(quote + letter for quote in "'\u2019\uff07" for letter in "sS")
 _CLASSES = Classes()
 
-# In the letters of `Classes`. The repetitions are possessive where they can be: no text makes the search slow.
+# In the letters of `Classes`. No text makes the search slow: a class of characters is repeated possessively, and what a
+# group repeats can be read in one way only. Groups are not possessive, as Python before 3.11.5 reads those wrongly.
 _MARKS = r"[xzTV]*+"
-_LETTERS = rf"A{_MARKS}(?:[:']{_MARKS}A{_MARKS})*+"
-_DIGITS = rf"9{_MARKS}(?:[,']{_MARKS}9{_MARKS})*+"
-_PART = rf"(?:(?:{_LETTERS}|{_DIGITS})++|(?:K{_MARKS})++)"
+_LETTERS = rf"A{_MARKS}(?:[:']{_MARKS}A{_MARKS})*"
+_DIGITS = rf"9{_MARKS}(?:[,']{_MARKS}9{_MARKS})*"
+_PART = rf"(?:(?:{_LETTERS}|{_DIGITS})+|(?:K{_MARKS})+)"
 _LINK = rf"(?:_{_MARKS})"
 _EMOJI = r"[ET]T?+[xV]*+"
 _WORD = re.compile(
-    rf"(?P<word>{_LINK}*+{_PART}(?:{_LINK}++{_PART})*{_LINK}*+)"
-    rf"|(?P<other>I{_MARKS}|(?:[SV]{_MARKS})++|R{_MARKS}R{_MARKS}|{_EMOJI}(?:z{_EMOJI})*+z?)"
-    rf"|{_LINK}++"  # connectors and nothing else are no word, and are passed over in one piece
+    rf"(?P<word>{_LINK}*{_PART}(?:{_LINK}+{_PART})*{_LINK}*)"
+    rf"|(?P<other>I{_MARKS}|(?:[SV]{_MARKS})+|R{_MARKS}R{_MARKS}|{_EMOJI}(?:z{_EMOJI})*z?+)"
+    rf"|{_LINK}+"  # connectors and nothing else are no word, and are passed over in one piece
 )
 
 # The ASCII characters of the class blank. No word reaches over one, so that a text may be cut there.

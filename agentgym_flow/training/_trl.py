@@ -26,7 +26,7 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 from trl import GRPOTrainer
 
 from agentgym_flow.errors import UnsupportedTRL
-from agentgym_flow.generation.padding import positions
+from agentgym_flow.generation.padding import positions_from_mask
 from agentgym_flow.training.checkpoints import PARTIAL, STEP_FOLDER, UNLOGGED, keep_last, writing
 from agentgym_flow.training.config import LOSS_TYPES, AgentConfig
 from agentgym_flow.training.out_of_memory import PLAY, out_of_memory
@@ -95,20 +95,6 @@ def fused_lm_head(model: PreTrainedModel, temperature: float) -> Iterator[None]:
         del plain.forward
         if before is not None:
             plain.forward = before
-
-
-def positions_from_mask(model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Forward pre-hook: count positions from the first token that is not padding.
-
-    TRL pads prompts on the left and passes no positions, so a model with learned positions would see a padded prompt
-    shifted against the one it sampled from.
-    """
-    mask, cached = kwargs.get("attention_mask"), kwargs.get("past_key_values")
-    if mask is None or mask.dim() != 2 or kwargs.get("position_ids") is not None or cached is not None:
-        return None
-    if mask[:, 0].all():  # nothing is padded on the left: the model's own positions are right, and one row serves all
-        return None
-    return args, {**kwargs, "position_ids": positions(mask)}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from peft import LoraConfig
 from transformers import GPT2Model, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from agentgym_flow.generation.last_position import next_logits
-from agentgym_flow.generation.padding import left_padded, positions
+from agentgym_flow.generation.padding import left_padded, positions, positions_from_mask
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
@@ -62,10 +62,14 @@ def test_logits_and_gradients_are_those_of_the_whole_model(make: Callable[[], Pr
 
 def test_the_last_layer_runs_at_one_position_alone() -> None:
     model = gpt2("sdpa")
+    model.register_forward_pre_hook(positions_from_mask, with_kwargs=True)  # the trainer's
     widths = []
     model.transformer.h[-1].mlp.register_forward_hook(lambda module, given, found: widths.append(found.shape[1]))
     next_logits(model, torch.tensor(PROMPTS[2:3]))
     assert widths == [1]
+    model.register_forward_pre_hook(lambda module, given: None)  # somebody's
+    next_logits(model, torch.tensor(PROMPTS[2:3]))
+    assert widths == [1, 12]
 
 
 class Louder(GPT2Model):

@@ -129,7 +129,7 @@ class RolloutService:
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._play_all(tasks)
-        except* Exception as errors:  # one error says why a worker ends
+        except ExceptionGroup as errors:  # one error says why a worker ends
             raise _first(errors) from None
         finally:
             left.set()

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentgym_flow.errors import BadGame
 
-_GAP = r"(?:\s++|#[^\n]*+)*+"
+_GAP = r"(?:\s++|#[^\n]*+)*"
 _SKIP = re.compile(_GAP)
 _RULES = re.compile(rf'grammar{_GAP}::{_GAP}"""(.*?)"""{_GAP};', re.DOTALL)
 _ACTION = re.compile(rf"action{_GAP}([\w/-]+){_GAP}\{{")

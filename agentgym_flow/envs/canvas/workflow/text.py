@@ -39,7 +39,7 @@ DEEPEST = 50
 """Text that nests deeper is refused before any rule of a language is asked."""
 
 _TOKEN = re.compile(
-    r"""\s*(?: (?P<name>[A-Za-z_]\w*+) | (?P<number>[0-9]++) | (?P<string>"(?:[^"\\]|\\.)*+")
+    r"""\s*(?: (?P<name>[A-Za-z_]\w*+) | (?P<number>[0-9]++) | (?P<string>"(?:[^"\\]|\\.)*")
     | (?P<mark>->|[\[\](),;?:*]) )""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
