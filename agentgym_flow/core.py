@@ -47,6 +47,7 @@ _LARGEST = (1 << 63) - 1  # what JSON and NumPy hold as an integer
 COMPAT_KEY = "compat_key"
 """The key of `info`, told on request, with the state as the released code of RewardFlow names it."""
 
+_SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
 _SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
 _DECIDE_INFO = ("state_key", "success", "score", "admissible_actions", "action_templates", "_extra_info")
 
@@ -490,10 +491,10 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """
         extra = self._extra_info()
         kept = self._kept_info
-        first = not kept or [*kept][4 + len(_SET_BY_STEPS) :] != [*extra, *self.info_keys]
+        first = not kept or [*kept][len(_SET_BY_RESETS) + len(_SET_BY_STEPS) :] != [*extra, *self.info_keys]
         if first:
-            constant = {"task": self.task, "task_key": self.task_key, "task_type": self.task_type, "goal": self.goal}
-            kept = constant | dict.fromkeys((*_SET_BY_STEPS, *extra, *self.info_keys))
+            kept = {key: getattr(self, key) for key in _SET_BY_RESETS}
+            kept |= dict.fromkeys((*_SET_BY_STEPS, *extra, *self.info_keys))
         info = kept.copy()
         info["state_key"] = self.state_key()
         info["score"] = self.score()
@@ -502,8 +503,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         info["action_templates"] = self.action_templates()
         info.update(extra)
         if first:
-            self._kept_info = info.copy()
             self._keeps_info = self._renews_info and vars(self).keys().isdisjoint(_DECIDE_INFO)
+            self._kept_info = info.copy() if self._keeps_info else kept
         return info
 
     # ---------------------------------------------------------------- identity
