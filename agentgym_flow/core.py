@@ -47,7 +47,9 @@ _LARGEST = (1 << 63) - 1  # what JSON and NumPy hold as an integer
 COMPAT_KEY = "compat_key"
 """The key of `info`, told on request, with the state as the released code of RewardFlow names it."""
 
+_SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
 _SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
+_DECIDE_INFO = ("state_key", "success", "score", "admissible_actions", "action_templates", "_extra_info")
 
 
 class Transition(NamedTuple):
@@ -158,8 +160,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """The policy `scripted`, as `module:class`. It reads only what is shown. None where there is none."""
     _remembers: ClassVar[bool] = True
     """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
-    _judges_success: ClassVar[bool] = False
-    """Whether the environment overrides `success`; otherwise it is `score == 1`."""
+    _renews_info: ClassVar[bool] = False
+    """Whether `_renewed_info` is used: no class below the one that defines it changes what else `info` is made of."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
     """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
 
@@ -193,15 +195,17 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         self._reset_bits = 0
         self._accepted_actions: list[str] = []
         self._last_transition = Transition("", 0.0, False, True)
-        self._info_layout: dict[str, Any] | None = None
-        self._extra_keys: list[str] = []
+        self._kept_info: dict[str, Any] = {}
+        self._keeps_info = False
         self._among: npt.NDArray[np.int64] | None = None
         self._dynamics = {k: v for k, v in settings.items() if k not in self.presentation_settings}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = (cls.state_key, cls.describe_state, cls.score)
-        cls._judges_success = cls.success is not TextEnv.success
+        names = ("_renewed_info", *_DECIDE_INFO)
+        renewing, *deciding = (next(one for one in cls.__mro__ if name in vars(one)) for name in names)
+        cls._renews_info = renewing is not TextEnv and all(issubclass(renewing, one) for one in deciding)
         cls._remembers = any(one in (TextEnv.state_key, TextEnv.describe_state, TextEnv.score) for one in own)
 
     # ---------------------------------------------------------------- what an environment provides
@@ -342,7 +346,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         Raises `UnknownOption` for a key that is not optional here.
         """
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
-        self._info_layout = None
+        self._kept_info, self._keeps_info = {}, False
 
     def _requested_info(self, key: str) -> Any:
         """Return the value of a key of `optional_info`, fresh on every call.
@@ -418,7 +422,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
             self._last_transition = Transition(observation, 0.0, False, True)
         if not self.task_key:
             self.task_key = self.make_task_key([self.split, self.task])
-        self._info_layout = None
+        self._kept_info, self._keeps_info = {}, False
         self._playing = True
         return observation
 
@@ -463,37 +467,45 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return None
 
     def _info(self, action_valid: bool) -> dict[str, Any]:
-        extra = self._extra_info()
-        if self._info_layout is None or [*extra] != self._extra_keys:
-            self._lay_out_info(extra)
-        assert self._info_layout is not None
-        info = self._info_layout.copy()
-        info["state_key"] = self.state_key()
-        info["score"] = score = self.score()
-        info["success"] = self.success() if self._judges_success else score == 1.0
+        info = self._renewed_info(self._kept_info) if self._keeps_info else self._whole_info()
         info["action_valid"] = action_valid
+        if self.info_keys:
+            for key in self.info_keys:
+                info[key] = self._requested_info(key)
+        return info
+
+    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
+        """Return `info` from what was told before in this episode; by default all of it anew.
+
+        An environment in which a step changes few keys overrides this: it copies `kept` and sets these keys, and every
+        key that holds a list or a dictionary. It may also write into `kept` what seldom changes. It is not used in a
+        subclass that changes what `info` is made of, nor from the next reset on where an instance does.
+        """
+        return self._whole_info()
+
+    def _whole_info(self) -> dict[str, Any]:
+        """Return `info` with every key looked up, those of `info_keys` and `action_valid` aside.
+
+        The first one of an episode is kept, with all keys in their order: to copy and set it takes half the time of a
+        dictionary that grows.
+        """
+        extra = self._extra_info()
+        kept = self._kept_info
+        first = not kept or [*kept][len(_SET_BY_RESETS) + len(_SET_BY_STEPS) :] != [*extra, *self.info_keys]
+        if first:
+            kept = {key: getattr(self, key) for key in _SET_BY_RESETS}
+            kept |= dict.fromkeys((*_SET_BY_STEPS, *extra, *self.info_keys))
+        info = kept.copy()
+        info["state_key"] = self.state_key()
+        info["score"] = self.score()
+        info["success"] = self.success()
         info["admissible_actions"] = self.admissible_actions()
         info["action_templates"] = self.action_templates()
         info.update(extra)
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
+        if first:
+            self._keeps_info = self._renews_info and vars(self).keys().isdisjoint(_DECIDE_INFO)
+            self._kept_info = info.copy() if self._keeps_info else kept
         return info
-
-    def _lay_out_info(self, extra: Mapping[str, Any]) -> None:
-        """Write down `info` with all keys in their order, of which the first four hold until the next reset.
-
-        A step copies it and sets the others, in half the time of a new dictionary that grows.
-        """
-        self._info_layout = {
-            "task": self.task,
-            "task_key": self.task_key,
-            "task_type": self.task_type,
-            "goal": self.goal,
-            **dict.fromkeys(_SET_BY_STEPS),
-            **dict.fromkeys(extra),
-            **dict.fromkeys(self.info_keys),
-        }
-        self._extra_keys = [*extra]
 
     # ---------------------------------------------------------------- identity
     def make_task_key(self, content: Any) -> str:

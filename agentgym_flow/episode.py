@@ -193,11 +193,11 @@ class Episode:
 
     def turns_by(self, policy: str | None) -> list[Turn]:
         """Return the turns that `policy` took, in order; all turns for None."""
-        return [turn for turn in self.turns if turn.is_by(policy)]
+        return [turn for turn in self.turns if policy is None or turn.is_by(policy)]
 
     def counts_for(self, policy: str | None) -> bool:
         """Return whether the outcome says something about `policy`: not if only others took the turns."""
-        return not self.turns or any(turn.is_by(policy) for turn in self.turns)
+        return policy is None or not self.turns or any(turn.is_by(policy) for turn in self.turns)
 
     def digests(self) -> list[str]:
         """Return the digest chain h_0 ... h_T as 64 hex digits each (design: episode log v1).

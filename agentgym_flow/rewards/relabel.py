@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import NamedTuple
 
 from agentgym_flow.episode import Episode, Group, Turn
@@ -36,8 +37,8 @@ class Passage(NamedTuple):
     bridged: bool
 
 
-def passages(episode: Episode, bridge_noops: NoOp = False) -> Iterator[Passage]:
-    """Yield the turns of an episode as steps between nodes.
+def passages(episode: Episode, bridge_noops: NoOp = False) -> list[Passage]:
+    """Return the turns of an episode as steps between nodes.
 
     With bridging, a turn that did nothing leads back to the state before it, and the next turn starts there, whatever
     state key was shown in between (an observation such as "Nothing happens."). A turn that ends the episode by the
@@ -45,15 +46,20 @@ def passages(episode: Episode, bridge_noops: NoOp = False) -> Iterator[Passage]:
     """
     does_nothing = _action_is_invalid if bridge_noops is True else bridge_noops or None
     held: str | None = None  # the state before a run of turns that did nothing
+    found = []
     for turn in episode.turns:
         src = turn.state_key if held is None else held
-        if does_nothing is not None and not turn.terminated and does_nothing(turn):
+        if turn.terminated:
+            held = None
+            dst = outcome_node(turn.next_state_key, terminated=True, success=turn.success)
+            found.append(Passage(turn, src, dst, False))
+        elif does_nothing is not None and does_nothing(turn):
             held = src
-            yield Passage(turn, src, src, True)
+            found.append(Passage(turn, src, src, True))
         else:
             held = None
-            dst = outcome_node(turn.next_state_key, terminated=turn.terminated, success=turn.success)
-            yield Passage(turn, src, dst, False)
+            found.append(Passage(turn, src, turn.next_state_key, False))
+    return found
 
 
 def _action_is_invalid(turn: Turn) -> bool:
@@ -75,40 +81,18 @@ def group_graph(
         BadSetting: `gamma` is outside (0, 1].
         UnknownOption: `edges` is neither of the two.
     """
+    return graph_of(group, [passages(episode, bridge_noops) for episode in group], gamma, edges)
+
+
+def graph_of(group: Group, steps: Iterable[Iterable[Passage]], gamma: float, edges: EdgeMode) -> StateGraph:
+    """Return the same for the `passages` of each episode."""
     graph = StateGraph(gamma=gamma, edges=edges)
-    for episode in group:
+    for episode, of_episode in zip(group, steps, strict=True):
         graph.add_state(episode.state_key)
-        for turn, src, dst, bridged in passages(episode, bridge_noops):
+        for turn, src, dst, bridged in of_episode:
             if not bridged:
                 graph.add(src, turn.action, dst, success=turn.success)
     return graph
-
-
-class TurnPotentials(NamedTuple):
-    """A turn with what its states are worth in the graph of its group.
-
-    Attributes:
-        turn: the turn.
-        state: the node it was decided in.
-        phi: the potential of that node, in [0, 1].
-        phi_next: the potential of the node it led to, in [0, 1].
-    """
-
-    turn: Turn
-    state: str
-    phi: float
-    phi_next: float
-
-
-def turn_potentials(group: Group, graph: StateGraph, bridge_noops: NoOp = False) -> list[list[TurnPotentials]]:
-    """Return the potentials of every turn, `[episode][turn]`, in the graph that `group_graph` has made of the group."""
-    return [
-        [
-            TurnPotentials(turn, src, graph.potential(src), graph.potential(dst))
-            for turn, src, dst, _ in passages(episode, bridge_noops)
-        ]
-        for episode in group
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +162,19 @@ def relabel(
     `positive_turns`. What is written, and the graph, are the same for all.
     """
     started = time.perf_counter()
-    graph = group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops)
+    steps = [passages(episode, bridge_noops) for episode in group]
+    graph = graph_of(group, steps, gamma, edges)
+    worth = cache(graph.potential)
     decisions: Counter[str] = Counter()
     positive = visits = 0
-    for of_episode in turn_potentials(group, graph, bridge_noops):
-        for turn, state, phi, phi_next in of_episode:
-            turn.phi, turn.phi_next = phi, phi_next
+    for of_episode in steps:
+        for turn, state, reached, _ in of_episode:
+            turn.phi, turn.phi_next = worth(state), worth(reached)
             turn.anchor = f"{group.task_key}/{state}"
             visits += 1
             if turn.is_by(policy):
                 decisions[state] += 1
-                positive += phi > 0.0
+                positive += turn.phi > 0.0
     return RelabelMetrics(
         groups=1,
         groups_without_success=int(graph.num_successes == 0),

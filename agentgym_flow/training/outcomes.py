@@ -24,8 +24,8 @@ def is_lost(episode: Episode) -> bool:
 
 def without_lost(groups: Iterable[Group]) -> list[Group]:
     """Return the groups without their lost episodes; a group that has no other is left out."""
-    left = ([episode for episode in group if not is_lost(episode)] for group in groups)
-    return [Group(episodes) for episodes in left if episodes]
+    left = ((group, [episode for episode in group if not is_lost(episode)]) for group in groups)
+    return [group if len(episodes) == len(group) else Group(episodes) for group, episodes in left if episodes]
 
 
 def ended_alike(group: Group, outcome: str = "success", policy: str | None = None) -> bool:

@@ -5,6 +5,7 @@ What an episode samples depends on its own random stream and on its own prompts,
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -103,6 +104,7 @@ class PromptedPolicy:
         self.name = name
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
         self.seconds = 0.0
+        self._context = context_of(model)  # asked once: a configuration is slow to ask
         self._ids: dict[str, tuple[int, ...]] = {}
         self._words: dict[int, str] = {}
 
@@ -134,8 +136,9 @@ class PromptedPolicy:
         self._check_words(ids)
 
     def _check_length(self, length: int) -> None:
-        layout = CONVERSATION if self.conversation is not None else TURN
-        check_context(self.model, length, self.sampling.max_new_tokens, layout)
+        if length + self.sampling.max_new_tokens > self._context:
+            layout = CONVERSATION if self.conversation is not None else TURN
+            check_context(self.model, length, self.sampling.max_new_tokens, layout)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
         if isinstance(self.profile, WordProfile):  # whose words are those that play has shown when it was trained
@@ -249,10 +252,16 @@ def ends_of_completion(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
     return frozenset([*ends, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])])
 
 
+def context_of(model: PreTrainedModel) -> int:
+    """Return the longest sequence that a model reads, in tokens; `sys.maxsize` where it declares no limit."""
+    declared = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return sys.maxsize if declared is None else int(declared)
+
+
 def check_context(model: PreTrainedModel, prompt: int, completion: int, layout: str) -> None:
     """Raise `BadSetting` when a prompt and a completion of so many tokens do not fit into the model's context."""
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if context is None or prompt + completion <= context:
+    context = context_of(model)
+    if prompt + completion <= context:
         return
     shorter = "a shorter profile, a smaller board"
     if layout == CONVERSATION:

@@ -134,7 +134,9 @@ def rows(
         _same_length("episodes", group.episodes, group_advantages, group_weights)
         for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
             _same_length("turns", episode.turns, of_turns)
-            own = [(turn, a) for turn, a in zip(episode.turns, of_turns, strict=True) if turn.is_by(policy)]
+            own = list(zip(episode.turns, of_turns, strict=True))
+            if policy is not None:
+                own = [(turn, a) for turn, a in own if turn.is_by(policy)]
             if not mask_observations and len(own) != len(episode.turns):
                 raise BadSetting(
                     f"observations of task {episode.task} hold what policies other than {policy!r} said: leave "
@@ -156,7 +158,7 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> R
             f"a turn of task {episode.task} has no tokens to train on: collect episodes with a policy that records "
             "prompt_ids, completion_ids and one log-probability per sampled token"
         )
-    if isinstance(advantage, Sequence):
+    if type(advantage) is not float and isinstance(advantage, Sequence):  # to ask for a Sequence is slow
         _same_length("tokens", completion, advantage)
     else:
         advantage = (float(advantage),) * len(completion)

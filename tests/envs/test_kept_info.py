@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -14,6 +15,13 @@ from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.seeding import Stream
 
 KEEPING = {"Sokoban": SokobanEnv, "ALFWorld": ALFWorldEnv, "WebShop": WebShopEnv}
+
+
+def looked_up(env: TextEnv, action_valid: bool) -> dict[str, Any]:
+    """Return what a copy of the environment tells that has told nothing before."""
+    clone = copy.deepcopy(env)
+    clone.request_info(())
+    return clone._info(action_valid)
 
 
 def spoil(info: dict[str, Any]) -> None:
@@ -36,10 +44,11 @@ def test_every_step_tells_what_a_fresh_look_says(name: str, expert: bool, asked:
         _, told = env.reset(seed=task, options={"task": task})
         rng = Stream("kept info", task)
         while True:
-            fresh = TextEnv._info(env, told["action_valid"])
+            fresh = looked_up(env, told["action_valid"])
             assert told == fresh
             assert list(told) == list(fresh)
             spoil(told)
+            assert env._keeps_info
             if not env.playing:
                 break
             draw = rng.below(8)
@@ -61,7 +70,7 @@ def test_keys_that_are_asked_for_in_the_middle_come_at_once(name: str) -> None:
     env.step("no action")
     env.request_info(["compat_key"])
     *_, told = env.step("no action")
-    assert told == TextEnv._info(env, False)
+    assert told == looked_up(env, False)
 
 
 @pytest.mark.parametrize("cls", KEEPING.values(), ids=list(KEEPING))
@@ -82,3 +91,14 @@ def test_a_subclass_may_tell_something_else(cls: type[TextEnv]) -> None:
         *_, info = env.step("no action")
         assert (info["state_key"], info["steps"]) == (f"after {number} steps", number)
         assert info["admissible_actions"] == ["think"]
+
+
+@pytest.mark.parametrize("name", ["Sokoban", "ALFWorld", "WebShop", "Search", "Canvas"])
+def test_a_method_that_is_replaced_on_an_instance_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_text_env(f"agentgym_flow/{name}-v0", split="valid")
+    monkeypatch.setattr(env, "success", lambda: True)
+    monkeypatch.setattr(env, "state_key", lambda: f"after {env.steps} steps")
+    _, info = env.reset(seed=1)
+    assert (info["success"], info["state_key"]) == (True, "after 0 steps")
+    *_, info = env.step("no action")
+    assert (info["success"], info["state_key"]) == (True, "after 1 steps")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym_flow.errors import BadSetting, OtherProcessFailed
 from agentgym_flow.prompts import Profile, TextProfile
-from agentgym_flow.training.run import RunFolder, load_model, save_model
+from agentgym_flow.training.run import COLLECT_AFTER, RunFolder, frozen_heap, load_model, save_model
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 
@@ -125,3 +127,19 @@ def test_models_that_are_not_there_are_refused(profile: Profile, tmp_path: Path)
         load_model(str(tmp_path), profile)
     with pytest.raises(BadSetting, match="causal"):
         load_model("no such name!", profile)
+
+
+@pytest.mark.parametrize(("before", "within"), [(700, COLLECT_AFTER), (0, 0), (10**6, 10**6)])
+def test_garbage_is_looked_for_less_often_while_a_policy_trains(before: int, within: int) -> None:
+    usual = gc.get_threshold()
+    gc.set_threshold(before, 10, 10)
+    try:
+        with suppress(KeyboardInterrupt), frozen_heap():
+            assert gc.get_threshold() == (within, 10, 10)
+            assert gc.get_freeze_count() > 100_000
+            raise KeyboardInterrupt
+        assert gc.get_threshold() == (before, 10, 10)
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*usual)
+        gc.freeze()

@@ -240,7 +240,6 @@ class ALFWorldEnv(TextEnv):
         self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
         self._oracle = Oracle(prepared.game)
         self._game_file = self._source.file(task)
-        self._told: dict[str, Any] = {}
         self._observation = self._play.start()
         self._valid = True
         self._won = self._play.won
@@ -311,20 +310,13 @@ class ALFWorldEnv(TextEnv):
         move = self._oracle.next(self._play)
         return None if move is None else self._play.text(move)
 
-    def _info(self, action_valid: bool) -> dict[str, Any]:
-        if type(self) is not ALFWorldEnv:  # a subclass may tell something else
-            return super()._info(action_valid)
-        if not self._told:
-            self._told = super()._info(action_valid)
-        play, info = self._play, self._told.copy()  # these are all that a step can change
+    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
+        play, info = self._play, kept.copy()
         info["state_key"] = WON if self._won else play.state_key()
         info["success"], info["score"] = self._won, float(self._won)
-        info["action_valid"] = action_valid
         info["admissible_actions"] = play.commands()
         info["action_templates"] = []
         info["deadlock"] = play.deadlock
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
         return info
 
     def _extra_info(self) -> dict[str, Any]:

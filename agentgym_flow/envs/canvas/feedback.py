@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agentgym_flow.envs.canvas.actions.drafting import Drafting, Turn
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.workflow.graph import Loop, OperatorNode, Workflow
+from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances, Language, is_long
 from agentgym_flow.envs.canvas.workflow.run import Run, Step
@@ -80,12 +81,17 @@ def graph_lines(workflow: Workflow, language: Language) -> list[str]:
     kinds = ", ".join(f"{name} {count}" for name, count in counted.kinds.items())
     structures = f"parallel {counted.parallel}, conditional {counted.conditional}, loop {counted.loop}"
     return [
-        f"Workflow: {to_text(workflow.nodes, language, instructions=False)}",
+        f"Workflow: {_in_a_line(workflow.nodes, language)}",
         "Nodes:",
         *(f"{'  ' * (len(place.path) // 2 + 1)}{place.id}: {_named(place.node)}" for place in workflow.places.values()),
         f"Counts: {counted.operators} operators ({kinds}); {structures}; depth {counted.depth}; at most"
         f" {counted.most_calls} calls",
     ]
+
+
+@lru_cache(maxsize=1 << 8)  # feedback and `info` of a turn both say it
+def _in_a_line(nodes: Chain, language: Language) -> str:
+    return to_text(nodes, language, instructions=False)
 
 
 def _named(node: object) -> str:
@@ -188,7 +194,7 @@ def summary(
     counted, language = workflow.statistics, drafting.language
     steps = run.steps if run is not None else ()
     return {
-        "text": to_text(workflow.nodes, language, instructions=False) if workflow.nodes else "",
+        "text": _in_a_line(workflow.nodes, language),
         "graph": plain_graph(workflow.nodes),
         "run": [] if run is None else plain_run(run),
         "operators": [place.node.name for place in workflow.places.values() if isinstance(place.node, OperatorNode)],

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn
@@ -133,7 +134,11 @@ class Session:
         if not draft.workflow.nodes:
             return None
         assert self.interpreter is not None, "an episode without a backend is not begun"
-        return self.interpreter.run(draft.workflow.nodes, self.problem)
+        nodes, before = draft.workflow.nodes, self.draft.workflow.nodes
+        if self.run is None or not self.settled:
+            return self.interpreter.run(nodes, self.problem)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(nodes, before, strict=False)))
+        return self.interpreter.run_on(nodes, self.problem, self.run, same)
 
     def worth(self, run: Run | None) -> float:
         """Return what the result of a run is worth; programs side by side are no program."""

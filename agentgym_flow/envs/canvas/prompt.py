@@ -116,8 +116,11 @@ class CompactProfile(IndexProfile):
         """Return the words for the present situation, with the moves there are."""
         told = view.info["workflow"]
         words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
-        actions = _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
-        return IndexedPrompt(" ".join((*words, "choose")), actions, {action: word for word, action in actions.items()})
+        return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
+
+    def parse(self, completion: str, view: Situation) -> str:
+        """Return the action of this move; the empty string when there is none."""
+        return _moves_of(view)[0].get(completion.strip(), "")
 
     def follow_up(self, view: Situation) -> str:
         """Return the words for what the last action led to; the workflow is what was said before."""
@@ -208,15 +211,23 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
     return write_action(Add(node), Language(first_case=first_case))
 
 
-def _moves(goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]) -> dict[str, str]:
-    """Return the moves there are with the actions that they stand for."""
+def _moves_of(view: Situation) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the moves there are with the actions that they stand for, and these actions with the moves."""
+    told = view.info["workflow"]
+    return _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
+
+
+@lru_cache(maxsize=1 << 10)
+def _moves(
+    goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     told = warning(goal)
     moves = {"finish": _FINISH, **_additions(told, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
     if nodes:
         moves["delete"] = write_action(Delete(f"node_{nodes}"))
         if told:
             moves["warn"] = write_action(SetPrompt(f"node_{nodes}", told))
-    return moves
+    return moves, {action: word for word, action in moves.items()}
 
 
 # ---------------------------------------------------------------- texts for a language model

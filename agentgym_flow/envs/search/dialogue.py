@@ -10,8 +10,11 @@ Retrieved text is only ever shown. No rule reads it, so that nothing in it can a
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate, cycle
 from typing import NamedTuple
 
 from agentgym_flow.envs.answers import METRICS
@@ -20,6 +23,8 @@ from agentgym_flow.envs.search.shown import ID_DIGITS, as_shown, documents, one_
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import stable_hash
+
+_quoted = json.encoder.encode_basestring_ascii
 
 SEARCH, ANSWER = "search[{query}]", "answer[{text}]"
 """The templates of the actions."""
@@ -119,6 +124,7 @@ class Dialogue:
         self.score = 0.0
         self.texts = [self.opening()]
         self._seen: dict[str, str] = {}  # id -> digest of what was shown under it
+        self._written = ""  # the pairs of it as `canonical` writes them
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -197,6 +203,7 @@ class Dialogue:
             passage = passage._replace(id=name)
         if name not in self._seen:
             self._seen[name] = content
+            self._written += f"{',' if self._written else ''}[{_quoted(name)},{_quoted(content)}]"
             self.passages.append(passage)
         return passage
 
@@ -206,12 +213,8 @@ class Dialogue:
 
     def spans(self) -> list[Span]:
         """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""
-        spans, start = [], 0
-        for number, text in enumerate(self.texts):
-            end = start + len(text)
-            spans.append(Span(start, end, number % 2 == 1))
-            start = end
-        return spans
+        ends = list(accumulate(map(len, self.texts)))
+        return list(map(Span, [0, *ends[:-1]], ends, cycle((False, True))))
 
     def score_by(self, metric: str) -> float:
         """Return the score of the answer by a metric of `answers.METRICS`; 0.0 before it."""
@@ -252,10 +255,14 @@ class Dialogue:
         return self.question.id, tuple(self._seen.items())
 
     def state_key(self) -> str:
-        """Return `identity` in at most 64 characters; after the answer only its outcome, right and wrong ones apart."""
+        """Return a digest of `identity`; after the answer only its outcome, right and wrong ones apart.
+
+        It is `stable_hash` of the identity, which is written down as passages come.
+        """
         if self.answered is not None:
             return f"end:{'success' if self.success else 'fail'}:{self.score:.6f}"
-        return f"search:{stable_hash(list(self.identity()))[:32]}"
+        written = f"[{_quoted(self.question.id)},[{self._written}]]"
+        return f"search:{hashlib.sha256(written.encode('ascii')).hexdigest()[:32]}"
 
     def action_templates(self, *, last: bool = False) -> list[str]:
         """Return the templates of what is accepted now; none after the answer."""

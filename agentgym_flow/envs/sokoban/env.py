@@ -217,8 +217,7 @@ class SokobanEnv(TextEnv):
         text = board_text(level_codes(level), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()
-        self._told: dict[str, Any] = {}
-        self._pushed = True
+        self._pushed = False
         return self._observation
 
     def _apply(self, action: str) -> Transition:
@@ -287,23 +286,15 @@ class SokobanEnv(TextEnv):
         """Return how many boxes stand on a target."""
         return {"boxes_on_target": float(observation.count(_ON_TARGET))}
 
-    def _info(self, action_valid: bool) -> dict[str, Any]:
-        if type(self) is not SokobanEnv:  # a subclass may tell something else
-            return super()._info(action_valid)
+    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
         game = self._game
-        if self._pushed:  # what a walk does not change is kept from one push to the next
-            if self._told:
-                self._told.update(self._extra_info(), success=game.board.solved, score=self.score())
-            else:
-                self._told = super()._info(action_valid)
+        if self._pushed:  # a walk changes none of these
+            kept.update(self._extra_info(), success=game.board.solved, score=self.score())
             self._pushed = False
-        info = self._told.copy()
+        info = kept.copy()
         info["state_key"] = game.state_key()
-        info["action_valid"] = action_valid
         info["admissible_actions"] = [*ACTIONS]
         info["action_templates"] = []
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
         return info
 
     def _extra_info(self) -> dict[str, Any]:

@@ -259,7 +259,6 @@ class WebShopEnv(TextEnv):
         self._expert = Expert(self._source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
-        self._told: dict[str, Any] = {}
         return self._page()
 
     def _page(self) -> str:
@@ -327,19 +326,15 @@ class WebShopEnv(TextEnv):
         """
         return self._expert.next(self._visit, self._read, self.max_steps - self.steps)
 
-    def _info(self, action_valid: bool) -> dict[str, Any]:
-        if type(self) is not WebShopEnv or self.last_score is not None or not self._told:
-            self._told = super()._info(action_valid)  # a subclass may tell something else
-            return self._told.copy()
-        info = self._told.copy()  # before buying these are all that a step can change
+    def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
+        if self.last_score is not None:
+            return self._whole_info()
+        info = kept.copy()
         info["state_key"] = self.state_key()
-        info["action_valid"] = action_valid
         info["admissible_actions"] = self._visit.clicks()
         info["action_templates"] = [SEARCH]
         info["page"] = str(self._visit.page)
         info["score_parts"] = {}
-        for key in self.info_keys:
-            info[key] = self._requested_info(key)
         return info
 
     def _extra_info(self) -> dict[str, Any]:

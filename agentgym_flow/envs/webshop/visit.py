@@ -146,7 +146,7 @@ class Visit:
         self.page = Page.INDEX
         self.query = ""
         self.found: tuple[int, ...] = ()
-        self._listed: tuple[int, tuple[Card, ...]] | None = None
+        self._listed: tuple[int, tuple[Card, ...], tuple[str, ...]] | None = None
         self._found_text = ""
         self.number = 1
         self._opened: int | None = None
@@ -196,15 +196,17 @@ class Visit:
 
     def listed(self) -> list[Card]:
         """Return the products that this page of results lists; none past the last page, and on other pages."""
-        return list(self._results()) if self.page is Page.RESULTS else []
+        return list(self._results()[1]) if self.page is Page.RESULTS else []
 
-    def _results(self) -> tuple[Card, ...]:
-        """Return the products of the page of results; the page and what can be clicked there both ask for them."""
+    def _results(self) -> tuple[int, tuple[Card, ...], tuple[str, ...]]:
+        """Return the number of the page of results, its products, and its clicks; each step asks for them again."""
         if self._listed is None or self._listed[0] != self.number:
             start = (self.number - 1) * PER_PAGE
             cards = [self._cards.get(self.catalogue, number) for number in self.found[start : start + PER_PAGE]]
-            self._listed = self.number, tuple(cards)
-        return self._listed[1]
+            buttons = _clicks(Page.RESULTS, self.number == 1, self.show_attributes)
+            clicks = dict.fromkeys([*buttons, *[card.click for card in cards if card.name]])
+            self._listed = self.number, tuple(cards), tuple(clicks)
+        return self._listed
 
     def buttons(self) -> Mapping[str, str]:
         """Return what a click calls the buttons of this page -> their labels, in the page's order."""
@@ -224,9 +226,9 @@ class Visit:
 
     def clicks(self) -> list[str]:
         """Return the actions that click what `clickables` names, `search` left out, in the same order; a fresh list."""
-        buttons = _clicks(self.page, self.number == 1, self.show_attributes)
         if self.page is Page.RESULTS:
-            return list(dict.fromkeys([*buttons, *[card.click for card in self._results() if card.name]]))
+            return [*self._results()[2]]
+        buttons = _clicks(self.page, self.number == 1, self.show_attributes)
         card = self.card if self.page is Page.ITEM else None
         return [*buttons] if card is None else [*card.clicks(buttons)]
 
@@ -251,7 +253,8 @@ class Visit:
         if self.page is Page.DONE:
             return stable_hash(self.identity())
         opened = "null" if self._opened is None else self._opened
-        options = ",".join([f"[{_quoted(name)},{_quoted(value)}]" for name, value in sorted(self.options.items())])
+        chosen = sorted(self.options.items()) if self.options else ()
+        options = ",".join([f"[{_quoted(name)},{_quoted(value)}]" for name, value in chosen])
         written = f'["{self.page}","{self._found_text}",{self.number},{opened},[{options}]]'
         return hashlib.sha256(written.encode("ascii")).hexdigest()
 

@@ -94,7 +94,7 @@ def per_turn(batch: Sequence[Group], of_episodes: list[list[float]], policy: str
     """Return the advantage of its episode for every turn by `policy`, and 0 for those of others."""
     return [
         [
-            [advantage if turn.is_by(policy) else 0.0 for turn in episode.turns]
+            [advantage if policy is None or turn.is_by(policy) else 0.0 for turn in episode.turns]
             for episode, advantage in zip(group, rows, strict=True)
         ]
         for group, rows in zip(batch, of_episodes, strict=True)
@@ -133,18 +133,25 @@ def add_comparison_in_state(
         raise BadSetting(f"weight must be a finite number, got {weight!r}")
     advantages = per_turn(batch, of_episodes, policy)
     for place, (group, rows, of_group) in enumerate(zip(batch, advantages, values, strict=True)):
-        own = [(e, t) for e, episode in enumerate(group) for t, turn in enumerate(episode.turns) if turn.is_by(policy)]
-        alike: list[dict[str, list[float]]] = []
-        for keys in levels:
-            alike.append(defaultdict(list))
+        own = [
+            (e, t)
+            for e, episode in enumerate(group)
+            for t, turn in enumerate(episode.turns)
+            if policy is None or turn.is_by(policy)
+        ]
+        compared = []  # the keys of each level, and the baselines of those that enough turns share
+        for level, of_batch in enumerate(levels, 1):
+            keys, alike = of_batch[place], defaultdict(list)
             for e, t in own:
-                alike[-1][keys[place][e][t]].append(of_group[e][t])
-        baselines = [{key: baseline(found, norm) for key, found in level.items()} for level in alike]
+                alike[keys[e][t]].append(of_group[e][t])
+            enough = fewest if level < len(levels) else 1
+            compared.append((keys, {k: baseline(found, norm) for k, found in alike.items() if len(found) >= enough}))
         for e, t in own:
-            of_turn = [keys[place][e][t] for keys in levels]
-            chosen = next((n for n, key in enumerate(of_turn) if len(alike[n][key]) >= fewest), len(levels) - 1)
-            mean, divisor = baselines[chosen][of_turn[chosen]]
-            rows[e][t] += weight * (of_group[e][t] - mean) / divisor
+            for keys, baselines in compared:
+                if (key := keys[e][t]) in baselines:
+                    mean, divisor = baselines[key]
+                    rows[e][t] += weight * (of_group[e][t] - mean) / divisor
+                    break
     return advantages
 
 

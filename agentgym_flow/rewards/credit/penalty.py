@@ -38,7 +38,7 @@ def penalise_invalid(
     return [
         [
             [
-                a - penalty * (turn.is_by(policy) and not is_valid(turn))
+                a - penalty * (not is_valid(turn) and turn.is_by(policy))
                 for turn, a in zip(episode.turns, of_turns, strict=True)
             ]
             for episode, of_turns in zip(group, of_group, strict=True)

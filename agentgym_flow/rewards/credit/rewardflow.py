@@ -18,6 +18,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Literal
 
 from agentgym_flow.episode import Group, Turn
@@ -36,7 +37,7 @@ from agentgym_flow.rewards.credit.comparison import (
     rewards_of,
 )
 from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards
-from agentgym_flow.rewards.relabel import NoOp, group_graph, passages, turn_potentials
+from agentgym_flow.rewards.relabel import NoOp, Passage, graph_of, passages
 from agentgym_flow.rewards.state_graph import EdgeMode
 
 Anchors = Literal["state", "information"]
@@ -87,13 +88,14 @@ def rewardflow(
         reached, states = _published(batch, outcome, gamma, edges, bridge_noops)
         return add_comparison_in_state(batch, of_episodes, reached, [states], norm, weight, policy)
     known = [with_information(group) for group in batch] if anchors == "information" else batch
-    graphs = [group_graph(group, gamma=gamma, edges=edges, bridge_noops=bridge_noops) for group in known]
-    turns = [turn_potentials(group, graph, bridge_noops) for group, graph in zip(known, graphs, strict=True)]
+    steps = [[passages(episode, bridge_noops) for episode in group] for group in known]
+    graphs = [graph_of(group, of_group, gamma, edges) for group, of_group in zip(known, steps, strict=True)]
     if potential == "nearest":
-        reached = [[[turn.phi_next for turn in episode] for episode in group] for group in turns]
+        worths = [cache(graph.potential) for graph in graphs]
+        reached = [[[worth(s.dst) for s in one] for one in group] for worth, group in zip(worths, steps, strict=True)]
     else:
-        reached = [_averages(group, gamma, bridge_noops) for group in known]
-    levels = [[[[turn.state for turn in episode] for episode in group] for group in turns]]
+        reached = [_averages(group, of_group, gamma) for group, of_group in zip(known, steps, strict=True)]
+    levels = [[[[step.src for step in episode] for episode in group] for group in steps]]
     if anchors == "information":
         levels.append([[[s.src for s in passages(one, bridge_noops)] for one in group] for group in batch])
     return add_comparison_in_state(batch, of_episodes, reached, levels, norm, weight, policy, fewest)
@@ -167,10 +169,10 @@ def with_information(group: Group) -> Group:
     return Group(episodes)
 
 
-def _averages(group: Group, gamma: float, bridge_noops: NoOp) -> list[list[float]]:
+def _averages(group: Group, steps: Sequence[Sequence[Passage]], gamma: float) -> list[list[float]]:
     """Return the average value of the node that each turn led to, `[episode][turn]`."""
     visits: dict[str, list[float]] = defaultdict(list)
-    led_to = [[step.dst for step in passages(episode, bridge_noops)] for episode in group]
+    led_to = [[step.dst for step in episode] for episode in steps]
     for episode, nodes in zip(group, led_to, strict=True):
         for left, node in enumerate(reversed(nodes)):
             visits[node].append(gamma**left if episode.success else 0.0)

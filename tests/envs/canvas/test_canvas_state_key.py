@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
+from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.actions.drafting import Drafting
 from agentgym_flow.envs.canvas.game import Session
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.source import generated
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
+from agentgym_flow.seeding import Stream
 
 FAILED = OpResult("error", text="no answer")
 
@@ -123,3 +125,23 @@ def test_equal_keys_have_equal_futures(histories: list[tuple[list[str], list[str
             one.turn(edit)
             results.append(f"{one.state_key()} {answer_of(one)}")
         assert seen.setdefault(key, results) == results
+
+
+def test_going_on_from_the_last_run_is_a_run_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[object]] = []
+    for whole in (False, True):
+        if whole:
+            monkeypatch.setattr(Interpreter, "run_on", lambda self, nodes, problem, *_: self.run(nodes, problem))
+        told.append([])
+        for task in range(12):
+            env = make_text_env("agentgym_flow/Canvas-v0", split="valid", max_steps=40)
+            env.reset(seed=task, options={"task": task})
+            rng = Stream("going on", task)
+            while env.playing:
+                tags = "<action>undo</action>" if rng.below(6) == 0 else env.sample_action(rng)
+                told[-1].append(env.step(tags))
+                run = env.session.run  # type: ignore[attr-defined]
+                told[-1].append(run and (run.steps, [step.call.identity for step in run.steps], run.stages, run.counts))
+    assert told[0] == told[1]
+    runs = [one for one in told[0] if one is not None and len(one) == 4]
+    assert any(not step.ok for steps, *_ in runs for step in steps), "failures are gone over, too"

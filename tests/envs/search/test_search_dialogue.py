@@ -19,6 +19,7 @@ from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.shown import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval.passage import Passage
+from agentgym_flow.seeding import stable_hash
 
 WHO = Question("q1", "Who built the Tarn bridge", ("Ada Voss", "A. Voss"), "bridge")
 PASSAGES = [
@@ -305,6 +306,9 @@ def test_equal_keys_have_equal_futures(pasts: list[list[str]], future: list[str]
 def test_states_are_told_apart_by_what_was_seen() -> None:
     assert play("search[voss]").identity()[0] == "q1"
     assert [name for name, _ in play("search[voss]").identity()[1]] == ["p1", "p2"]
+    odd = play("search[odd]", "search[voss]", find=Finder(odd=[Passage('"\u00e9\ud800', "", "")], voss=PASSAGES[1:3]))
+    for talk in (play(), play("search[voss]"), odd):
+        assert talk.state_key() == f"search:{stable_hash(list(talk.identity()))[:32]}"
     assert play("search[lorne]").identity()[1] == play("search[voss]").identity()[1][::-1]  # in order of arrival
     assert play("search[voss]", "search[lorne]").state_key() == play("search[voss]").state_key()
     assert play("nonsense").state_key() == play().state_key() != play("search[voss]").state_key()

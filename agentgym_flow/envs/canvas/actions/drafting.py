@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Finish, Modify, apply
-from agentgym_flow.envs.canvas.actions.reading import THINKING, read_action
+from agentgym_flow.envs.canvas.actions.reading import THINKING, Reading, read_action
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator
 from agentgym_flow.envs.canvas.operators.offer import Offer
 from agentgym_flow.envs.canvas.workflow.graph import Node, OperatorNode, Workflow, cleaned, form
@@ -37,6 +38,9 @@ UNCLEAR_PROMPT = (
     "This is not a prompt alone: {}. "
     "Write the prompt for {}, as it is or in one pair of <prompt> tags, and nothing else."
 )
+
+_SHORT = 400  # characters of an action that is likely to be written again
+_read_before = lru_cache(maxsize=1 << 10)(read_action)
 
 _NAMES = ("prompt", "action", "operator", "target", "answer", *THINKING)
 _TAG = re.compile(rf"<(/?)({'|'.join(_NAMES)})>", re.IGNORECASE | re.ASCII)
@@ -120,14 +124,19 @@ class Drafting:
     def turn(self, written: str | Mapping[str, Any], draft: Draft, circumstances: Circumstances | None = None) -> Turn:
         """Return what comes of what a policy wrote; never raises for any text or object."""
         if draft.waiting is not None:
-            reading = read_action(written, self.language, strict=self.strict or not _is_meant_as_action(written))
+            reading = self._read(written, strict=self.strict or not _is_meant_as_action(written))
             if reading.action is None:
                 return self._prompted(written if isinstance(written, str) else "", draft, draft.waiting)
             return self._done(reading.action, Draft(draft.workflow), draft, reading.repairs, circumstances)
-        reading = read_action(written, self.language, strict=self.strict)
+        reading = self._read(written, strict=self.strict)
         if reading.action is None:
             return Turn(draft, reason=reading.reason)
         return self._done(reading.action, draft, draft, reading.repairs, circumstances)
+
+    def _read(self, written: str | Mapping[str, Any], *, strict: bool) -> Reading:
+        # Other operators may be defined anew, and be read in another way then.
+        kept = isinstance(written, str) and len(written) <= _SHORT and not self.offer.others
+        return (_read_before if kept else read_action)(written, self.language, strict=strict)
 
     def _done(
         self, action: Action, draft: Draft, before: Draft, repairs: tuple[Repair, ...], about: Circumstances | None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -137,18 +138,41 @@ class Interpreter:
             without: what of it does not run.
             before: the stages of a run of the first nodes, which do not run again; their steps are not in the result.
         """
-        steps: list[Step] = []
-        stages = list(before)
+        return self._run(nodes, problem, without, list(before), [], [0] * len(before))
+
+    def run_on(self, nodes: Chain, problem: Problem, last: Run, same: int) -> Run:
+        """Return `run(nodes, problem)` where the last run was of `same` equal first nodes, and calls are settled.
+
+        What worked there would come from the cache, and what failed would fail again, so none of it is called.
+        """
+        if self.cache is None:
+            return self.run(nodes, problem)
+        counts = list(last.counts[:same])
+        before = last.steps[: counts[-1] if counts else 0]
+        steps = [step if step.cached or not step.ok else replace(step, cached=True) for step in before]
+        return self._run(nodes, problem, NOTHING, list(last.stages[:same]), steps, counts)
+
+    def _run(
+        self,
+        nodes: Chain,
+        problem: Problem,
+        without: LeftOut,
+        stages: list[Flow],
+        steps: list[Step],
+        counts: list[int],
+    ) -> Run:
+        """Run the nodes from number `len(stages)` on, and append to all three lists."""
         running = _Running(problem, without)
         flow = stages[-1] if stages else Flow()
         for place, node in list(zip(top_ids(nodes), nodes, strict=True))[len(stages) :]:
             flow = self._node(place, node, flow, 0, running, steps)
             stages.append(flow)
+            counts.append(len(steps))
         if self.cache is not None:  # only now: a run that is broken off leaves nothing
             for call, result in running.called:
                 self.cache.put(call, result)
         by = dict.fromkeys(step for made in flow.results for step in made.by)
-        return Run(tuple(steps), flow.values, tuple(by), tuple(stages))
+        return Run(tuple(steps), flow.values, tuple(by), tuple(stages), tuple(counts))
 
     def _chain(
         self, ids: Iterable[str], nodes: Chain, flow: Flow, attempt: int, running: _Running, steps: list[Step]

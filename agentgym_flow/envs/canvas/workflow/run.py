@@ -105,12 +105,14 @@ class Run:
         results: what came out: one value, several after branches that nothing gathered, or none.
         made_by: the steps that `results` come from directly.
         stages: what there was after each top-level node.
+        counts: how many steps there were after each top-level node.
     """
 
     steps: tuple[Step, ...]
     results: tuple[Value, ...]
     made_by: tuple[StepId, ...]
     stages: tuple[Flow, ...] = field(default=(), compare=False, repr=False)
+    counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def value(self) -> Value | None:
