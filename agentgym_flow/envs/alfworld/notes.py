@@ -69,7 +69,8 @@ class Notes:
             return Notes(inside, shut[1], self.held, self.treated)
         if taken := _TAKEN.match(text):
             thing, place = taken.groups()
-            inside[place] = tuple(other for other in inside.get(place) or () if other != thing)
+            if known := inside.get(place):  # two receptacles may be in reach, and only one of them was looked at
+                inside[place] = tuple(other for other in known if other != thing)
             return Notes(inside, place, thing, self.treated)
         if put := _PUT.match(text):
             thing, place = put.groups()

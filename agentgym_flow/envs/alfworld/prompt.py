@@ -13,7 +13,8 @@ words are hand-made features:
 5. for other receptacles the memory of the episode: the kind if it has not been looked at, `shut` if it was found
    closed, `seen` if nothing in it matters,
 6. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
-   `help`, examining what was seen) is left out.
+   `help`, examining what was seen) is left out, and so is going back to a `seen` receptacle while there is another one
+   to go to: a policy that always takes its most likely command would walk in circles.
 
 The fifth says where to search next, which a policy without memory could not know; which kind of receptacle to try for
 which kind of thing is left to learning. A first attempt at a kind is the first such receptacle in the list.
@@ -185,6 +186,8 @@ def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> IndexedPromp
         about = None if command is None else reading.of_command(command)
         if command is not None and about is not None:
             alike.setdefault((command.verb, about), []).append(text)
+    if any(verb == "go" and about != "seen" for verb, about in alike):
+        alike.pop(("go", "seen"), None)
     listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
     return IndexedPrompt.listing(reading.situation(), listed, INDICES)
 
