@@ -13,8 +13,8 @@ words are hand-made features:
 5. for other receptacles the memory of the episode: the kind if it has not been looked at, `shut` if it was found
    closed, `seen` if nothing in it matters,
 6. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
-   `help`, examining what was seen) is left out, and so is going back to a `seen` receptacle while there is another one
-   to go to: a policy that always takes its most likely command would walk in circles.
+   `help`, examining what was seen) is left out. So is going back to a `seen` receptacle, unless something must be laid
+   down or there is no other one to go to: a policy that always takes its most likely command would walk in circles.
 
 The fifth says where to search next, which a policy without memory could not know; which kind of receptacle to try for
 which kind of thing is left to learning. A first attempt at a kind is the first such receptacle in the list.
@@ -124,6 +124,7 @@ class _Reading:
         verb, self.station = self.wish.treatment or ("", "")
         self.verb = verb
         self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
+        self.holds_other = notes.held != "" and not self.holds_wanted
 
     def situation(self) -> list[str]:
         """Return the words for the task, the hand, and where the agent is."""
@@ -132,10 +133,10 @@ class _Reading:
         return [task, _known(self.wish.thing), _known(self.wish.place), self._hand(), place]
 
     def _hand(self) -> str:
+        if self.holds_other:
+            return OTHER
         if not self.notes.held:
             return "empty"
-        if not self.holds_wanted:
-            return OTHER
         return "ready" if self.wish.is_ready(self.notes.held, self.notes.treated) else "wanted"
 
     def of_command(self, command: _Command) -> str | None:
@@ -186,7 +187,7 @@ def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> IndexedPromp
         about = None if command is None else reading.of_command(command)
         if command is not None and about is not None:
             alike.setdefault((command.verb, about), []).append(text)
-    if any(verb == "go" and about != "seen" for verb, about in alike):
+    if not reading.holds_other and any(verb == "go" and about != "seen" for verb, about in alike):
         alike.pop(("go", "seen"), None)
     listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
     return IndexedPrompt.listing(reading.situation(), listed, INDICES)

@@ -102,6 +102,7 @@ def test_lamps_and_pairs_have_their_words() -> None:
 def test_going_back_is_shown_when_there_is_nothing_else_to_go_to() -> None:
     bare = ("go to bed 1", "You arrive at bed 1. On the bed 1, you see nothing.")
     assert words(PUT, [bare, SHUT], ["go to bed 1", "go to drawer 2"]).endswith("shut go drawer 0 choose")
+    assert words(PUT, [SEEN, PEN, bare], ["go to desk 1", "go to bed 1"]).endswith("seen go wanted 0 go seen 1 choose")
     assert words(PUT, [bare, SHUT], ["open drawer 1", "go to bed 1"]).endswith("open shut 0 go seen 1 choose")
 
 
