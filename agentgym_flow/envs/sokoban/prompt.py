@@ -1,8 +1,8 @@
 """How a policy is shown Sokoban: the text prompt of a language model, and the word-token prompt of the tiny policy.
 
 The compact prompt is computed from the board as text and from what the episode has already done on this very board. It
-puts a few hand-made features before the board, because a small causal model reads a board cell only in the light of what stands in front of
-it:
+puts a few hand-made features before the board, because a small causal model reads a board cell only in the light of
+what stands in front of it:
 
 1. the offset from the player to the focus box (rows down, columns right),
 2. the offset from the focus box to its target,
