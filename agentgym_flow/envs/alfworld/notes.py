@@ -34,9 +34,10 @@ class Notes:
         here: the receptacle that was last told about; empty at the start.
         held: the thing in the hand; empty for none.
         treated: pairs of verb (`clean`, `heat`, `cool`) and thing, as far as they still hold.
+        idle: the commands given since any of the above but `here` last changed: nothing new came of them.
     """
 
-    __slots__ = ("_next", "held", "here", "inside", "treated")
+    __slots__ = ("_next", "held", "here", "idle", "inside", "treated")
 
     def __init__(
         self,
@@ -44,18 +45,25 @@ class Notes:
         here: str = "",
         held: str = "",
         treated: frozenset[tuple[str, str]] = frozenset(),
+        idle: frozenset[str] = frozenset(),
     ) -> None:
         self.inside = inside
         self.here = here
         self.held = held
         self.treated = treated
-        self._next: dict[str, Notes] = {}
+        self.idle = idle
+        self._next: dict[tuple[str, str], Notes] = {}
 
-    def after(self, text: str) -> Notes:
-        """Return the notes after one more observation; `self` when it tells nothing new."""
-        found = self._next.get(text)
+    def after(self, command: str, text: str) -> Notes:
+        """Return the notes after one more command and what came of it; `self` when both tell nothing new."""
+        found = self._next.get((command, text))
         if found is None:
-            found = self._next[text] = self._read(text)
+            found = self._read(text)
+            if (found.inside, found.held, found.treated) == (self.inside, self.held, self.treated):
+                idle = self.idle | {command}
+                same = found.here == self.here and idle == self.idle
+                found = self if same else Notes(found.inside, found.here, found.held, found.treated, idle)
+            self._next[command, text] = found
             _kept[0] += found is not self
         return found
 
@@ -69,7 +77,8 @@ class Notes:
             return Notes(inside, shut[1], self.held, self.treated)
         if taken := _TAKEN.match(text):
             thing, place = taken.groups()
-            inside[place] = tuple(other for other in inside.get(place) or () if other != thing)
+            if known := inside.get(place):  # two receptacles may be in reach, and only one of them was looked at
+                inside[place] = tuple(other for other in known if other != thing)
             return Notes(inside, place, thing, self.treated)
         if put := _PUT.match(text):
             thing, place = put.groups()
@@ -97,5 +106,5 @@ def notes_of(view: Situation) -> Notes:
         _kept[0] = 0
     notes = _beginning(view.episode.observation)
     for turn in view.episode.turns:
-        notes = notes.after(turn.next_observation)
+        notes = notes.after(turn.action, turn.next_observation)
     return notes

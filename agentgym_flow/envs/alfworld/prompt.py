@@ -12,8 +12,11 @@ words are hand-made features:
    `tool` (for the treatment that is asked for), `lamp` (or where one was seen), `done` (a thing where it belongs),
 5. for other receptacles the memory of the episode: the kind if it has not been looked at, `shut` if it was found
    closed, `seen` if nothing in it matters,
-6. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
-   `help`, examining what was seen) is left out.
+6. `again` for what was done since anything was last learnt or changed: nothing came of it. Without this word, a policy
+   that always takes its most likely command would walk in circles,
+7. commands with equal words are shown once, the first in the list's order; what changes nothing (`look`, `inventory`,
+   `help`, examining what was seen) is left out. So is going where nothing is to be seen or done, unless something must
+   be laid down or there is no other receptacle to go to.
 
 The fifth says where to search next, which a policy without memory could not know; which kind of receptacle to try for
 which kind of thing is left to learning. A first attempt at a kind is the first such receptacle in the list.
@@ -58,7 +61,7 @@ OTHER = "other"
 """The word for what has no word of its own, such as a kind that is not in the tables or a task in free wording."""
 
 VERBS = ("clean", "close", "cool", "examine", "go", "heat", "open", "put", "slice", "take", "use")
-RELATIONS = ("wanted", "goal", "half", "tool", "lamp", "done", "shut", "seen")
+RELATIONS = ("wanted", "goal", "half", "tool", "lamp", "done", "shut", "seen", "again")
 HELD = ("empty", "ready")
 KINDS = tuple(dict.fromkeys(kind.lower() for kind in (*RECEPTACLE_KINDS, *OBJECT_KINDS, *LAMPS)))
 
@@ -123,6 +126,7 @@ class _Reading:
         verb, self.station = self.wish.treatment or ("", "")
         self.verb = verb
         self.holds_wanted = kind_of(notes.held) == self.wish.thing != ""
+        self.holds_other = notes.held != "" and not self.holds_wanted
 
     def situation(self) -> list[str]:
         """Return the words for the task, the hand, and where the agent is."""
@@ -131,16 +135,20 @@ class _Reading:
         return [task, _known(self.wish.thing), _known(self.wish.place), self._hand(), place]
 
     def _hand(self) -> str:
+        if self.holds_other:
+            return OTHER
         if not self.notes.held:
             return "empty"
-        if not self.holds_wanted:
-            return OTHER
         return "ready" if self.wish.is_ready(self.notes.held, self.notes.treated) else "wanted"
 
     def of_command(self, command: _Command) -> str | None:
         """Return the word for what a command is about; None for one that changes nothing and shows nothing new."""
         verb, thing, place = command
-        if verb in ("go", "open"):
+        if verb == "go":
+            has_nothing = not self.holds_wanted and self.notes.inside.get(place) is not None
+            about = self.of_place(place)
+            return "seen" if has_nothing and about in ("goal", "half", "lamp") else about
+        if verb == "open":
             return self.of_place(place)
         if verb == "examine":
             return None if place == self.notes.held or place in self.notes.inside else self.of_place(place)
@@ -184,7 +192,9 @@ def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> IndexedPromp
         command = _command(text)
         about = None if command is None else reading.of_command(command)
         if command is not None and about is not None:
-            alike.setdefault((command.verb, about), []).append(text)
+            alike.setdefault((command.verb, "again" if text in notes.idle else about), []).append(text)
+    if not reading.holds_other and any(verb == "go" and about not in ("seen", "again") for verb, about in alike):
+        alike.pop(("go", "seen"), None)
     listed = sorted(alike.items(), key=lambda item: item[0][0] == "go")  # what can be done here comes first
     return IndexedPrompt.listing(reading.situation(), listed, INDICES)
 

@@ -1,8 +1,8 @@
 """How a policy is shown Sokoban: the text prompt of a language model, and the word-token prompt of the tiny policy.
 
-Both are computed from the observation (the board as text) and nothing else. The compact prompt puts a few hand-made
-features before the board, because a small causal model reads a board cell only in the light of what stands in front of
-it:
+The compact prompt is computed from the board as text and from what the episode has already done on this very board. It
+puts a few hand-made features before the board, because a small causal model reads a board cell only in the light of
+what stands in front of it:
 
 1. the offset from the player to the focus box (rows down, columns right),
 2. the offset from the focus box to its target,
@@ -10,7 +10,9 @@ it:
 4. what is on the four neighbours of the focus box,
 5. for each of the four sides of the focus box (above, below, left, right), the first step of a shortest walk there:
    an action, `go` for a player who stands there, `#` for a side that no walk reaches without a push,
-6. the absolute cells of player, focus box and target.
+6. the absolute cells of player, focus box and target,
+7. the actions that the episode has already taken on this very board, as one word: they led back to it. Without such a
+   memory, a policy that always takes its most likely action walks in circles.
 
 The fifth is the strongest: it finds the way around walls, but does not say from which side to push. Then come the cells
 inside the border, row by row, and the word `go`. A board with more boxes has one in focus: the nearest box off its
@@ -38,9 +40,16 @@ SYMBOLS = tuple(LLM_SYMBOLS.values())
 REACH = 9
 """Offsets and cell coordinates beyond this are shown as this (a Boxoban board is 10 by 10)."""
 
+TRIED = tuple(
+    "tried:" + "+".join(action for bit, action in enumerate(ACTIONS) if taken >> bit & 1)
+    for taken in range(1 << len(ACTIONS))
+)
+"""The words for the actions that were taken before: bit i of the index stands for `ACTIONS[i]`."""
+
 VOCABULARY = (
     *ACTIONS,
     "go",
+    *TRIED,
     *SYMBOLS,
     *(f"{offset:+d}" for offset in range(-REACH, REACH + 1)),
     *(f"{row},{column}" for row in range(REACH + 1) for column in range(REACH + 1)),
@@ -60,7 +69,7 @@ Cell = tuple[int, int]
 class CompactProfile:
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `ACTIONS`.
 
-    19 words of features, the cells inside the border, and `go`: 36 words on a 6 by 6 board, 84 on a 10 by 10 one.
+    20 words of features, the cells inside the border, and `go`: 37 words on a 6 by 6 board, 85 on a 10 by 10 one.
     """
 
     name = "compact"
@@ -68,7 +77,8 @@ class CompactProfile:
 
     def prompt(self, view: Situation) -> str:
         """Return the words for the present observation. Raises `BadLevel` when it is not a Sokoban board."""
-        return compact_prompt(view.observation)
+        now = view.observation
+        return compact_prompt(now, frozenset(turn.action for turn in view.episode.turns if turn.observation == now))
 
     def messages(self, view: Situation) -> list[Message]:
         """Return the same as one user message."""
@@ -84,8 +94,10 @@ class CompactProfile:
 
 
 @lru_cache(maxsize=1 << 16)
-def compact_prompt(observation: str) -> str:
+def compact_prompt(observation: str, tried: frozenset[str] = frozenset()) -> str:
     """Return the compact prompt of a board in the symbols of the text environment.
+
+    `tried` holds what was done on this board before; what is not one of `ACTIONS` is left out.
 
     Raises `BadLevel` when the text is not a rectangle with one player, at least one box and as many targets.
     """
@@ -98,6 +110,7 @@ def compact_prompt(observation: str) -> str:
         *_neighbours(board, box),
         *_first_steps(board, player, box),
         *(f"{min(row, REACH)},{min(column, REACH)}" for row, column in (player, box, target)),
+        TRIED[sum(1 << bit for bit, action in enumerate(ACTIONS) if action in tried)],
         *(symbol for row in board[1:-1] for symbol in row[1:-1]),
         "go",
     ]

@@ -89,14 +89,29 @@ def test_lamps_and_pairs_have_their_words() -> None:
     found = words(
         "look at pen under the desklamp.", [lamp, bare], ["go to desk 1", "use desklamp 1", "use floorlamp 1"]
     )
-    assert found == "light pen desklamp empty seen use lamp 0 use other 1 go lamp 2 choose"
+    assert found == "light pen desklamp empty seen use lamp 0 use other 1 go seen 2 choose"
     one = [SEEN, TAKEN, PLACED]
     found = words("put two mug in shelf.", one, ["go to desk 1", "go to shelf 2", "take mug 2 from shelf 1"])
-    assert found == "two mug shelf empty half take done 0 go seen 1 go goal 2 choose"
-    assert words("put two mug in shelf.", [*one, bare], ["go to shelf 1"]).endswith("go half 0 choose")
+    assert found == "two mug shelf empty half take done 0 go goal 1 choose"
+    assert words("put two mug in shelf.", [*one, bare, SEEN, TAKEN], ["go to shelf 1"]).endswith("go half 0 choose")
     more = ("go to bed 1", "You arrive at bed 1. On the bed 1, you see a mug 4.")
     for told, about in (([more, SEEN], "wanted"), ([more, SEEN, TAKEN], "seen")):  # one thing can be carried
         assert words("put two mug in shelf.", told, ["go to bed 1"]).endswith(f"go {about} 0 choose")
+
+
+def test_going_back_is_shown_when_there_is_nothing_else_to_go_to() -> None:
+    bare = ("go to bed 1", "You arrive at bed 1. On the bed 1, you see nothing.")
+    assert words(PUT, [bare, SHUT], ["go to bed 1", "go to drawer 2"]).endswith("shut go drawer 0 choose")
+    assert words(PUT, [SEEN, PEN, bare], ["go to desk 1", "go to bed 1"]).endswith("seen go wanted 0 go seen 1 choose")
+    assert words(PUT, [bare, SHUT], ["open drawer 1", "go to bed 1"]).endswith("open shut 0 go seen 1 choose")
+
+
+def test_what_nothing_came_of_is_said_until_something_does() -> None:
+    shut = ("go to drawer 2", "You arrive at drawer 2. The drawer 2 is closed.")
+    doors = ["open drawer 1", "go to drawer 2", "go to shelf 1"]
+    assert words(PUT, [SHUT, shut, SHUT], doors).endswith("shut open shut 0 go shut 1 go goal 2 choose")
+    assert words(PUT, [SHUT, shut, SHUT, shut, SHUT], doors).endswith("shut open shut 0 go again 1 go goal 2 choose")
+    assert words(PUT, [SHUT, shut, SHUT, shut, SHUT, OPENED], doors[1:]).endswith("seen go shut 0 go goal 1 choose")
 
 
 def test_heat_undoes_cold() -> None:

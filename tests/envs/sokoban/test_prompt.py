@@ -38,6 +38,7 @@ def test_golden_prompt_of_the_quickstart_shape() -> None:
         *("_", "_", "_", "_"),  # around the box
         *("up", "right", "up", "right"),  # the first step of a walk to the side above, below, left and right of it
         *("3,1", "2,2", "1,3"),  # player, box, target
+        "tried:",  # nothing on this board yet
         *("_", "_", "O", "_", "_", "X", "_", "_", "P", "_", "_", "_", "_", "#", "#", "_"),
         "go",
     ]
@@ -127,7 +128,7 @@ def test_vocabulary_lists_different_words_with_all_actions_and_symbols() -> None
     assert {*ACTIONS, *SYMBOLS} < set(VOCABULARY)
 
 
-@pytest.mark.parametrize(("settings", "length"), [({"size": 6}, 36), ({"size": (10, 10), "boxes": 4}, 84)])
+@pytest.mark.parametrize(("settings", "length"), [({"size": 6}, 37), ({"size": (10, 10), "boxes": 4}, 85)])
 def test_prompts_of_real_episodes_have_one_length_and_known_words(settings: dict[str, object], length: int) -> None:
     env = make_text_env("agentgym_flow/Sokoban-v0", **settings)
     for seed in range(5):
@@ -149,7 +150,7 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
     cells = data.draw(st.permutations("PXO" + "_" * (height * width - 3)))
     inside = ["".join(cells[r * width : (r + 1) * width]) for r in range(height)]
     words = compact_prompt(board("#" * (width + 2), *(f"#{row}#" for row in inside), "#" * (width + 2))).split()
-    assert words[19:-1] == list(cells)
+    assert words[20:-1] == list(cells)
     assert words[-1] == "go"
 
 
@@ -160,8 +161,18 @@ def test_the_profile_reads_a_word_and_nothing_else() -> None:
     assert profile.parse("up down", view) == "up down"
     assert profile.answer("up", view) == "up"
     assert profile.answer(" up", view) is None
-    view = SimpleNamespace(observation=SMALL, info={}, episode=None)
+    view = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=[]))
     assert profile.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
+
+
+def test_what_was_done_on_this_very_board_is_remembered() -> None:
+    other = board("#####", "#_P√#", "#####")
+    done = [(SMALL, "left"), (other, "down"), (SMALL, "jump"), (SMALL, "up")]
+    turns = [SimpleNamespace(observation=observation, action=action) for observation, action in done]
+    view: Any = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=turns))
+    words = CompactProfile().prompt(view).split()
+    assert words[19] == "tried:up+left"
+    assert words[:19] + words[20:] == [word for word in compact_prompt(SMALL).split() if word != "tried:"]
 
 
 def test_the_text_prompt_explains_every_symbol() -> None:
