@@ -53,7 +53,8 @@ def local_policy(
     """
     quiet()
     run = _settings_of_run(Path(folder))
-    prompts = profile_for(env_id, profile or run.get("profile") or "text")
+    own = run if profile is None else {}  # the settings of a profile belong to the one that the run names
+    prompts = profile_for(env_id, profile or run.get("profile") or "text", own.get("profile_settings"))
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

@@ -13,6 +13,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.prompts import Profile, profile_for
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
 
@@ -44,6 +45,8 @@ class RunConfig:
         lora_dropout: the share of their inputs that is dropped in updates; play never drops any.
         lora_targets: the layers that get one: `all-linear`, or the ends of their names, with commas between them.
         profile: the prompt profile of the environment.
+        profile_settings: fields of the profile that get other values, such as `rules` and `think` of profile `text`; on
+            the command line as JSON.
         threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
             one and loses much where other programs are running.
         validations: how often validation success is measured during training; 0 for never.
@@ -67,6 +70,7 @@ class RunConfig:
     lora_dropout: float = 0.0
     lora_targets: str = ALL_LINEAR
     profile: str = "compact"
+    profile_settings: dict[str, Any] | str | None = field(default_factory=dict)
     threads: int | None = None
     validations: int = 10
     validation_episodes: int = 200
@@ -77,6 +81,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = mapping("env_kwargs", self.env_kwargs)
+        self.profile_settings = mapping("profile_settings", self.profile_settings)
         self.also_on = _named_settings(self.also_on)
         if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
@@ -114,6 +119,10 @@ class RunConfig:
     def data(self) -> DataSet | None:
         """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
         return self.env_settings.get("data")
+
+    def make_profile(self) -> Profile:
+        """Return the prompt profile. Raises what `profile_for` raises."""
+        return profile_for(self.env_id, self.profile, mapping("profile_settings", self.profile_settings))
 
     def make_env(self, split: str = "train") -> TextEnv:
         """Make an environment of a split. Raises what its constructor raises."""

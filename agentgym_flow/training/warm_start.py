@@ -7,6 +7,7 @@ by trying, and a demonstration of reinforcement learning on top of it would show
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -27,7 +28,7 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.checkpoints import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.conversation import Conversation
-from agentgym_flow.training.loss import completion_logprobs
+from agentgym_flow.training.loss import completion_logprobs, passes_by_length
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
@@ -79,7 +80,8 @@ class NoisyExpert:
         self.profile = profile
         self.noise = noise
         self.max_new_tokens = max_new_tokens
-        self.conversation = Conversation(tokenizer, profile, frozenset()) if layout == CONVERSATION else None
+        ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
+        self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its answer.
@@ -240,23 +242,41 @@ def clone(
     model.train()
     for done in range(1, updates + 1):
         chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
+        optimizer.zero_grad()
         with out_of_memory(CLONING):
             with precision():  # a new one each time: within one, autocast goes on with its first copy of the weights
-                loss = imitation_loss(model, collate(chosen, pad=pad, multiple=1, device=model.device))
-            if not torch.isfinite(loss):
+                loss = _gradients(model, chosen, pad)
+            if not math.isfinite(loss):
                 raise TrainingFailed(
                     f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates"
                 )
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         schedule.step()
-        losses.append(loss.item())
+        losses.append(loss)
         if validate is not None and done * config.warm_start_validations // updates > len(validation):
             with precision():
                 validation.append((done, validate()))
     return losses, validation
+
+
+def _gradients(model: PreTrainedModel, chosen: Sequence[Row], pad: int) -> float:
+    """Add the gradients of the loss of cloning on these rows to the model's; return the loss.
+
+    Conversations differ much in length, and share a pass with others of about their own.
+    """
+    parts = [list(chosen)]
+    if all(row.sampled is not None for row in chosen):
+        lengths = torch.tensor([len(row.prompt) + len(row.completion) for row in chosen], device=model.device)
+        parts = [[chosen[number] for number in numbers.tolist()] for numbers, _ in passes_by_length(lengths)]
+    tokens = sum(row.trained_tokens for row in chosen)
+    total = 0.0
+    for part in parts:
+        share = sum(row.trained_tokens for row in part) / tokens
+        loss = share * imitation_loss(model, collate(part, pad=pad, multiple=1, device=model.device))
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
 
 
 def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:

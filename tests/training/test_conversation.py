@@ -21,6 +21,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
@@ -161,6 +162,53 @@ def test_conversations_do_not_depend_on_the_batch(talker: tuple[Any, Any], short
     said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS)]
     assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS, num_envs=2)] == said
     assert len({tuple(map(tuple, episode)) for episode in said}) > 6
+
+
+@pytest.mark.parametrize("room", [1 << 30, 1])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
+    talker: tuple[Any, Any], short_env: MakeEnv, monkeypatch: pytest.MonkeyPatch, room: int, greedy: bool
+) -> None:
+    """What is kept changes no answer, also where there is no room to keep it, and no token is read twice."""
+    model, tokenizer = talker
+    model.config.use_cache = False  # as trainers leave it
+    pad, read = tokenizer.pad_token_id, 0
+
+    def count(_: Any, __: Any, inputs: Any) -> None:
+        nonlocal read
+        read += inputs["input_ids"].numel()
+
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    found, tokens_read = [], []
+    for rows_of_pass in (16, 0):
+        read = 0
+        monkeypatch.setattr("agentgym_flow.generation.kept.KEPT_BYTES", room)
+        generator = TransformersGenerator(model, pad, rows=rows_of_pass)
+        episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, STARTS, num_envs=7)
+        tokens_read.append(read)
+        found.append(turns_of(episodes))
+    assert [t.completion_ids for t in found[1]] == [t.completion_ids for t in found[0]]
+    for turn, same in zip(found[1], found[0], strict=True):
+        assert turn.logprobs == pytest.approx(same.logprobs, abs=1e-4)
+    longest = sum(len(e.turns[-1].prompt_ids or ()) for e in episodes)
+    assert tokens_read[0] > 3 * longest
+    if room > 1:
+        assert tokens_read[1] < 1.3 * longest
+
+
+def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    model, tokenizer = talker
+    generator = TransformersGenerator(model, tokenizer.pad_token_id, rows=0)
+    policy = speaker(talker, generator=generator)
+    first = rollout(policy, short_env, STARTS[:4])
+    with torch.no_grad():
+        model.transformer.wte.weight += 0.02 * torch.randn_like(model.transformer.wte.weight)
+    generator.update(model, 1)
+    said = turns_of(rollout(policy, short_env, STARTS[:4]))
+    fresh = speaker(talker, generator=TransformersGenerator(model, tokenizer.pad_token_id, rows=0))
+    again = turns_of(rollout(fresh, short_env, STARTS[:4]))
+    assert [turn.logprobs for turn in said] == [turn.logprobs for turn in again]
+    assert said[0].logprobs != first[0].turns[0].logprobs
 
 
 def test_a_template_that_rewrites_what_was_said_is_refused(talker: tuple[Any, Any]) -> None:
