@@ -409,7 +409,7 @@ def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | N
 
 
 def _with_settings(profile: Profile, settings: Mapping[str, Any]) -> Profile:
-    known = [one.name for one in fields(profile)] if is_dataclass(profile) else []
+    known: list[str] = [one.name for one in fields(profile)] if is_dataclass(profile) else []
     for name, value in settings.items():
         if name not in known:
             advice = f"These are the settings of profile {profile.name!r}."

@@ -33,7 +33,7 @@ def local_policy(
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
-    Profile, layout and the longest completion are those of the run if the folder is the checkpoint of a run, beside
+    Profile with its settings, layout and the longest completion are those of the run if the folder is the checkpoint of a run, beside
     its `config.yaml`.
 
     Args:
@@ -53,8 +53,8 @@ def local_policy(
     """
     quiet()
     run = _settings_of_run(Path(folder))
-    own = run if profile is None else {}  # the settings of a profile belong to the one that the run names
-    prompts = profile_for(env_id, profile or run.get("profile") or "text", own.get("profile_settings"))
+    name = profile or run.get("profile") or "text"
+    prompts = profile_for(env_id, name, run.get("profile_settings") if name == run.get("profile") else None)
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

@@ -14,6 +14,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import chat_template_utils
 
+import agentgym_flow.training.warm_start as warm_start_module
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.env import SokobanEnv
@@ -35,7 +36,7 @@ from agentgym_flow.training.rows import Row, rows
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
-from agentgym_flow.training.warm_start import imitation_loss, warm_start
+from agentgym_flow.training.warm_start import demonstrations, imitation_loss, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 MakeEnv = Callable[[], TextEnv]
@@ -363,6 +364,44 @@ def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) ->
         found = imitation_loss(model, collate([row], pad=0, multiple=1))
         logprobs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]])).logits[0].log_softmax(-1)
     torch.testing.assert_close(found, -(logprobs[1, 7] + logprobs[3, 9]) / 2)
+
+
+def test_cloning_shows_an_answer_that_ended_itself_ended_once(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    _, tokenizer = talker
+    shown = demonstrations(short_env, tokenizer, PROFILE, tasks=3, noise=1.0, layout="conversation", max_new_tokens=2)
+    for row in shown:
+        said = tokenizer.decode([*row.prompt, *row.completion])
+        messages = [text.split() for text in said.split("<eos>")]
+        assert all(messages[:-1])  # no two ends in a row
+        assert [text[0] for text in messages[:-1]] == [*SPEAKERS] * row.turns
+        assert (
+            sum(row.completion[i] == tokenizer.eos_token_id for i, s in enumerate(row.sampled or ()) if s) == row.turns
+        )
+
+
+def test_splitting_conversations_by_length_leaves_the_gradient_as_it_is(talker: tuple[Any, Any]) -> None:
+    model, _ = talker
+    chosen = [
+        Row(
+            [5] * length,
+            [7, 8, *[9] * length],
+            [0.0] * (length + 2),
+            [1.0] * (length + 2),
+            sampled=[1, 0, *[1] * length],
+        )
+        for length in (2, 300, 3, 280, 4)
+    ]
+    loss = imitation_loss(model, collate(chosen, pad=0, multiple=1))
+    loss.backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    passes: list[int] = []
+    model.register_forward_pre_hook(lambda *call: passes.append(call[2]["input_ids"].numel()), with_kwargs=True)
+    assert warm_start_module._gradients(model, chosen, 0) == pytest.approx(loss.item(), rel=1e-5)
+    assert len(passes) == 2
+    assert sum(passes) < 5 * 602 / 2
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
