@@ -33,8 +33,8 @@ def local_policy(
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
-    Profile with its settings, layout and the longest completion are those of the run if the folder is the checkpoint of a run, beside
-    its `config.yaml`.
+    Profile with its settings, layout and the longest completion are those of the run if the folder is the checkpoint of
+    a run, beside its `config.yaml`.
 
     Args:
         folder: saved by Hugging Face, with its tokenizer; or the name of a downloaded model.
