@@ -39,7 +39,7 @@ from agentgym_flow.training.run import quiet
 
 NAMES = ("alfworld", "sokoban")
 
-SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 10_000.0}
+SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 500.0}
 """Of the model."""
 
 OFFICIAL = "official"
@@ -127,9 +127,11 @@ class Experiment:
 def official(settings: Path) -> list[str]:
     """Return the argument that has official games of ALFWorld played as well, where they are."""
     folder = Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", "")) / "alfworld" / "valid_seen"
-    if "ALFWorld" not in yaml.safe_load(settings.read_text("utf-8"))["env_id"] or not folder.is_dir():
+    run = yaml.safe_load(settings.read_text("utf-8"))
+    if "ALFWorld" not in run["env_id"] or not folder.is_dir():
         return []
-    return [f"--also_on={json.dumps({OFFICIAL: {'data': str(folder), 'split': 'valid'}})}"]
+    of_env = run["env_kwargs"]
+    return [f"--also_on={json.dumps({OFFICIAL: {**of_env, 'data': str(folder), 'split': 'valid'}})}"]
 
 
 def cells(before: Examined, after: Examined) -> list[str]:

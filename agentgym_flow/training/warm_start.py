@@ -33,7 +33,7 @@ from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
+from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import WarmStartConfig
 
@@ -62,6 +62,9 @@ class NoisyExpert:
         layout: what a prompt is, as for `ModelPolicy`.
         max_new_tokens: the longest answer of the policy; if it may go on after the action, it is shown to end there.
 
+    Attributes:
+        random: which turns had a random action: the task and the number of turns before it.
+
     Raises:
         BadSetting: profile or chat template cannot hold a conversation.
     """
@@ -79,6 +82,7 @@ class NoisyExpert:
         self.tokenizer = tokenizer
         self.profile = profile
         self.noise = noise
+        self.random: set[tuple[int, int]] = set()
         self.max_new_tokens = max_new_tokens
         ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
@@ -96,6 +100,8 @@ class NoisyExpert:
     def _asked(self, view: View) -> str:
         """Return the completion that asks for what is to be played."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
+        if expert is None:
+            self.random.add((view.episode.task, len(view.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
             action = view.env.sample_action(view.rng) if expert is None else expert
             asked = self.profile.answer(action, view)
@@ -184,6 +190,7 @@ def demonstrations(
     stop: Callable[[View], bool] | None = None,
     layout: str = TURN,
     max_new_tokens: int = 1,
+    imitate_noise: bool = True,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
@@ -203,7 +210,9 @@ def demonstrations(
             f"the environment raised in all {len(episodes)} demonstrations: {error['class']}: {error['message']}. See "
             "env_id and env_kwargs"
         )
-    return rows(groups, [[[1.0] * len(group.turns)] for group in groups], layout=layout)
+    left_out = set() if imitate_noise else policy.random
+    weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
+    return [row for row in rows(groups, weights, layout=layout) if teaches(row)]
 
 
 def clone(
@@ -269,10 +278,10 @@ def _gradients(model: PreTrainedModel, chosen: Sequence[Row], pad: int) -> float
     if all(row.sampled is not None for row in chosen):
         lengths = torch.tensor([len(row.prompt) + len(row.completion) for row in chosen], device=model.device)
         parts = [[chosen[number] for number in numbers.tolist()] for numbers, _ in passes_by_length(lengths)]
-    tokens = sum(row.trained_tokens for row in chosen)
+    tokens = sum(sum(row.advantages) for row in chosen)
     total = 0.0
     for part in parts:
-        share = sum(row.trained_tokens for row in part) / tokens
+        share = sum(sum(row.advantages) for row in part) / tokens
         loss = share * imitation_loss(model, collate(part, pad=pad, multiple=1, device=model.device))
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.item()
@@ -280,8 +289,11 @@ def _gradients(model: PreTrainedModel, chosen: Sequence[Row], pad: int) -> float
 
 
 def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token."""
-    mask = batch["completion_mask"] * batch["tool_mask"]
+    """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token.
+
+    The advantages are the weights of tokens: 1, or 0 for an action that is shown and not imitated.
+    """
+    mask = batch["completion_mask"] * batch["tool_mask"] * batch["advantages"]
     loss: torch.Tensor = -(completion_logprobs(model, batch) * mask).sum() / mask.sum()
     return loss
 
@@ -311,6 +323,7 @@ def warm_start(
         stop=stop,
         layout=layout,
         max_new_tokens=max_new_tokens,
+        imitate_noise=config.warm_start_imitate_noise,
     )
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(model, len(longest.prompt), len(longest.completion), layout)
