@@ -381,16 +381,12 @@ def test_cloning_shows_an_answer_that_ended_itself_ended_once(talker: tuple[Any,
 
 def test_splitting_conversations_by_length_leaves_the_gradient_as_it_is(talker: tuple[Any, Any]) -> None:
     model, _ = talker
-    chosen = [
-        Row(
-            [5] * length,
-            [7, 8, *[9] * length],
-            [0.0] * (length + 2),
-            [1.0] * (length + 2),
-            sampled=[1, 0, *[1] * length],
+    chosen = []
+    for length in (2, 300, 3, 280, 4):
+        sampled = [1, 0, *[1] * length]
+        chosen.append(
+            Row([5], [7, 8, *[9] * length], [0.0] * (length + 2), [float(s) for s in sampled], sampled=sampled)
         )
-        for length in (2, 300, 3, 280, 4)
-    ]
     loss = imitation_loss(model, collate(chosen, pad=0, multiple=1))
     loss.backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
