@@ -88,11 +88,13 @@ def write_model(
     heads: int,
     context: int,
     theta: float,
+    spread: float = 0.05,
     seed: int = 0,
 ) -> int:
     """Write a Qwen3 with random weights and its tokenizer as a Hugging Face folder; return its number of parameters.
 
     `theta` is the base of the rotary positions: a low one tells near tokens apart, a high one serves long contexts.
+    `spread` is the standard deviation of the weights.
     """
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -104,7 +106,7 @@ def write_model(
         head_dim=width // heads,
         max_position_embeddings=context,
         rope_parameters={"rope_type": "default", "rope_theta": theta},
-        initializer_range=0.05,
+        initializer_range=spread,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,

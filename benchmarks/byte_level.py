@@ -39,7 +39,7 @@ from agentgym_flow.training.run import quiet
 
 NAMES = ("alfworld", "sokoban")
 
-SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 500.0}
+SHAPE: dict[str, Any] = {"width": 384, "layers": 3, "heads": 6, "context": 2048, "theta": 10_000.0, "spread": 0.02}
 """Of the model."""
 
 OFFICIAL = "official"

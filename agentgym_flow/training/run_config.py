@@ -146,6 +146,8 @@ class WarmStartConfig:
         warm_start_levels: training tasks the expert plays, once each; 0 for no warm start.
         warm_start_noise: the probability with which a step is a random valid action instead of the expert's.
         warm_start_imitate_noise: imitate random actions, too; false only shows them, as what to go on from.
+        warm_start_text_weight: what a token that was given, of prompts and observations, weighs in the loss, in [0, 1];
+            one of an answer weighs 1. Above 0 the model learns to write whole episodes, as in pre-training.
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
         warm_start_learning_rate: of AdamW.
@@ -157,6 +159,7 @@ class WarmStartConfig:
     warm_start_levels: int = 300
     warm_start_noise: float = 0.3
     warm_start_imitate_noise: bool = True
+    warm_start_text_weight: float = 0.0
     warm_start_updates: int = 120
     warm_start_batch: int = 128
     warm_start_learning_rate: float = 2e-3
@@ -169,6 +172,8 @@ class WarmStartConfig:
             raise BadSetting(f"warm_start_noise is a probability, got {self.warm_start_noise}")
         if self.warm_start_noise == 1 and not self.warm_start_imitate_noise:
             raise BadSetting("with a warm_start_noise of 1 all actions are random: imitate them, or lower it")
+        if not 0 <= self.warm_start_text_weight <= 1:
+            raise BadSetting(f"warm_start_text_weight must be from 0 to 1, got {self.warm_start_text_weight}")
         at_least("warm_start_levels", self.warm_start_levels, 0)
         for name in ("updates", "batch", "validations", "validation_episodes"):
             at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)

@@ -191,10 +191,12 @@ def demonstrations(
     layout: str = TURN,
     max_new_tokens: int = 1,
     imitate_noise: bool = True,
+    text_weight: float = 0.0,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
-    Episodes in which the environment raised are left out.
+    Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
+    loss of cloning: 1 for answers, 0 for random ones unless `imitate_noise`, and `text_weight` for all that was given.
 
     Raises `BadSetting` when there are fewer tasks, or no expert for them while `noise` is below 1, and `TrainingFailed`
     when no episode is left.
@@ -212,7 +214,23 @@ def demonstrations(
         )
     left_out = set() if imitate_noise else policy.random
     weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
-    return [row for row in rows(groups, weights, layout=layout) if teaches(row)]
+    made = [row for row in rows(groups, weights, layout=layout) if teaches(row)]
+    return [_with_text(row, text_weight) for row in made] if text_weight else made
+
+
+def _with_text(row: Row, weight: float) -> Row:
+    """Return a row whose first token is the prompt, and in which whatever was given has this weight."""
+    before = len(row.prompt) - 1
+    sampled = row.sampled or [1] * len(row.completion)
+    weights = [a if s else weight for a, s in zip(row.advantages, sampled, strict=True)]
+    return Row(
+        row.prompt[:1],
+        [*row.prompt[1:], *row.completion],
+        [0.0] * (before + len(row.completion)),
+        [*[weight] * before, *weights],
+        row.weight,
+        [*[1] * before, *[1] * len(row.completion)],
+    )
 
 
 def clone(
@@ -324,6 +342,7 @@ def warm_start(
         layout=layout,
         max_new_tokens=max_new_tokens,
         imitate_noise=config.warm_start_imitate_noise,
+        text_weight=config.warm_start_text_weight,
     )
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(model, len(longest.prompt), len(longest.completion), layout)

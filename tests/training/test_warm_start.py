@@ -171,6 +171,23 @@ def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any
         WarmStartConfig(warm_start_noise=1.0, warm_start_imitate_noise=False)
 
 
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
+    def shown(**settings: Any) -> list[Row]:
+        return demonstrations(make_env, tiny[1], TextProfile(), tasks=4, noise=0.5, layout=layout, **settings)
+
+    for plain, row in zip(shown(imitate_noise=False), shown(imitate_noise=False, text_weight=0.25), strict=True):
+        assert [*row.prompt, *row.completion] == [*plain.prompt, *plain.completion]
+        assert len(row.prompt) == 1
+        assert all(row.sampled or ())
+        before, sampled = len(plain.prompt) - 1, plain.sampled or [1] * len(plain.completion)
+        assert row.advantages[:before] == [0.25] * before
+        for weight, imitated, s in zip(row.advantages[before:], plain.advantages, sampled, strict=True):
+            assert weight == (imitated if s else 0.25)
+    with pytest.raises(BadSetting, match="warm_start_text_weight must be from 0 to 1, got 2"):
+        WarmStartConfig(warm_start_text_weight=2)
+
+
 def test_what_is_not_imitated_is_not_in_the_loss(tiny: tuple[Any, Any]) -> None:
     model, _ = tiny
     [loss, expected] = [
