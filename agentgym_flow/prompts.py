@@ -15,14 +15,14 @@ import importlib
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from typing import Any, Protocol, Self, TypedDict, runtime_checkable
 
 import gymnasium as gym
 
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownProfile
 from agentgym_flow.prompt_files import PromptFile
 
 OPEN, CLOSE = "<action>", "</action>"
@@ -160,6 +160,7 @@ class TextProfile:
         history: how many past turns are shown (observation and action); 0 for none.
         think: ask for reasoning in `<think>` tags before the action.
         tags_required: take an answer without action tags for an invalid action instead of for the action itself.
+        lists_actions: show the actions that the environment offers, in every turn.
         name: the name results are reported under.
 
     Raises:
@@ -170,6 +171,7 @@ class TextProfile:
     history: int = DEFAULT_HISTORY
     think: bool = True
     tags_required: bool = True
+    lists_actions: bool = True
     name: str = "text"
 
     def __post_init__(self) -> None:
@@ -214,7 +216,9 @@ class TextProfile:
         return completion if self.parse(completion, view) == action else None
 
     def _offered(self, view: Situation) -> str:
-        lines = []
+        lines: list[str] = []
+        if not self.lists_actions:
+            return ""
         if view.info["admissible_actions"]:
             lines.append("Actions you can take now: " + ", ".join(view.info["admissible_actions"]))
         if view.info["action_templates"]:
@@ -377,24 +381,40 @@ def _beside(env_id: str, module: str, name: str) -> dict[str, Any]:
     return dict(getattr(importlib.import_module(own), name))
 
 
-def profile_for(env_id: str, name: str = "text") -> Profile:
+def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> Profile:
     """Return one profile of an environment.
 
     Args:
         env_id: the id of a registered environment.
         name: that of a profile; or `NAME:PATH` for prompts that others have published, where PATH is the file that
             they published, or a folder with several.
+        settings: fields of the profile that get other values, such as `{"rules": "You play Sokoban.", "think": False}`
+            for `TextProfile`.
 
     Raises:
         UnknownEnvironment: the id is not registered.
         UnknownProfile: the environment has no profile of that name, published or its own.
+        UnknownOption: the profile has no such field.
+        BadSetting: the value of a field has another type, or the profile refuses it.
         BadPromptFile: the file cannot be read, or lacks what the profile needs.
     """
     name, colon, path = name.partition(":")
     published, own = published_of(env_id), {} if colon else profiles_of(env_id)
     if name in own:
-        return own[name]
+        return _with_settings(own[name], settings or {})
     if name not in published or not path:
         advice = f"Published prompts are read from a file that you name: {name}:PATH." if name in published else ""
         raise UnknownProfile.among(f"{name}{colon}", [*own, *(f"{one}:PATH" for one in published)], advice)
-    return published[name](PromptFile.read(path))
+    return _with_settings(published[name](PromptFile.read(path)), settings or {})
+
+
+def _with_settings(profile: Profile, settings: Mapping[str, Any]) -> Profile:
+    known: list[str] = [one.name for one in fields(profile)] if is_dataclass(profile) else []
+    for name, value in settings.items():
+        if name not in known:
+            advice = f"These are the settings of profile {profile.name!r}."
+            raise UnknownOption.among(name, known, advice if known else f"Profile {profile.name!r} has no settings.")
+        usual = type(getattr(profile, name))
+        if type(value) is not usual:
+            raise BadSetting(f"setting {name} of profile {profile.name!r} must be a {usual.__name__}, got {value!r}")
+    return replace(profile, **settings) if settings else profile  # type: ignore[type-var]

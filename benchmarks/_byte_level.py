@@ -1,23 +1,23 @@
 """A model folder like those that are published, made from nothing: Qwen3, random weights, a tokenizer trained here.
 
-The tokenizer is of Qwen's own class, with Qwen's regular expression. Its byte-level merges are learnt from prompts and
-answers of our environments, so any text can be written in it, and answers are several tokens long. Prompts go through a
-chat template in the form of Qwen's. Nothing is downloaded.
+The tokenizer's byte-level merges are learnt from prompts and answers of our environments, so that most of their words
+are one token and any text can be written in it. The tags around an action are tokens of their own, as those around a
+thought are in Qwen3's tokenizer. Prompts go through a chat template in the form of Qwen's. Nothing is downloaded.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Qwen2Tokenizer, Qwen3Config, Qwen3ForCausalLM
+from transformers import AddedToken, GPT2Tokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from agentgym_flow.demonstrations import collect
-from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
+from agentgym_flow.envs import make_text_env
+from agentgym_flow.policies import Move, View
+from agentgym_flow.prompts import CLOSE, OPEN, ConversationProfile, Profile, profile_for
+from agentgym_flow.rollout import Start, rollout
 
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -28,43 +28,73 @@ CHAT = (
 MARKERS = ("<|im_start|>", "<|im_end|>")
 """Tokens of their own; the second ends an answer."""
 
+ROLES = "user\nassistant\n"
+"""What stands behind the first marker."""
 
-def texts(env_id: str, env_kwargs: Mapping[str, Any], episodes: int) -> Iterator[str]:
-    """Yield every prompt and answer of the profile `text` in episodes of the expert and of the random policy."""
-    players: tuple[Policy, ...] = (ExpertPolicy(), RandomPolicy())
-    with tempfile.TemporaryDirectory() as folder:
-        for player in players:
-            out = Path(folder) / f"{player.name}.jsonl"
-            collect(player, env_id, out, form="sft", num_episodes=episodes, env_kwargs=env_kwargs)
-            for line in out.read_text("utf-8").splitlines():
-                row = json.loads(line)
-                yield from (message["content"] for part in ("prompt", "completion") for message in row[part])
+
+class Reader:
+    """Plays the expert's actions and random ones in turn, and keeps every text that a model reads or writes."""
+
+    name = "reader"
+
+    def __init__(self, profile: Profile) -> None:
+        self.texts: list[str] = []
+        self._profile = profile
+
+    def act(self, views: Sequence[View]) -> list[Move]:
+        """Return one move per view."""
+        return [Move(self._read(view)) for view in views]
+
+    def _read(self, view: View) -> str:
+        turns = view.episode.turns
+        action = view.env.expert_action() if view.rng.uniform() < 0.5 else None
+        action = action or view.env.sample_action(view.rng)
+        self.texts += [self._profile.prompt(view), ROLES, self._profile.answer(action, view) or action]
+        if turns and isinstance(self._profile, ConversationProfile):
+            self.texts.append(self._profile.follow_up(view))
+        return action
 
 
 def byte_level_tokenizer(
-    env_id: str, env_kwargs: Mapping[str, Any], *, episodes: int = 60, vocabulary: int = 512
-) -> Qwen2Tokenizer:
-    """Return a tokenizer of 256 bytes, merges up to `vocabulary` tokens, and the markers of a chat."""
-    tokenizer = Qwen2Tokenizer().train_new_from_iterator(texts(env_id, env_kwargs, episodes), vocabulary)
+    env_id: str,
+    env_kwargs: Mapping[str, Any],
+    profile_settings: Mapping[str, Any] | None = None,
+    *,
+    episodes: int = 120,
+    vocabulary: int = 1024,
+) -> GPT2Tokenizer:
+    """Return a tokenizer of 256 bytes, merges up to `vocabulary` tokens, the markers of a chat and the tags.
+
+    What it learns from is play in the profile `text`, which `profile_settings` may change.
+    """
+    reader = Reader(profile_for(env_id, "text", profile_settings))
+    tasks = make_text_env(env_id, split="train", **env_kwargs).drawn_tasks[:episodes]
+    rollout(reader, lambda: make_text_env(env_id, split="train", **env_kwargs), [Start(0, task) for task in tasks])
+    bare = (text.replace(OPEN, "\n").replace(CLOSE, "\n") for text in reader.texts)  # what follows a tag begins a word
+    tokenizer = GPT2Tokenizer().train_new_from_iterator(bare, vocabulary)
     tokenizer.add_special_tokens({"eos_token": MARKERS[1], "extra_special_tokens": list(MARKERS)})
+    tokenizer.add_special_tokens({"pad_token": tokenizer.bos_token})
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in (OPEN, CLOSE)])
     tokenizer.chat_template = CHAT
     return tokenizer
 
 
 def write_model(
     folder: Path,
-    tokenizer: Qwen2Tokenizer,
+    tokenizer: GPT2Tokenizer,
     *,
     width: int,
     layers: int,
     heads: int,
     context: int,
     theta: float,
+    spread: float = 0.05,
     seed: int = 0,
 ) -> int:
     """Write a Qwen3 with random weights and its tokenizer as a Hugging Face folder; return its number of parameters.
 
     `theta` is the base of the rotary positions: a low one tells near tokens apart, a high one serves long contexts.
+    `spread` is the standard deviation of the weights.
     """
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -76,7 +106,7 @@ def write_model(
         head_dim=width // heads,
         max_position_embeddings=context,
         rope_parameters={"rope_type": "default", "rope_theta": theta},
-        initializer_range=0.05,
+        initializer_range=spread,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownProfile
+from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownProfile
 from agentgym_flow.prompts import (
     ChoiceProfile,
     ConversationProfile,
@@ -166,6 +166,31 @@ def test_the_first_prompt_has_no_history_and_thinking_can_be_left_out() -> None:
     assert "<think>" not in prompt
     assert "Actions" not in prompt
     assert TextProfile().messages(view([])) == [{"role": "user", "content": TextProfile().prompt(view([]))}]
+
+
+def test_the_actions_of_the_moment_can_be_left_out() -> None:
+    shown = view([], admissible_actions=["up", "down"], action_templates=["say[...]"])
+    for listed in (True, False):
+        profile = TextProfile(lists_actions=listed)
+        for text in (profile.prompt(shown), profile.follow_up(view([turn(1)], **shown.info))):
+            assert ("up, down" in text) == ("say[...]" in text) == listed
+            assert "room" in text
+        assert profile.answer("up", shown) == "<action>up</action>"
+
+
+def test_fields_of_a_profile_can_be_set() -> None:
+    sokoban = "agentgym_flow/Sokoban-v0"
+    profile = profile_for(sokoban, "text", {"rules": "Push.", "think": False})
+    assert profile == TextProfile(rules="Push.", think=False)
+    assert profile_for(sokoban, "text", {}) == profile_for(sokoban, "text") != profile
+    with pytest.raises(UnknownOption, match=r"'rule'. Did you mean 'rules'"):
+        profile_for(sokoban, "text", {"rule": "Push."})
+    with pytest.raises(UnknownOption, match="'compact' has no settings"):
+        profile_for(sokoban, "compact", {"rules": "Push."})
+    with pytest.raises(BadSetting, match="setting think of profile 'text' must be a bool, got 'no'"):
+        profile_for(sokoban, "text", {"think": "no"})
+    with pytest.raises(BadSetting, match="history"):
+        profile_for(sokoban, "text", {"history": -1})
 
 
 def test_a_negative_history_is_refused() -> None:

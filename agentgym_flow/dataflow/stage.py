@@ -21,7 +21,7 @@ import yaml  # type: ignore[import-untyped]
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadData
 from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.prompts import Profile
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.generators import transformers_generator
@@ -186,7 +186,7 @@ def _actor(configs: Configs, folder: Path, dtype: str | None, weights: bool) -> 
     if dtype is not None:  # what comes must be what is here, bit by bit, for the next delta to fit
         model.to(getattr(torch, dtype))
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-    return Actor(model, tokenizer, profile_for(run.env_id, run.profile), agent)
+    return Actor(model, tokenizer, run.make_profile(), agent)
 
 
 @contextmanager

@@ -58,11 +58,14 @@ class Request(NamedTuple):
         sampling: how to choose those of the answer.
         seed: of the random draws, drawn uniformly from `range(SEEDS)`. Equal requests get equal answers from the same
             weights.
+        said: in a conversation that may go on, how many of the first tokens an earlier prompt and the answer to it are,
+            0 at its beginning; None for a prompt by itself. A generator may keep what it has computed of them.
     """
 
     prompt_ids: tuple[int, ...]
     sampling: Sampling
     seed: int
+    said: int | None = None
 
 
 class Completion(NamedTuple):

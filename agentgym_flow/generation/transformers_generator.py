@@ -22,13 +22,14 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, Request, Sampling
 from agentgym_flow.generation.batching import Gathering
+from agentgym_flow.generation.kept import Kept, States, Tokens, can_be_kept, joined, states_of
 from agentgym_flow.generation.last_position import next_logits
-from agentgym_flow.generation.padding import left_padded
+from agentgym_flow.generation.padding import left_padded, positions
 from agentgym_flow.generation.sampling import Draws, Ended, StreamSampler, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
 
 ROWS = 16
 """Rows of a forward pass on the CPU. Fewer would cost time in full batches, more in small ones."""
@@ -36,10 +37,11 @@ ROWS = 16
 MAX_ROWS = 1024
 """The most rows of a forward pass where their number is free."""
 
+PASS_ROWS = 64
+"""The most rows of a forward pass over conversations that go on, which are of unequal length."""
+
 MAX_WORDS = 4096
 """The largest vocabulary of which the distribution after a prompt is kept."""
-
-Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class TransformersGenerator:
 
     Answers of one token from a vocabulary of at most `MAX_WORDS` are drawn at the last position of the prompt, and
     equal prompts share one forward pass for as long as the weights stay unchanged. Others are written by the model's
-    `generate`.
+    `generate`. Where passes on the CPU may have any number of rows, a conversation goes on from the keys and values of
+    its last turn, and attempts that begin alike share those of their first prompt.
 
     Args:
         model: the causal language model; it is put into evaluation mode for every call and back after it.
@@ -89,12 +92,14 @@ class TransformersGenerator:
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
         self._next: dict[float, dict[Tokens, _Next]] = {}
+        self._kept = Kept()
         self._gathering = Gathering(self.generate_batch)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
         """Answer with `model` from now on, whose weights are of `version`."""
         if version != self.version:
             self._next.clear()
+            self._kept.clear()
         self.model, self.version = model, version
 
     async def generate(self, request: Request) -> Completion:
@@ -114,6 +119,7 @@ class TransformersGenerator:
     def close(self) -> None:
         """Forget what was computed; the model belongs to the caller."""
         self._next.clear()
+        self._kept.clear()
 
     def _answers(self, requests: Sequence[Request]) -> list[Completion]:
         if len({id(request.sampling) for request in requests}) == 1:  # nearly always, and quicker
@@ -185,6 +191,8 @@ class TransformersGenerator:
 
     # ---------------------------------------------------------------- several tokens: generate
     def _many(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        if self._keeps and all(request.said is not None and len(request.prompt_ids) > 1 for request in requests):
+            return self._going_on(requests, sampling)
         lengths = [len(request.prompt_ids) for request in requests]
         widths = self._widths(lengths, self._context - sampling.max_new_tokens)
         if not self._height:  # one call of `generate` for as many as may be
@@ -196,19 +204,85 @@ class TransformersGenerator:
         return [answers[number] for number in range(len(requests))]
 
     def _written(self, requests: Sequence[Request], sampling: Sampling, width: int) -> list[Completion]:
-        ids, mask = left_padded([request.prompt_ids for request in requests], self._pad, width)
+        return self._generated(
+            requests, sampling, *left_padded([request.prompt_ids for request in requests], self._pad, width)
+        )
+
+    def _generated(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        cache: Cache | None = None,
+    ) -> list[Completion]:
+        """Return the answers to prompts as tensors, of which a cache may hold the first columns; it is added to."""
         draws = [None if sampling.greedy else Draws(request.seed) for request in requests]
         sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
         self.model.generate(
             input_ids=ids.to(device),
             attention_mask=mask.to(device),
+            past_key_values=cache,
             generation_config=self._settings(sampling),
             logits_processor=[sampler],
             stopping_criteria=[Ended(sampler)],
         )
         sampled = zip(sampler.tokens, sampler.logprobs, strict=True)
         return [Completion(tuple(tokens), tuple(logprobs), self.version) for tokens, logprobs in sampled]
+
+    # ---------------------------------------------------------------- conversations that go on
+    @property
+    def _keeps(self) -> bool:
+        """Whether keys and values are kept from turn to turn.
+
+        They are where a pass may have any number of rows: what was computed in several passes has other last bits. On a
+        GPU they would take memory that updates need.
+        """
+        return self._height == 0 and self.model.device.type == "cpu" and can_be_kept(self.model)
+
+    def _going_on(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+        """Answer requests of which the first tokens, but the last of these, have been computed in an earlier turn."""
+        known = [request.prompt_ids[: (request.said or len(request.prompt_ids)) - 1] for request in requests]
+        found: dict[Tokens, States] = {ids: self._kept[ids] for ids in known if ids in self._kept}
+        missing = sorted({ids for ids in known if ids not in found}, key=len)
+        for first in range(0, len(missing), PASS_ROWS):
+            found |= self._read(missing[first : first + PASS_ROWS])
+        for ids, request in zip(known, requests, strict=True):
+            if request.said == 0:  # other attempts may begin alike
+                self._kept.put(ids, found[ids])
+            else:
+                self._kept.drop(ids)
+        order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
+        answers: dict[int, Completion] = {}
+        for first in range(0, len(order), PASS_ROWS):
+            part = order[first : first + PASS_ROWS]
+            rows = [(requests[number], known[number], found[known[number]]) for number in part]
+            answers.update(zip(part, self._gone_on(rows, sampling), strict=True))
+        return [answers[number] for number in range(len(requests))]
+
+    def _read(self, sequences: Sequence[Tokens]) -> dict[Tokens, States]:
+        """Return the keys and values of sequences."""
+        ids, mask = (tensor.to(self.model.device) for tensor in left_padded(sequences, self._pad))
+        inputs = {"attention_mask": mask, "position_ids": positions(mask), "logits_to_keep": 1}
+        found = self.model(input_ids=ids, use_cache=True, **inputs)  # trainers switch it off in the model's config
+        return {
+            sequence: states_of(found.past_key_values, row, mask[row].nonzero()[:, 0])
+            for row, sequence in enumerate(sequences)
+        }
+
+    def _gone_on(self, rows: Sequence[tuple[Request, Tokens, States]], sampling: Sampling) -> list[Completion]:
+        """Answer requests whose first tokens have these keys and values, and keep those of prompts and answers."""
+        old, old_mask = left_padded([known for _, known, _ in rows], self._pad)
+        new, new_mask = left_padded([request.prompt_ids[len(known) :] for request, known, _ in rows], self._pad)
+        ids, mask = torch.cat([old, new], dim=1), torch.cat([old_mask, new_mask], dim=1)
+        cache = joined([states for _, _, states in rows])
+        answers = self._generated([request for request, _, _ in rows], sampling, ids, mask, cache)
+        for row, ((request, _, _), answer) in enumerate(zip(rows, answers, strict=True)):
+            said = answer.token_ids[:-1]  # the last one was not read
+            columns = torch.cat([mask[row].nonzero()[:, 0], torch.arange(len(said)) + mask.shape[1]])
+            self._kept.put((*request.prompt_ids, *said), states_of(cache, row, columns))
+        return answers
 
     def _is_over(self, sampling: Sampling, tokens: list[int]) -> bool:
         if tokens[-1] in sampling.ends or not sampling.stops:

@@ -132,7 +132,8 @@ class AgentConfig(GRPOConfig):  # type: ignore[misc]
             `agentgym-flow train` then has it on, but for the model `tiny`.
         wants_gpu: bfloat16 or half precision was asked for, and not on a CPU.
         generation_rows: the exact number of rows in each forward pass of sampling, so that no bit of an answer depends
-            on what else is asked; 0 for as many as there are. None: 16 on the CPU, 0 on a GPU.
+            on what else is asked; 0 for as many as there are. None: 16 on the CPU, 0 on a GPU. With 0 on the CPU,
+            conversations go on from the keys and values of their last turn.
         generator: what runs the model in rollouts and evaluations: `transformers`; `vllm` for an engine in every
             process; or the addresses of vLLM servers, with commas between them, which get all new weights. Of TRL's
             names, an engine reads `vllm_gpu_memory_utilization`, its share of the memory, and `vllm_max_model_length`,

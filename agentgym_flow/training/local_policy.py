@@ -33,8 +33,8 @@ def local_policy(
 ) -> ModelPolicy:
     """Return the policy of a causal language model in a folder, on the GPU if there is one.
 
-    Profile, layout and the longest completion are those of the run if the folder is the checkpoint of a run, beside
-    its `config.yaml`.
+    Profile with its settings, layout and the longest completion are those of the run if the folder is the checkpoint of
+    a run, beside its `config.yaml`.
 
     Args:
         folder: saved by Hugging Face, with its tokenizer; or the name of a downloaded model.
@@ -53,7 +53,8 @@ def local_policy(
     """
     quiet()
     run = _settings_of_run(Path(folder))
-    prompts = profile_for(env_id, profile or run.get("profile") or "text")
+    name = profile or run.get("profile") or "text"
+    prompts = profile_for(env_id, name, run.get("profile_settings") if name == run.get("profile") else None)
     model, tokenizer = load_model(folder, prompts, dtype=dtype)
     check_vocabulary(model, tokenizer)
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

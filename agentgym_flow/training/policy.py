@@ -122,12 +122,17 @@ class PromptedPolicy:
 
     def prompt_ids(self, view: View) -> tuple[int, ...]:
         """Return the tokens of this turn's prompt. Raises `BadSetting` when they are too many or some are unknown."""
+        return self._prompt(view)[0]
+
+    def _prompt(self, view: View) -> tuple[tuple[int, ...], int | None]:
+        """Return the tokens of a prompt, and how many of them a conversation begins with; None without one."""
         if self.conversation is None or not view.episode.turns:
-            return self.encode(prompt_text(self.tokenizer, self.profile, view))
+            ids = self.encode(prompt_text(self.tokenizer, self.profile, view))
+            return ids, None if self.conversation is None else 0
         said, new = self.conversation.prompt(view)
         self._check_words(new)
         self._check_length(len(said) + len(new))
-        return (*said, *new)
+        return (*said, *new), len(said)
 
     def _check_prompt(self, ids: tuple[int, ...]) -> None:
         self._check_length(len(ids))
@@ -151,7 +156,8 @@ class PromptedPolicy:
     # ---------------------------------------------------------------- requests and answers
     def request(self, view: View) -> Request:
         """Return what to ask the generator at this turn; one draw is taken from `view.rng`. Raises `BadSetting`."""
-        return Request(self.prompt_ids(view), self.sampling, int(view.rng.uniform() * SEEDS))  # exact
+        ids, said = self._prompt(view)
+        return Request(ids, self.sampling, int(view.rng.uniform() * SEEDS), said)  # the seed is exact
 
     def move(self, view: View, request: Request, answer: Completion) -> Move:
         """Return the move that an answer is."""

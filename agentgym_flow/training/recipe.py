@@ -130,7 +130,7 @@ class Recipe:
             )
             if self.run.model != TINY:
                 return
-            self.warm = replace(self.warm, warm_start_noise=1.0)
+            self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
         self.cloned = self.together.alone(self._clone)
         if not self.together.is_main:  # the reference of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)

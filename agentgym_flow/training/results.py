@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.evaluation import Difference, Evaluation, paired_difference
 from agentgym_flow.files import whole
-from agentgym_flow.prompts import profile_for
 from agentgym_flow.report import Curve, write_report
 from agentgym_flow.training.checkpoints import model_outline
 from agentgym_flow.training.config import Configs
@@ -184,7 +183,7 @@ def describe_run(configs: Configs, model: PreTrainedModel) -> dict[str, str]:
     settings = resolved(configs)
     env_kwargs = ", ".join(f"{name}={value}" for name, value in settings.pop("env_kwargs").items())
     constants = ", ".join(f"{name}={value}" for name, value in settings.pop("credit_settings").items())
-    profile = profile_for(run.env_id, run.profile).name
+    profile = run.make_profile().name
     named = {"model", "env_id", "credit", "seed", "profile"}
     others = ", ".join(f"{name}={value}" for name, value in settings.items() if name not in named)
     return {

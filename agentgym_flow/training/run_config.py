@@ -13,6 +13,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
+from agentgym_flow.prompts import Profile, profile_for
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
 
@@ -44,6 +45,8 @@ class RunConfig:
         lora_dropout: the share of their inputs that is dropped in updates; play never drops any.
         lora_targets: the layers that get one: `all-linear`, or the ends of their names, with commas between them.
         profile: the prompt profile of the environment.
+        profile_settings: fields of the profile that get other values, such as `rules` and `think` of profile `text`; on
+            the command line as JSON.
         threads: threads of torch on the CPU; none leaves the choice to torch. A tiny model gains little from more than
             one and loses much where other programs are running.
         validations: how often validation success is measured during training; 0 for never.
@@ -67,6 +70,7 @@ class RunConfig:
     lora_dropout: float = 0.0
     lora_targets: str = ALL_LINEAR
     profile: str = "compact"
+    profile_settings: dict[str, Any] | str | None = field(default_factory=dict)
     threads: int | None = None
     validations: int = 10
     validation_episodes: int = 200
@@ -77,6 +81,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self.env_kwargs = mapping("env_kwargs", self.env_kwargs)
+        self.profile_settings = mapping("profile_settings", self.profile_settings)
         self.also_on = _named_settings(self.also_on)
         if isinstance(self.resume, bool) or str(self.resume).lower() in ("true", "false"):  # YAML has real booleans
             self.resume = LAST_RUN if str(self.resume).lower() == "true" else None
@@ -115,6 +120,10 @@ class RunConfig:
         """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
         return self.env_settings.get("data")
 
+    def make_profile(self) -> Profile:
+        """Return the prompt profile. Raises what `profile_for` raises."""
+        return profile_for(self.env_id, self.profile, mapping("profile_settings", self.profile_settings))
+
     def make_env(self, split: str = "train") -> TextEnv:
         """Make an environment of a split. Raises what its constructor raises."""
         return make_text_env(self.env_id, split=split, **self.env_settings)
@@ -136,6 +145,9 @@ class WarmStartConfig:
     Attributes:
         warm_start_levels: training tasks the expert plays, once each; 0 for no warm start.
         warm_start_noise: the probability with which a step is a random valid action instead of the expert's.
+        warm_start_imitate_noise: imitate random actions, too; false only shows them, as what to go on from.
+        warm_start_text_weight: what a token that was given, of prompts and observations, weighs in the loss, in [0, 1];
+            one of an answer weighs 1. Above 0 the model learns to write whole episodes, as in pre-training.
         warm_start_updates: optimizer steps.
         warm_start_batch: turns per step, drawn with replacement.
         warm_start_learning_rate: of AdamW.
@@ -146,6 +158,8 @@ class WarmStartConfig:
 
     warm_start_levels: int = 300
     warm_start_noise: float = 0.3
+    warm_start_imitate_noise: bool = True
+    warm_start_text_weight: float = 0.0
     warm_start_updates: int = 120
     warm_start_batch: int = 128
     warm_start_learning_rate: float = 2e-3
@@ -156,6 +170,10 @@ class WarmStartConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.warm_start_noise <= 1:
             raise BadSetting(f"warm_start_noise is a probability, got {self.warm_start_noise}")
+        if self.warm_start_noise == 1 and not self.warm_start_imitate_noise:
+            raise BadSetting("with a warm_start_noise of 1 all actions are random: imitate them, or lower it")
+        if not 0 <= self.warm_start_text_weight <= 1:
+            raise BadSetting(f"warm_start_text_weight must be from 0 to 1, got {self.warm_start_text_weight}")
         at_least("warm_start_levels", self.warm_start_levels, 0)
         for name in ("updates", "batch", "validations", "validation_episodes"):
             at_least(f"warm_start_{name}", getattr(self, f"warm_start_{name}"), 1)

@@ -18,7 +18,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.files import whole
 from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import Profile, SettingsProfile, profile_for
+from agentgym_flow.prompts import Profile, SettingsProfile
 from agentgym_flow.rollout import Start, rollout
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.run import TINY
@@ -94,7 +94,7 @@ def profile_of(run: RunConfig, saved: Path | None = None, together: Together | N
     Raises:
         AgentGymFlowError: there is no such environment or profile, or it proposes no actions.
     """
-    profile = profile_for(run.env_id, run.profile)
+    profile = run.make_profile()
     if isinstance(profile, SettingsProfile):
         profile = profile.for_settings(run.env_settings)
     if run.model != TINY or not isinstance(profile, WordProfile):

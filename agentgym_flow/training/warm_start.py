@@ -7,6 +7,7 @@ by trying, and a demonstration of reinforcement learning on top of it would show
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -27,12 +28,12 @@ from agentgym_flow.seeding import Stream
 from agentgym_flow.training.checkpoints import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.conversation import Conversation
-from agentgym_flow.training.loss import completion_logprobs
+from agentgym_flow.training.loss import completion_logprobs, passes_by_length
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
+from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import WarmStartConfig
 
@@ -61,6 +62,9 @@ class NoisyExpert:
         layout: what a prompt is, as for `ModelPolicy`.
         max_new_tokens: the longest answer of the policy; if it may go on after the action, it is shown to end there.
 
+    Attributes:
+        random: which turns had a random action: the task and the number of turns before it.
+
     Raises:
         BadSetting: profile or chat template cannot hold a conversation.
     """
@@ -78,8 +82,10 @@ class NoisyExpert:
         self.tokenizer = tokenizer
         self.profile = profile
         self.noise = noise
+        self.random: set[tuple[int, int]] = set()
         self.max_new_tokens = max_new_tokens
-        self.conversation = Conversation(tokenizer, profile, frozenset()) if layout == CONVERSATION else None
+        ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
+        self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
 
     def act(self, views: Sequence[View]) -> list[Move]:
         """Return one move per view, each with the tokens of its prompt and of its answer.
@@ -94,6 +100,8 @@ class NoisyExpert:
     def _asked(self, view: View) -> str:
         """Return the completion that asks for what is to be played."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
+        if expert is None:
+            self.random.add((view.episode.task, len(view.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
             action = view.env.sample_action(view.rng) if expert is None else expert
             asked = self.profile.answer(action, view)
@@ -182,10 +190,13 @@ def demonstrations(
     stop: Callable[[View], bool] | None = None,
     layout: str = TURN,
     max_new_tokens: int = 1,
+    imitate_noise: bool = True,
+    text_weight: float = 0.0,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
-    Episodes in which the environment raised are left out.
+    Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
+    loss of cloning: 1 for answers, 0 for random ones unless `imitate_noise`, and `text_weight` for all that was given.
 
     Raises `BadSetting` when there are fewer tasks, or no expert for them while `noise` is below 1, and `TrainingFailed`
     when no episode is left.
@@ -201,7 +212,25 @@ def demonstrations(
             f"the environment raised in all {len(episodes)} demonstrations: {error['class']}: {error['message']}. See "
             "env_id and env_kwargs"
         )
-    return rows(groups, [[[1.0] * len(group.turns)] for group in groups], layout=layout)
+    left_out = set() if imitate_noise else policy.random
+    weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
+    made = [row for row in rows(groups, weights, layout=layout) if teaches(row)]
+    return [_with_text(row, text_weight) for row in made] if text_weight else made
+
+
+def _with_text(row: Row, weight: float) -> Row:
+    """Return a row whose first token is the prompt, and in which whatever was given has this weight."""
+    before = len(row.prompt) - 1
+    sampled = row.sampled or [1] * len(row.completion)
+    weights = [a if s else weight for a, s in zip(row.advantages, sampled, strict=True)]
+    return Row(
+        row.prompt[:1],
+        [*row.prompt[1:], *row.completion],
+        [0.0] * (before + len(row.completion)),
+        [*[weight] * before, *weights],
+        row.weight,
+        [*[1] * before, *[1] * len(row.completion)],
+    )
 
 
 def clone(
@@ -240,28 +269,49 @@ def clone(
     model.train()
     for done in range(1, updates + 1):
         chosen = [examples[order.below(len(examples))] for _ in range(config.warm_start_batch)]
+        optimizer.zero_grad()
         with out_of_memory(CLONING):
             with precision():  # a new one each time: within one, autocast goes on with its first copy of the weights
-                loss = imitation_loss(model, collate(chosen, pad=pad, multiple=1, device=model.device))
-            if not torch.isfinite(loss):
+                loss = _gradients(model, chosen, pad)
+            if not math.isfinite(loss):
                 raise TrainingFailed(
                     f"the loss of cloning is {loss} at update {done}: lower the warm_start learning rates"
                 )
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         schedule.step()
-        losses.append(loss.item())
+        losses.append(loss)
         if validate is not None and done * config.warm_start_validations // updates > len(validation):
             with precision():
                 validation.append((done, validate()))
     return losses, validation
 
 
+def _gradients(model: PreTrainedModel, chosen: Sequence[Row], pad: int) -> float:
+    """Add the gradients of the loss of cloning on these rows to the model's; return the loss.
+
+    Conversations differ much in length, and share a pass with others of about their own.
+    """
+    parts = [list(chosen)]
+    if all(row.sampled is not None for row in chosen):
+        lengths = torch.tensor([len(row.prompt) + len(row.completion) for row in chosen], device=model.device)
+        parts = [[chosen[number] for number in numbers.tolist()] for numbers, _ in passes_by_length(lengths)]
+    tokens = sum(sum(row.advantages) for row in chosen)
+    total = 0.0
+    for part in parts:
+        share = sum(sum(row.advantages) for row in part) / tokens
+        loss = share * imitation_loss(model, collate(part, pad=pad, multiple=1, device=model.device))
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
+
+
 def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token."""
-    mask = batch["completion_mask"] * batch["tool_mask"]
+    """Return the mean cross-entropy of the sampled completion tokens of `batch`, in nats per token.
+
+    The advantages are the weights of tokens: 1, or 0 for an action that is shown and not imitated.
+    """
+    mask = batch["completion_mask"] * batch["tool_mask"] * batch["advantages"]
     loss: torch.Tensor = -(completion_logprobs(model, batch) * mask).sum() / mask.sum()
     return loss
 
@@ -291,6 +341,8 @@ def warm_start(
         stop=stop,
         layout=layout,
         max_new_tokens=max_new_tokens,
+        imitate_noise=config.warm_start_imitate_noise,
+        text_weight=config.warm_start_text_weight,
     )
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(model, len(longest.prompt), len(longest.completion), layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,11 +33,10 @@ def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> No
     profile = profile_for(SOKOBAN, "text")
     model, tokenizer = load_model(str(folder), profile)
     assert type(model).__name__ == "Qwen3ForCausalLM"
-    assert type(tokenizer).__name__ == "Qwen2Tokenizer"  # Qwen3's too
     for text in (HARD, "<action>right</action>"):
         ids = tokenizer(text, add_special_tokens=False).input_ids
-        assert len(ids) > 3
-        assert tokenizer.decode(ids) == tokenizer.backend_tokenizer.normalizer.normalize_str(text)
+        assert tokenizer.decode(ids) == tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.tokenize("<action>right</action>") == ["<action>", "right", "</action>"]
     asked = tokenizer.apply_chat_template([{"role": "user", "content": "up"}], tokenize=False)
     assert asked == "<|im_start|>user\nup<|im_end|>\n"
     tokens = tokenizer.tokenize(asked)
@@ -45,30 +45,32 @@ def test_the_tokenizer_writes_any_text_and_is_what_was_saved(folder: Path) -> No
 
 
 @pytest.mark.heavy
-def test_cloning_and_training_by_the_ordinary_command(root: Path, tmp_path: Path, run_processes: Any) -> None:
+@pytest.mark.parametrize("name", ["alfworld", "sokoban"])
+def test_cloning_learning_and_cloning_on(root: Path, tmp_path: Path, run_processes: Any, name: str) -> None:
     settings = {
-        "threads": 1,
+        "bf16": "false",  # which is slow on many processors
         "warm_start_levels": 60,
-        "warm_start_updates": 40,
-        "warm_start_batch": 16,
-        "warm_start_validations": 1,
+        "warm_start_updates": 12,
+        "warm_start_batch": 4,
         "warm_start_validation_episodes": 4,
-        "eval_episodes": 24,
+        "eval_episodes": 6,
+        "also_on_episodes": 2,
         "groups_per_batch": 2,
-        "per_device_train_batch_size": 8,
         "max_steps": 4,
-        "validations": 0,
     }
     script = root / "benchmarks" / "byte_level.py"
     said = run_processes(
-        [sys.executable, script, "--seeds=1", "--output", tmp_path, *(f"--{k}={v}" for k, v in settings.items())]
+        [sys.executable, script, name, "--seeds=1", "--output", tmp_path, *(f"--{k}={v}" for k, v in settings.items())]
     )
-    assert "| 0 | " in said
+    lines = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][-4:]
+    assert [line[0] for line in lines] == ["| ", "| cloned", "| rewardflow, seed 0", "| cloned on"]
+    has_official = name == "alfworld" and Path(os.environ.get("AGENTGYM_FLOW_TEST_DATA", ""), "alfworld").is_dir()
+    assert ("official" in lines[0]) == has_official
+    losses = json.loads((tmp_path / "cloned" / "warm_start" / "warm_start.json").read_text("utf-8"))["losses"]
+    assert losses[-1] < losses[0] / 2, losses
     summary = json.loads((tmp_path / "seed-0" / "summary.json").read_text("utf-8"))
     assert summary["status"] == "finished"
-    losses = summary["warm_start"]["losses"]
-    assert losses[-1] < losses[0] / 4, losses
-    assert summary["before"]["sampled"]["invalid_rate"] < 0.5  # most answers are read as an action
+    assert not summary["problems"]
     records = [json.loads(line) for line in (tmp_path / "seed-0" / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [record["step"] for record in records] == [2, 4]
     assert all(record["grad_norm"] > 0 for record in records)

@@ -14,6 +14,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import chat_template_utils
 
+import agentgym_flow.training.warm_start as warm_start_module
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.env import SokobanEnv
@@ -21,6 +22,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
 from agentgym_flow.rollout import Start, rollout
@@ -34,7 +36,7 @@ from agentgym_flow.training.rows import Row, rows
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
-from agentgym_flow.training.warm_start import imitation_loss, warm_start
+from agentgym_flow.training.warm_start import demonstrations, imitation_loss, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 MakeEnv = Callable[[], TextEnv]
@@ -161,6 +163,53 @@ def test_conversations_do_not_depend_on_the_batch(talker: tuple[Any, Any], short
     said = [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS)]
     assert [[turn.completion_ids for turn in e.turns] for e in rollout(policy, short_env, STARTS, num_envs=2)] == said
     assert len({tuple(map(tuple, episode)) for episode in said}) > 6
+
+
+@pytest.mark.parametrize("room", [1 << 30, 1])
+@pytest.mark.parametrize("greedy", [False, True])
+def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
+    talker: tuple[Any, Any], short_env: MakeEnv, monkeypatch: pytest.MonkeyPatch, room: int, greedy: bool
+) -> None:
+    """What is kept changes no answer, also where there is no room to keep it, and no token is read twice."""
+    model, tokenizer = talker
+    model.config.use_cache = False  # as trainers leave it
+    pad, read = tokenizer.pad_token_id, 0
+
+    def count(_: Any, __: Any, inputs: Any) -> None:
+        nonlocal read
+        read += inputs["input_ids"].numel()
+
+    model.register_forward_pre_hook(count, with_kwargs=True)
+    found, tokens_read = [], []
+    for rows_of_pass in (16, 0):
+        read = 0
+        monkeypatch.setattr("agentgym_flow.generation.kept.KEPT_BYTES", room)
+        generator = TransformersGenerator(model, pad, rows=rows_of_pass)
+        episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, STARTS, num_envs=7)
+        tokens_read.append(read)
+        found.append(turns_of(episodes))
+    assert [t.completion_ids for t in found[1]] == [t.completion_ids for t in found[0]]
+    for turn, same in zip(found[1], found[0], strict=True):
+        assert turn.logprobs == pytest.approx(same.logprobs, abs=1e-4)
+    longest = sum(len(e.turns[-1].prompt_ids or ()) for e in episodes)
+    assert tokens_read[0] > 3 * longest
+    if room > 1:
+        assert tokens_read[1] < 1.3 * longest
+
+
+def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    model, tokenizer = talker
+    generator = TransformersGenerator(model, tokenizer.pad_token_id, rows=0)
+    policy = speaker(talker, generator=generator)
+    first = rollout(policy, short_env, STARTS[:4])
+    with torch.no_grad():
+        model.transformer.wte.weight += 0.02 * torch.randn_like(model.transformer.wte.weight)
+    generator.update(model, 1)
+    said = turns_of(rollout(policy, short_env, STARTS[:4]))
+    fresh = speaker(talker, generator=TransformersGenerator(model, tokenizer.pad_token_id, rows=0))
+    again = turns_of(rollout(fresh, short_env, STARTS[:4]))
+    assert [turn.logprobs for turn in said] == [turn.logprobs for turn in again]
+    assert said[0].logprobs != first[0].turns[0].logprobs
 
 
 def test_a_template_that_rewrites_what_was_said_is_refused(talker: tuple[Any, Any]) -> None:
@@ -315,6 +364,40 @@ def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) ->
         found = imitation_loss(model, collate([row], pad=0, multiple=1))
         logprobs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]])).logits[0].log_softmax(-1)
     torch.testing.assert_close(found, -(logprobs[1, 7] + logprobs[3, 9]) / 2)
+
+
+def test_cloning_shows_an_answer_that_ended_itself_ended_once(talker: tuple[Any, Any], short_env: MakeEnv) -> None:
+    _, tokenizer = talker
+    shown = demonstrations(short_env, tokenizer, PROFILE, tasks=3, noise=1.0, layout="conversation", max_new_tokens=2)
+    for row in shown:
+        said = tokenizer.decode([*row.prompt, *row.completion])
+        messages = [text.split() for text in said.split("<eos>")]
+        assert all(messages[:-1])  # no two ends in a row
+        assert [text[0] for text in messages[:-1]] == [*SPEAKERS] * row.turns
+        assert (
+            sum(row.completion[i] == tokenizer.eos_token_id for i, s in enumerate(row.sampled or ()) if s) == row.turns
+        )
+
+
+def test_splitting_conversations_by_length_leaves_the_gradient_as_it_is(talker: tuple[Any, Any]) -> None:
+    model, _ = talker
+    chosen = []
+    for length in (2, 300, 3, 280, 4):
+        sampled = [1, 0, *[1] * length]
+        chosen.append(
+            Row([5], [7, 8, *[9] * length], [0.0] * (length + 2), [float(s) for s in sampled], sampled=sampled)
+        )
+    loss = imitation_loss(model, collate(chosen, pad=0, multiple=1))
+    loss.backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    passes: list[int] = []
+    model.register_forward_pre_hook(lambda *call: passes.append(call[2]["input_ids"].numel()), with_kwargs=True)
+    assert warm_start_module._gradients(model, chosen, 0) == pytest.approx(loss.item(), rel=1e-5)
+    assert len(passes) == 2
+    assert sum(passes) < 5 * 602 / 2
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_cloning_shows_the_conversations_the_policy_will_see(talker: tuple[Any, Any], short_env: MakeEnv) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,18 @@ def test_without_a_run_the_prompt_is_text(checkpoint: Path) -> None:
     policy = make_policy(f"hf:{checkpoint}", SOKOBAN)
     assert isinstance(policy, ModelPolicy)
     assert policy.profile.name == "text"
+
+
+def test_it_is_prompted_with_the_profile_settings_of_its_run(checkpoint: Path) -> None:
+    config = checkpoint.parent / "config.yaml"
+    config.write_text("profile: text\nprofile_settings: {rules: Push the boxes., think: false}\n", "utf-8")
+    for chosen in ({}, {"profile": "text"}):
+        policy = make_policy(f"hf:{checkpoint}", SOKOBAN, **chosen)
+        assert isinstance(policy, ModelPolicy)
+        assert policy.profile == replace(profile_for(SOKOBAN, "text"), rules="Push the boxes.", think=False)  # type: ignore[type-var]
+    policy = make_policy(f"hf:{checkpoint}", SOKOBAN, profile="choice")
+    assert isinstance(policy, ModelPolicy)
+    assert policy.profile == profile_for(SOKOBAN, "choice")
 
 
 def test_mistakes_have_names(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,53 @@ def test_a_profile_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env
     assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
 
 
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
+    def shown(noise: float, **settings: Any) -> list[Row]:
+        return demonstrations(make_env, tiny[1], TextProfile(), tasks=12, noise=noise, layout=layout, **settings)
+
+    every, chosen = shown(0.5), shown(0.5, imitate_noise=False)
+    weights = [
+        weight for row in every for weight, s in zip(row.advantages, row.sampled or row.completion, strict=True) if s
+    ]
+    assert set(weights) == {1.0}
+    assert 0.3 < sum(sum(row.advantages) for row in chosen) / len(weights) < 0.7
+    if layout == "turn":
+        assert {row.prompt for row in chosen} < {row.prompt for row in every}
+    else:
+        assert len(chosen) > 6  # those of random actions alone are left out
+        assert all(any(row.completion == same.completion for same in every) for row in chosen)
+    assert [row.advantages for row in shown(0.0, imitate_noise=False)] == [row.advantages for row in shown(0.0)]
+    with pytest.raises(BadSetting, match="all actions are random: imitate them"):
+        WarmStartConfig(warm_start_noise=1.0, warm_start_imitate_noise=False)
+
+
+@pytest.mark.parametrize("layout", ["turn", "conversation"])
+def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
+    def shown(**settings: Any) -> list[Row]:
+        return demonstrations(make_env, tiny[1], TextProfile(), tasks=4, noise=0.5, layout=layout, **settings)
+
+    for plain, row in zip(shown(imitate_noise=False), shown(imitate_noise=False, text_weight=0.25), strict=True):
+        assert [*row.prompt, *row.completion] == [*plain.prompt, *plain.completion]
+        assert len(row.prompt) == 1
+        assert all(row.sampled or ())
+        before, sampled = len(plain.prompt) - 1, plain.sampled or [1] * len(plain.completion)
+        assert row.advantages[:before] == [0.25] * before
+        for weight, imitated, s in zip(row.advantages[before:], plain.advantages, sampled, strict=True):
+            assert weight == (imitated if s else 0.25)
+    with pytest.raises(BadSetting, match="warm_start_text_weight must be from 0 to 1, got 2"):
+        WarmStartConfig(warm_start_text_weight=2)
+
+
+def test_what_is_not_imitated_is_not_in_the_loss(tiny: tuple[Any, Any]) -> None:
+    model, _ = tiny
+    [loss, expected] = [
+        imitation_loss(model, collate([Row([4, 5], [6, 7, 8], [0.0] * 3, weights, sampled=sampled)], pad=0, multiple=1))
+        for weights, sampled in (([0.0, 0.0, 1.0], [1, 0, 1]), ([1.0, 1.0, 1.0], [0, 0, 1]))
+    ]
+    torch.testing.assert_close(loss, expected)
+
+
 def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
     _, tokenizer = tiny
     for longest, end in ((1, []), (2, [tokenizer.eos_token_id])):
