@@ -72,7 +72,7 @@ def test_cloning_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_prompts_are_counted_on_episodes() -> None:
     run = RunConfig(env_kwargs={"size": 6, "max_steps": 5, "min_pushes": 4})
     found = probe(run, profile_for(run.env_id, "compact"), "turn", 1)
-    assert (found.turns, found.longest, found.read, found.trained) == (5, 36, 5 * 36, 5 * 37)
+    assert (found.turns, found.longest, found.read, found.trained) == (5, 37, 5 * 37, 5 * 38)
     assert found.step_seconds > 0
 
 

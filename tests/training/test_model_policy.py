@@ -53,19 +53,16 @@ def signature(episodes: list[Episode]) -> list[list[Any]]:
 
 def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy, make_env: MakeEnv) -> None:
     episodes = rollout(policy, make_env, STARTS[:3])
-    turns = [turn for episode in episodes for turn in episode.turns]
-    for turn in turns[:20]:
-        assert turn.prompt_ids == policy.encode(policy.profile.prompt(_as_view(turn)))
+    turns = [(turn, episode.turns[:number]) for episode in episodes for number, turn in enumerate(episode.turns)]
+    for turn, before in turns[:20]:
+        view: Any = SimpleNamespace(observation=turn.observation, episode=SimpleNamespace(turns=before))
+        assert turn.prompt_ids == policy.encode(policy.profile.prompt(view))
         assert 1 <= len(turn.completion_ids or ()) <= policy.sampling.max_new_tokens
         expected = reference_logprobs(policy, list(turn.prompt_ids or ()), list(turn.completion_ids or ()))
         assert turn.logprobs == pytest.approx(expected, abs=1e-4)
         assert policy.tokenizer.decode(turn.completion_ids, skip_special_tokens=True) == (
             turn.completion or turn.action
         )
-
-
-def _as_view(turn: Any) -> Any:
-    return type("V", (), {"observation": turn.observation})()
 
 
 def test_episodes_do_not_depend_on_the_batch(policy: ModelPolicy, make_env: MakeEnv) -> None:
