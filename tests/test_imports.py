@@ -29,6 +29,7 @@ CORE = {
     "file_state",
     "sqlite_file",
     "strict_json",
+    "task_choice",
 }
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
 TORCH_ROOMS = {"generation", "training", "dataflow"}

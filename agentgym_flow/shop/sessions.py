@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
-from agentgym_flow.core import check_integer, check_positive, check_split, check_task
+from agentgym_flow.core import check_integer, check_positive, check_split
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
@@ -23,6 +23,7 @@ from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
 from agentgym_flow.episode import Episode, Recorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.shop.original_log import PageView, write_session
+from agentgym_flow.task_choice import check_task
 
 DEFAULT_MAX_STEPS = 100
 """The step budget of a person, and of the published runs with people."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition, choose_task
+from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.oracle import Oracle
 from agentgym_flow.envs.alfworld.play import Play
@@ -17,6 +17,7 @@ from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Flag, OneOf, Season, Setting
+from agentgym_flow.task_choice import choose_task
 
 DEFAULT_MAX_STEPS = 50
 """The step budget of the published results."""

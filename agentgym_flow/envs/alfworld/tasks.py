@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from agentgym_flow.core import SPLITS, check_task
+from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.grammar import Words
@@ -25,6 +25,7 @@ from agentgym_flow.envs.alfworld.layout import Layout, Plan, draw_plan, furnish
 from agentgym_flow.envs.alfworld.pddl import Problem
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, canonical, seasonal
+from agentgym_flow.task_choice import check_task
 
 _NUM_TASKS = {"train": 3_553, "valid": 500, "test": 500}
 

@@ -18,7 +18,6 @@ from agentgym_flow.core import (
     check_options,
     check_positive,
     check_render_mode,
-    choose_task,
 )
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
 from agentgym_flow.envs.sokoban.game import Game, check_backend
@@ -26,6 +25,7 @@ from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
 from agentgym_flow.errors import BadAction, ResetNeeded
+from agentgym_flow.task_choice import choose_task
 
 Grid = npt.NDArray[np.uint8]
 

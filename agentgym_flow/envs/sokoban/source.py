@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
-from agentgym_flow.core import SPLITS, check_positive, check_season, check_split, task_identity
+from agentgym_flow.core import SPLITS, check_positive, check_season, check_split
 from agentgym_flow.data import digest_of_files
 from agentgym_flow.envs.sokoban import tasks
 from agentgym_flow.envs.sokoban.boxoban import SUFFIXES, is_level_file, level_files, read_levels
@@ -19,6 +19,7 @@ from agentgym_flow.envs.sokoban.packed import PackedLevels
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
 from agentgym_flow.file_state import file_digest, per_state
+from agentgym_flow.task_choice import task_identity
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 """The id of the text face; all faces share its task keys and its draws."""

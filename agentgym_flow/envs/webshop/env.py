@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition, choose_task
+from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop.expert import Expert
 from agentgym_flow.envs.webshop.goal_table import KINDS
@@ -21,6 +21,7 @@ from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
 from agentgym_flow.envs.webshop.visit import Page, Visit
 from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Season, Setting, Text, check_settings
+from agentgym_flow.task_choice import choose_task
 
 ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""
