@@ -191,12 +191,11 @@ def demonstrations(
     layout: str = TURN,
     max_new_tokens: int = 1,
     imitate_noise: bool = True,
-    text_weight: float = 0.0,
 ) -> list[Row]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
     Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
-    loss of cloning: 1 for answers, 0 for random ones unless `imitate_noise`, and `text_weight` for all that was given.
+    loss of cloning: 1 for answers, but 0 for random ones without `imitate_noise`.
 
     Raises `BadSetting` when there are fewer tasks, or no expert for them while `noise` is below 1, and `TrainingFailed`
     when no episode is left.
@@ -214,12 +213,11 @@ def demonstrations(
         )
     left_out = set() if imitate_noise else policy.random
     weights = [[[float((e.task, t) not in left_out) for t in range(len(e.turns))] for e in group] for group in groups]
-    made = [row for row in rows(groups, weights, layout=layout) if teaches(row)]
-    return [_with_text(row, text_weight) for row in made] if text_weight else made
+    return [row for row in rows(groups, weights, layout=layout) if teaches(row)]
 
 
-def _with_text(row: Row, weight: float) -> Row:
-    """Return a row whose first token is the prompt, and in which whatever was given has this weight."""
+def with_text(row: Row, weight: float) -> Row:
+    """Return a demonstration as one text to learn: the first token is the prompt; what was given weighs `weight`."""
     before = len(row.prompt) - 1
     sampled = row.sampled or [1] * len(row.completion)
     weights = [a if s else weight for a, s in zip(row.advantages, sampled, strict=True)]
@@ -342,11 +340,12 @@ def warm_start(
         layout=layout,
         max_new_tokens=max_new_tokens,
         imitate_noise=config.warm_start_imitate_noise,
-        text_weight=config.warm_start_text_weight,
     )
+    turns = sum(row.turns for row in examples)
     longest = max(examples, key=lambda row: len(row.prompt) + len(row.completion))
     check_context(model, len(longest.prompt), len(longest.completion), layout)
+    if config.warm_start_text_weight:
+        examples = [with_text(row, config.warm_start_text_weight) for row in examples]
     pad = tokenizer.pad_token_id
     losses, validation = clone(model, examples, config, pad=pad, seed=seed, validate=validate, precision=precision)
-    turns = sum(row.turns for row in examples)
     return WarmStart(config.warm_start_levels, turns, losses, validation)

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig
 from trl import chat_template_utils
 
 import agentgym_flow.training.warm_start as warm_start_module
@@ -22,6 +22,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
+from agentgym_flow.generation.kept import can_be_kept
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import View, make_policy
 from agentgym_flow.prompts import TextProfile
@@ -195,6 +196,11 @@ def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
     assert tokens_read[0] > 3 * longest
     if room > 1:
         assert tokens_read[1] < 1.3 * longest
+
+
+@pytest.mark.parametrize(("config", "kept"), [(GPT2Config(), True), (MistralConfig(sliding_window=8), False)])
+def test_layers_that_forget_tokens_are_read_anew(config: Any, kept: bool) -> None:
+    assert can_be_kept(cast("Any", SimpleNamespace(config=config))) is kept
 
 
 def test_keys_and_values_of_other_weights_are_forgotten(talker: tuple[Any, Any], short_env: MakeEnv) -> None:

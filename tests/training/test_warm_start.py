@@ -17,7 +17,7 @@ from agentgym_flow.training.collate import collate
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import Row
 from agentgym_flow.training.run_config import WarmStartConfig
-from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start
+from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start, with_text
 
 SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_batch=32, warm_start_validations=3)
 
@@ -173,10 +173,9 @@ def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
-    def shown(**settings: Any) -> list[Row]:
-        return demonstrations(make_env, tiny[1], TextProfile(), tasks=4, noise=0.5, layout=layout, **settings)
-
-    for plain, row in zip(shown(imitate_noise=False), shown(imitate_noise=False, text_weight=0.25), strict=True):
+    shown = demonstrations(make_env, tiny[1], TextProfile(), tasks=4, noise=0.5, layout=layout, imitate_noise=False)
+    for plain in shown:
+        row = with_text(plain, 0.25)
         assert [*row.prompt, *row.completion] == [*plain.prompt, *plain.completion]
         assert len(row.prompt) == 1
         assert all(row.sampled or ())
