@@ -165,9 +165,9 @@ def warm(make_warm: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def acting_model(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
+def acting_model(tmp_path: Path) -> Path:
     """The folder of a model that mostly plays the four words, so that some episodes succeed."""
-    model, tokenizer = tiny
+    model, tokenizer = load_model("tiny", PROFILE, seed=1)
     with torch.no_grad():
         actions = model.transformer.wte.weight[3:7]
         direction = actions.mean(0) / actions.mean(0).norm()

@@ -56,6 +56,8 @@ def test_cloning_learning_and_cloning_on(root: Path, tmp_path: Path, run_process
         "eval_episodes": 6,
         "also_on_episodes": 2,
         "groups_per_batch": 2,
+        "steps_per_batch": 2,
+        "logging_steps": 2,
         "max_steps": 4,
     }
     script = root / "benchmarks" / "byte_level.py"
