@@ -164,7 +164,8 @@ def test_deepspeed_equals_one_process_and_keeps_float32_masters(
         two, masters = (torch.load(tmp_path / precision / f"{name}.pt") for name in ("weights", "masters"))
         assert {weight.dtype for weight in masters.values()} == {torch.float32}
         if precision == "no":
-            assert max(float((one[name] - weight).abs().max()) for name, weight in two.items()) < 1e-5
+            # Last bits differ, so in ten batches a sampled token may, which moves the rows of rare tokens a little.
+            assert max(float((one[name] - weight).abs().max()) for name, weight in two.items()) < 1e-4
             assert max(float((before[name] - weight).abs().max()) for name, weight in two.items()) > 5e-4
             continue
         moved = sum(int((weight != before[name].bfloat16().float()).sum()) for name, weight in masters.items())
