@@ -469,13 +469,12 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def _info(self, action_valid: bool) -> dict[str, Any]:
         info = self._renewed_info(self._kept_info) if self._keeps_info else self._whole_info()
         info["action_valid"] = action_valid
-        if self.info_keys:
-            for key in self.info_keys:
-                info[key] = self._requested_info(key)
+        for key in self.info_keys:
+            info[key] = self._requested_info(key)
         return info
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        """Return `info` from what was told before in this episode; by default all of it anew.
+        """Return `info`, made from the one that is kept of this episode; by default all of it anew.
 
         An environment in which a step changes few keys overrides this: it copies `kept` and sets these keys, and every
         key that holds a list or a dictionary. It may also write into `kept` what seldom changes. It is not used in a

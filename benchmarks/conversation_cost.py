@@ -1,6 +1,6 @@
 """What a token of a conversation costs on a CPU: to clone it, and to play it with and without kept keys and values.
 
-    python benchmarks/conversation_cost.py [--model FOLDER] [--episodes 32]
+    python benchmarks/conversation_cost.py [--model FOLDER] [--tasks 4]
 
 The model and the settings are those of `byte_level.py` in ALFWorld. Without `--model` its weights are random, so that
 all answers are as long as may be and no episode ends early; FOLDER may be a model that the script has cloned. The same
@@ -53,8 +53,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
-    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--tasks", type=int, default=4, help="8 attempts each")
     chosen = parser.parse_args()
+    if chosen.tasks < 1:
+        parser.error("--tasks must be at least 1")
     quiet()
     torch.set_num_threads(1)
     env_id, kwargs = SETTINGS["env_id"], SETTINGS["env_kwargs"]
@@ -67,7 +69,7 @@ def main() -> None:
     def make_env() -> Any:
         return make_text_env(env_id, split="train", **kwargs)
 
-    starts = [Start(0, task, attempt) for task in range(chosen.episodes // 8) for attempt in range(8)]
+    starts = [Start(0, task, attempt) for task in range(chosen.tasks) for attempt in range(8)]
     longest = SETTINGS["max_completion_length"]
     print_header("Play", "Episodes", "Turns each", "Tokens each", "CPU s per episode", "Per 1,000 tokens", "Ratio")
     whole = None

@@ -143,11 +143,11 @@ def tiny() -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def make_warm() -> Callable[[], tuple[Any, Any]]:
+def make_warm() -> Callable[..., tuple[Any, Any]]:
     """Makes a model that mostly plays the four words, so that some episodes succeed; and its tokenizer."""
 
-    def make() -> tuple[Any, Any]:
-        model, tokenizer = load_model("tiny", PROFILE, seed=0)
+    def make(seed: int = 0) -> tuple[Any, Any]:
+        model, tokenizer = load_model("tiny", PROFILE, seed=seed)
         with torch.no_grad():
             actions = model.transformer.wte.weight[3:7]
             direction = actions.mean(0) / actions.mean(0).norm()
@@ -159,21 +159,15 @@ def make_warm() -> Callable[[], tuple[Any, Any]]:
 
 
 @pytest.fixture
-def warm(make_warm: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+def warm(make_warm: Callable[..., tuple[Any, Any]]) -> tuple[Any, Any]:
     """Such a model."""
     return make_warm()
 
 
 @pytest.fixture
-def acting_model(tmp_path: Path) -> Path:
-    """The folder of a model that mostly plays the four words, so that some episodes succeed."""
-    model, tokenizer = load_model("tiny", PROFILE, seed=1)
-    with torch.no_grad():
-        actions = model.transformer.wte.weight[3:7]
-        direction = actions.mean(0) / actions.mean(0).norm()
-        actions += 3.0 * direction
-        model.transformer.ln_f.bias += 3.0 * direction
-    save_model(tmp_path / "acting", model, tokenizer)
+def acting_model(make_warm: Callable[..., tuple[Any, Any]], tmp_path: Path) -> Path:
+    """The folder of such a model, with weights whose first episodes differ in length."""
+    save_model(tmp_path / "acting", *make_warm(seed=1))
     return tmp_path / "acting"
 
 
