@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +79,19 @@ def _explain(error: Exception) -> None:
         place = "cannot write the output" if error.filename is None else error.filename
         sentence = f"{place}: {error.strerror}"
     stderr().print("[bold red]error:[/]", printed(sentence), soft_wrap=True)
+    _discard_unwritten()
+
+
+def _discard_unwritten() -> None:
+    """Drop what standard output still holds if it cannot be written: Python would try again at its end and complain."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):  # a stream without a file
+            output, nowhere = sys.stdout.fileno(), os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, output)
+            os.close(nowhere)
 
 
 app = typer.Typer(
@@ -152,7 +167,14 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):  # a board must not stop the program on a terminal that cannot show it
             stream.reconfigure(errors="replace")
     try:
-        app(prog_name="agentgym-flow")
-    except OSError as error:  # from before a command: help that cannot be written
+        try:
+            app(prog_name="agentgym-flow")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # the reader has left, as `head` does
+        _discard_unwritten()
+        sys.exit(1)
+    except OSError as error:  # help or a last line that cannot be written
         _explain(error)
         sys.exit(BAD_INPUT)

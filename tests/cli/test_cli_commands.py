@@ -563,10 +563,11 @@ def program(*arguments: str, **streams: object) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"]])
-def test_a_full_disk_under_the_output_is_one_line(arguments):
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # the empty text is Python's own way, in which most people run it
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"], ["--version"]])
+def test_a_full_disk_under_the_output_is_one_line(arguments, unbuffered):
     with open("/dev/full", "w") as full:
-        result = program(*arguments, stdout=full)
+        result = program(*arguments, stdout=full, env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
     assert (result.returncode, result.stderr) == (2, "error: cannot write the output: No space left on device\n")
 
 
@@ -584,7 +585,8 @@ def test_a_reader_that_leaves_early_gets_no_traceback():
     source, sink = os.pipe()
     os.close(source)
     try:
-        assert program("list", stdout=sink).stderr == ""
+        for unbuffered in ("", "1"):
+            assert program("list", stdout=sink, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}).stderr == ""
     finally:
         os.close(sink)
 
