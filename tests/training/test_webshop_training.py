@@ -93,13 +93,13 @@ def test_the_comparison_has_settings_for_it() -> None:
 def test_rewardflow_compares_what_was_shown_unless_told_otherwise(tmp_path: Path) -> None:
     """In recipes and in comparisons, where `rewardflow-state` is the estimator by states alone."""
     line = ["--env_id", ENV, "--output_dir", str(tmp_path)]
-    knowing = {"anchors": "information"}
+    knowing = {"anchors": "information", "potential": "average"}
     assert parse_configs([*line, "--credit=rewardflow"])[2].credit_keywords == knowing
     assert parse_configs([*line, "--credit=gigpo"])[2].credit_keywords == {}
     more = parse_configs([*line, "--credit=rewardflow", '--credit_settings={"gamma": 0.8}'])[2]
     assert more.credit_keywords == {**knowing, "gamma": 0.8}
     states = parse_configs([*line, "--credit=rewardflow", '--credit_settings={"anchors": "state"}'])[2]
-    assert states.credit_keywords == {"anchors": "state"}
+    assert states.credit_keywords == {"anchors": "state", "potential": "average"}
     [setting] = read_settings(ENV)
     for algo, expected in (("rewardflow", knowing), ("graphgpo", knowing), ("rewardflow-state", {}), ("grpo", {})):
         assert setting.configs(algo, 0, tmp_path)[2].credit_keywords == expected
