@@ -69,7 +69,7 @@ def server(
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=MESSAGE,
     )
-    return _Server(config)
+    return _ReadyServer(config)
 
 
 def _open_files() -> int:
@@ -82,7 +82,7 @@ def _open_files() -> int:
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
-class _Server(uvicorn.Server):
+class _ReadyServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start; connections that are not accepted yet wait, or else a burst of clients would lose a second."""
         await super().startup(sockets)

@@ -28,7 +28,7 @@ from agentgym_flow.errors import (
     shown,
 )
 from agentgym_flow.seeding import Stream, stable_hash
-from agentgym_flow.settings import Season, Setting, check_settings
+from agentgym_flow.settings import SeasonSeed, Setting, check_settings
 from agentgym_flow.spaces import UnicodeText
 from agentgym_flow.task_choice import choose_task, task_identity
 
@@ -562,7 +562,7 @@ def check_season(season: str, split: str, fixed: str = "") -> str:
     """
     if isinstance(season, str) and not season:
         return season
-    Season().check("season", season)
+    SeasonSeed().check("season", season)
     if fixed:
         raise BadSetting(f"season generates new tasks, and {fixed} names fixed ones; leave one of the two out")
     if split != "test":

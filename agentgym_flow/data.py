@@ -189,7 +189,7 @@ class StoreKind(NamedTuple):
         return statement
 
 
-class Store(Protocol):
+class OpenStore(Protocol):
     """A store that is open; `reopened` makes it again from its pickle."""
 
     KIND: ClassVar[StoreKind]
@@ -199,7 +199,7 @@ class Store(Protocol):
 
 
 @lru_cache(maxsize=16)
-def reopened(store: type[Store], folder: str, digest: str) -> Store:
+def reopened(store: type[OpenStore], folder: str, digest: str) -> OpenStore:
     """Open the store of a pickle, which must still be the same; all pickles of a process give one store.
 
     Raises the error of the store's kind when the folder is no such store any more, or another one.

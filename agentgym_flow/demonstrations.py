@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Recorder, Turn
+from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.files import LineWriter
-from agentgym_flow.play_split import Plan, data_files, journalled, maker, play_split
-from agentgym_flow.policies import AsyncPolicy, Policy, View
-from agentgym_flow.prompts import Message, Profile, profile_for
+from agentgym_flow.play_split import EpisodePlan, data_files, journalled, maker, play_split
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
+from agentgym_flow.prompts import Message, PromptTemplate, profile_for
 from agentgym_flow.seeding import Stream
 
 FORMATS = ("log", "sft")
@@ -32,7 +32,7 @@ Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
-def answer(profile: Profile, action: str, view: View) -> str:
+def answer(profile: PromptTemplate, action: str, view: PolicyInput) -> str:
     """Return a completion that `profile` reads `action` from in this turn.
 
     Raises `BadSetting` when there is none, or when the prompt does not tell the action apart from others.
@@ -43,7 +43,7 @@ def answer(profile: Profile, action: str, view: View) -> str:
     return completion
 
 
-def rows_of(episode: Episode, env: TextEnv, profile: Profile) -> Iterator[Row]:
+def rows_of(episode: Episode, env: TextEnv, profile: PromptTemplate) -> Iterator[Row]:
     """Yield a row per turn: what a language model would have been told, and have answered.
 
     Args:
@@ -56,24 +56,24 @@ def rows_of(episode: Episode, env: TextEnv, profile: Profile) -> Iterator[Row]:
     tape = [episode.tape, *(turn.tape for turn in episode.turns)]
     if any(entry is not None for entry in tape):
         env.use_tape(tape)
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     again = recorder.reset(seed=episode.seed, task=episode.task, attempt=episode.attempt)
     rng = Stream("policy", episode.seed, episode.attempt, episode.task)
     for turn in episode.turns:
-        view = View(env, recorder.observation, recorder.info, again, rng)
+        view = PolicyInput(env, recorder.observation, recorder.info, again, rng)
         said: Message = {"role": "assistant", "content": _completion(turn, profile, view)}
         yield {"prompt": profile.messages(view), "completion": [said]}
         recorder.step(turn.action, completion=turn.completion, policy=turn.policy)
 
 
-def _completion(turn: Turn, profile: Profile, view: View) -> str:
+def _completion(turn: Turn, profile: PromptTemplate, view: PolicyInput) -> str:
     if turn.completion is not None and profile.parse(turn.completion, view) == turn.action:
         return turn.completion
     return answer(profile, turn.action, view)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectionSummary:
     """What was written.
 
     Attributes:
@@ -87,7 +87,7 @@ class Collected:
     successes: int
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode]) -> Collected:
+    def of(cls, episodes: Sequence[Episode]) -> CollectionSummary:
         """Count `episodes`."""
         turns = sum(len(episode.turns) for episode in episodes)
         return cls(len(episodes), turns, sum(episode.success for episode in episodes))
@@ -109,9 +109,9 @@ def collect(
     num_envs: int = 64,
     replace: bool = False,
     resume: bool = False,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
-) -> Collected:
+) -> CollectionSummary:
     """Let `policy` play tasks of a split and write what it did to `out`, in order of seeds.
 
     The file comes whole or not at all; after Ctrl-C, or when the policy or a reset raises, it holds the episodes that
@@ -158,11 +158,11 @@ def collect(
     with journalled(policy, out, replace=replace, resume=resume, inputs=data_files(env_kwargs)) as (journal, replacing):
         if prompts is None:
             with LogWriter(out, keep_finished=True, replace=replacing) as log:
-                return Collected.of(play_split(policy, env_id, write=log.write, journal=journal, **how))
+                return CollectionSummary.of(play_split(policy, env_id, write=log.write, journal=journal, **how))
         make_env = maker(env_id, {**(env_kwargs or {}), "split": split})
         with closing(make_env()) as env, LineWriter(out, keep_finished=True, replace=replacing) as lines:
 
             def write(episode: Episode) -> None:
                 lines.write_lines(json.dumps(row) for row in rows_of(episode, env, prompts))
 
-            return Collected.of(play_split(policy, env_id, write=write, journal=journal, **how))
+            return CollectionSummary.of(play_split(policy, env_id, write=write, journal=journal, **how))

@@ -1,6 +1,7 @@
 """What happened: a turn, an episode, a group of episodes of one task, and the digest chain that proves an episode.
 
-Everything that records play (rollouts, evaluation, replay, the terminal player) uses `Recorder`, so there is one way
+Everything that records play (rollouts, evaluation, replay, the terminal player) uses `EpisodeRecorder`, so there is one
+way
 in which an episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
 """
 
@@ -263,7 +264,7 @@ class Group:
         return iter(self.episodes)
 
 
-class Recorder:
+class EpisodeRecorder:
     """Plays one `TextEnv` and writes down what happens.
 
     Works on the unwrapped environment, so that what is recorded are native rewards whatever wrappers shape.

@@ -14,7 +14,7 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.intervals import Interval, bootstrap, mean_interval, share_interval
-from agentgym_flow.play_split import Plan, data_files, journalled, play_split
+from agentgym_flow.play_split import EpisodePlan, data_files, journalled, play_split
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR
@@ -151,7 +151,7 @@ def evaluate(
     log: Path | None = None,
     replace: bool = False,
     resume: bool = False,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> tuple[Evaluation, list[Episode]]:
     """Play every task of a split, and sum up.
@@ -191,9 +191,9 @@ def evaluate(
     """
     if resume and log is None:
         raise BadSetting("resume needs the log of the evaluation that was stopped")
-    plans: list[Plan] = []
+    plans: list[EpisodePlan] = []
 
-    def keep_plan(plan: Plan) -> None:
+    def keep_plan(plan: EpisodePlan) -> None:
         plans.append(plan)
         if on_plan is not None:
             on_plan(plan)

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import AgentGymFlowError, GenerationFailed
-from agentgym_flow.policies.base import AsyncPolicy, Move, View, checked, session
-from agentgym_flow.slots import Slot, Start
+from agentgym_flow.policies.base import AsyncPolicy, PolicyInput, PolicyOutput, checked, session
+from agentgym_flow.slots import EpisodeSpec, PoolSlot
 
 TRIES = 3
 """How often a policy that raises is asked for one answer."""
@@ -34,10 +34,10 @@ T = TypeVar("T")
 
 async def play_independently(
     policy: AsyncPolicy,
-    slots: Sequence[Slot],
-    waiting: Iterator[tuple[int, Start]],
-    finish: Callable[[Slot], None],
-    stop: Callable[[View], bool] | None,
+    slots: Sequence[PoolSlot],
+    waiting: Iterator[tuple[int, EpisodeSpec]],
+    finish: Callable[[PoolSlot], None],
+    stop: Callable[[PolicyInput], bool] | None,
 ) -> None:
     """Play the starts that are `waiting`, each in the next slot that is free; `finish` is called at the end of each.
 
@@ -47,7 +47,7 @@ async def play_independently(
     """
     requests = SharedRequests()
 
-    async def play(slot: Slot) -> None:
+    async def play(slot: PoolSlot) -> None:
         while slot.begin(waiting):
             while not await take_turn(policy, slot, requests, stop):
                 pass
@@ -64,7 +64,7 @@ async def play_independently(
 
 
 async def take_turn(
-    policy: AsyncPolicy, slot: Slot, requests: SharedRequests, stop: Callable[[View], bool] | None
+    policy: AsyncPolicy, slot: PoolSlot, requests: SharedRequests, stop: Callable[[PolicyInput], bool] | None
 ) -> bool:
     """Take one turn; return whether the episode is over. Errors as in `play_independently`."""
     try:
@@ -85,7 +85,7 @@ async def take_turn(
         raise
 
 
-async def _asked(policy: AsyncPolicy, view: View) -> Move:
+async def _asked(policy: AsyncPolicy, view: PolicyInput) -> PolicyOutput:
     rng = view.rng
     for number in range(TRIES):
         view.rng = copy.copy(rng)  # a further try makes the same draws

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadLog, BadResume
 from agentgym_flow.files import naming
-from agentgym_flow.policies.base import Around, AsyncPolicy, Move, Policy, View, checked
+from agentgym_flow.policies.base import Around, AsyncPolicy, Policy, PolicyInput, PolicyOutput, checked
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS, LOGPROBS
 from agentgym_flow.rollout import ERROR
 from agentgym_flow.seeding import stable_hash
@@ -158,7 +158,7 @@ class Journal:
             return _Recorded(policy, self)
         return policy
 
-    def move(self, view: View) -> Move | None:
+    def move(self, view: PolicyInput) -> PolicyOutput | None:
         """Return what the policy has answered to this view, if it has; failed requests are told as they were."""
         found = self._moves.get(_place_of(view))
         if found is None:
@@ -168,7 +168,7 @@ class Journal:
             view.episode.meta.setdefault(FAILED_REQUESTS, []).extend(failures)
         if logprobs:
             view.episode.meta.setdefault(LOGPROBS, []).extend(logprobs)
-        return Move(action, completion=completion, policy=policy)
+        return PolicyOutput(action, completion=completion, policy=policy)
 
     def add_move(self, row: Mapping[str, Any]) -> None:
         """Keep an answer, as `_row_of` gives it."""
@@ -198,25 +198,25 @@ def _claim(file: IO[bytes], path: Path) -> None:
         raise BadResume(f"another process is still at this run: it has {path} open") from None
 
 
-def _place_of(view: View) -> tuple[int, int, int, str]:
+def _place_of(view: PolicyInput) -> tuple[int, int, int, str]:
     episode = view.episode
     return episode.task, episode.attempt, len(episode.turns), stable_hash([view.observation])[:16]
 
 
-def _row_of(view: View, move: Move) -> dict[str, Any]:
+def _row_of(view: PolicyInput, move: PolicyOutput) -> dict[str, Any]:
     """Return what a journal keeps of the answer to a view."""
     logprobs = view.episode.meta.get(LOGPROBS, [])[len(view.episode.turns) :]
     return {"at": _place_of(view), "move": [move.action, move.completion, _failures(view), move.policy, *logprobs]}
 
 
-def _failures(view: View) -> list[dict[str, Any]]:
+def _failures(view: PolicyInput) -> list[dict[str, Any]]:
     """Return the failed requests of the present turn."""
     turn = len(view.episode.turns)
     return [one for one in view.episode.meta.get(FAILED_REQUESTS, ()) if one["turn"] == turn]
 
 
 def _step_again(env: TextEnv, logged: LoggedEpisode) -> Episode:
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     if logged.tape is not None:
         env.use_tape(logged.tape)
     episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
@@ -243,7 +243,7 @@ class _Recorded(Around):
         self._answered = False
         self._new: list[dict[str, Any]] = []
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move for one view; the policy is asked if it is not known."""
         known = self._journal.move(view)
         if known is not None:

@@ -54,7 +54,7 @@ class CompletionLimit:
         return answer
 
 
-class Exchange(NamedTuple):
+class RequestTiming(NamedTuple):
     """When a request was sent and when its answer came, on a monotonic clock."""
 
     sent: float

@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
 from agentgym_flow.files import check_new
 from agentgym_flow.journal import Journal, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
-from agentgym_flow.rollout import ERROR, Start, rollout
+from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import stable_hash
 
 TRAIN_TASKS = 500
@@ -25,7 +25,7 @@ TRAIN_TASKS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EpisodePlan:
     """Which episodes are played: every task `attempts` times, the first attempt at all tasks before the second at any.
 
     Attributes:
@@ -51,7 +51,7 @@ class Plan:
         seed: int = 0,
         task_types: Sequence[str] | None = None,
         share: slice = slice(None),
-    ) -> Plan:
+    ) -> EpisodePlan:
         """Return the plan for the split of `env`; the arguments are those of `play_split`, which see for errors."""
         attempts, seed = check_positive("attempts", attempts), check_integer("seed", seed, 0)
         tasks = env.drawn_tasks if task_types is None else env.tasks_of_types(task_types)
@@ -86,7 +86,7 @@ def play_split(
     num_envs: int = 64,
     write: Callable[[Episode], None] | None = None,
     journal: OpenJournal | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
     share: slice = slice(None),
 ) -> list[Episode]:
@@ -99,7 +99,7 @@ def play_split(
     """
     make_env = maker(env_id, {**(env_kwargs or {}), "split": split})
     with closing(make_env()) as env:
-        plan = Plan.of(env, num_episodes, attempts, seed, task_types, share)
+        plan = EpisodePlan.of(env, num_episodes, attempts, seed, task_types, share)
         kept = None if journal is None else journal(plan, env)
         known = {} if kept is None else kept.episodes(env)
         if on_plan is not None:
@@ -114,7 +114,7 @@ def play_split(
 def _play(
     policy: Policy | AsyncPolicy,
     make_env: Callable[[], TextEnv],
-    plan: Plan,
+    plan: EpisodePlan,
     known: Mapping[tuple[int, int], Episode],
     journal: Journal | None,
     num_envs: int,
@@ -139,7 +139,7 @@ def _play(
         take(episode)
 
     player = policy if journal is None else journal.recording(policy)
-    starts = [Start(plan.seed + task, task, n) for task, n in plan.places if (task, n) not in known]
+    starts = [EpisodeSpec(plan.seed + task, task, n) for task, n in plan.places if (task, n) not in known]
     try:
         for episode in known.values():
             take(episode)
@@ -150,7 +150,7 @@ def _play(
     return [every[place] for place in plan.places]
 
 
-OpenJournal = Callable[[Plan, TextEnv], Journal]
+OpenJournal = Callable[[EpisodePlan, TextEnv], Journal]
 """Opens the journal for a plan and an environment."""
 
 
@@ -181,7 +181,7 @@ def journalled(
     opened: list[Journal] = []
     done = False
 
-    def journal(plan: Plan, env: TextEnv) -> Journal:
+    def journal(plan: EpisodePlan, env: TextEnv) -> Journal:
         opened.append(Journal(file, _settings(policy, plan, env), resume=resume, replace=replace))
         return opened[0]
 
@@ -193,7 +193,7 @@ def journalled(
             one.close(done=done)
 
 
-def _settings(policy: Policy | AsyncPolicy, plan: Plan, env: TextEnv) -> dict[str, Any]:
+def _settings(policy: Policy | AsyncPolicy, plan: EpisodePlan, env: TextEnv) -> dict[str, Any]:
     """Return what decides how the episodes of a run come out."""
     return {
         "policy": policy.name,

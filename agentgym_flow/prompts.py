@@ -39,8 +39,8 @@ class Message(TypedDict):
     content: str
 
 
-class Situation(Protocol):
-    """What a profile may read of a running episode; `agentgym_flow.policies.View` is one."""
+class PromptContext(Protocol):
+    """What a profile may read of a running episode; `agentgym_flow.policies.PolicyInput` is one."""
 
     @property
     def observation(self) -> str:
@@ -58,7 +58,7 @@ class Situation(Protocol):
         """Return concrete actions to choose from, built only from what has been shown."""
 
 
-class Profile(Protocol):
+class PromptTemplate(Protocol):
     """How a policy is prompted and read in one environment. A profile has no state: equal situations, equal prompts.
 
     What a completion means may depend on the situation, as numbers in a list do.
@@ -68,16 +68,16 @@ class Profile(Protocol):
     def name(self) -> str:
         """The name results are reported under."""
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the prompt of this turn as a chat."""
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action that `completion` asks for here. Never raises: what cannot be read is an invalid action."""
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the completion that asks for `action` here, or for one that the prompt does not tell apart from it.
 
         None where nothing asks for it.
@@ -85,15 +85,15 @@ class Profile(Protocol):
 
 
 @runtime_checkable
-class ConversationProfile(Profile, Protocol):
+class ConversationTemplate(PromptTemplate, Protocol):
     """A profile that can also hold one conversation over a whole episode: the first prompt stays, later turns add."""
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the policy is told after its last action: the text of one new message, without history."""
 
 
 @runtime_checkable
-class TranscriptProfile(ConversationProfile, Protocol):
+class TranscriptTemplate(ConversationTemplate, Protocol):
     """A profile whose whole episode is one text: what came of an answer follows it, without a message of its own."""
 
     @property
@@ -102,7 +102,7 @@ class TranscriptProfile(ConversationProfile, Protocol):
 
 
 @runtime_checkable
-class FormatProfile(Profile, Protocol):
+class FormatTemplate(PromptTemplate, Protocol):
     """A profile that calls completions malformed by rules of its own; their actions are played all the same."""
 
     def well_formed(self, completion: str) -> bool:
@@ -110,19 +110,19 @@ class FormatProfile(Profile, Protocol):
 
 
 @runtime_checkable
-class SettingsProfile(Profile, Protocol):
+class SettingsTemplate(PromptTemplate, Protocol):
     """A profile whose vocabulary depends on the settings of the environment."""
 
-    def for_settings(self, settings: Mapping[str, Any]) -> Profile:
+    def for_settings(self, settings: Mapping[str, Any]) -> PromptTemplate:
         """Return the profile for these arguments of the environment."""
 
 
-def valid_turns(profile: Profile) -> Callable[[Turn], bool]:
+def valid_turns(profile: PromptTemplate) -> Callable[[Turn], bool]:
     """Return the function that tells whether a turn goes without the invalid-action penalty.
 
     That is for the profile to say, if it has rules for it; else for the environment, which accepted the action or not.
     """
-    if not isinstance(profile, FormatProfile):  # asked once, as a protocol is slow to ask for
+    if not isinstance(profile, FormatTemplate):  # asked once, as a protocol is slow to ask for
         return attrgetter("action_valid")
     return lambda turn: profile.well_formed(turn.action if turn.completion is None else turn.completion)
 
@@ -152,7 +152,7 @@ def _past_turn(number: int, turn: Turn) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TextProfile:
+class TextTemplate:
     """The prompt for any instruction-tuned model: rules, goal, history, observation, what can be done, how to answer.
 
     Attributes:
@@ -178,7 +178,7 @@ class TextProfile:
         if self.history < 0:
             raise BadSetting(f"history must be at least 0 turns, got {self.history}")
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
         turns = view.episode.turns
         past = history_window(turns, self.history)
@@ -192,11 +192,11 @@ class TextProfile:
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the prompt as a chat of one user message: the whole context is restated every turn."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the last action led to; rules, goal and how to answer stand in the first message."""
         turns = view.episode.turns
         parts = [
@@ -206,16 +206,16 @@ class TextProfile:
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action in the completion; see `tagged_action`."""
         return tagged_action(completion, tags_required=self.tags_required)
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action`, in tags where these are required; None when it would not be read back so."""
         completion = f"{OPEN}{action}{CLOSE}" if self.tags_required else action
         return completion if self.parse(completion, view) == action else None
 
-    def _offered(self, view: Situation) -> str:
+    def _offered(self, view: PromptContext) -> str:
         lines: list[str] = []
         if not self.lists_actions:
             return ""
@@ -237,7 +237,7 @@ class TextProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceProfile(TextProfile):
+class ChoiceTemplate(TextTemplate):
     """The same prompt with the candidates as a numbered list; the answer is a number of it, from 1 on.
 
     Nothing else is an answer, not even the words of an action: results under this name are all made by choosing.
@@ -245,7 +245,7 @@ class ChoiceProfile(TextProfile):
 
     name: str = "choice"
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
         number = tagged_action(completion, tags_required=self.tags_required)
         candidates = view.candidates()
@@ -253,7 +253,7 @@ class ChoiceProfile(TextProfile):
             return candidates[int(number) - 1] if 1 <= int(number) <= len(candidates) else ""
         return ""
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the number of `action`, in tags where these are required; None when it is no candidate."""
         candidates = view.candidates()
         if action not in candidates:
@@ -261,7 +261,7 @@ class ChoiceProfile(TextProfile):
         number = candidates.index(action) + 1
         return f"{OPEN}{number}{CLOSE}" if self.tags_required else str(number)
 
-    def _offered(self, view: Situation) -> str:
+    def _offered(self, view: PromptContext) -> str:
         lines = [f"{number}. {action}" for number, action in enumerate(view.candidates(), 1)]
         return "\n".join(["Actions you can choose from:", *lines])
 
@@ -305,7 +305,7 @@ class IndexedPrompt:
         return cls(" ".join([*said, "choose"]), actions, indices)
 
 
-class IndexProfile(ABC):
+class IndexTemplate(ABC):
     """The prompt of a tiny policy: words of a closed vocabulary that list candidates; the completion is one's index.
 
     A subclass writes the prompt and says which words there are.
@@ -316,22 +316,22 @@ class IndexProfile(ABC):
     """Every word of a prompt or of a completion."""
 
     @abstractmethod
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the prompt for the present situation."""
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the words for the present situation."""
         return self.written(view).text
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of this index; the empty string when there is none."""
         return self.written(view).actions.get(completion.strip(), "")
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none."""
         return self.written(view).indices.get(action)
 
@@ -339,24 +339,28 @@ class IndexProfile(ABC):
 _LONGEST_NUMBER = 10  # a completion may be digits without end
 
 
-def _turn_now(view: Situation) -> str:
+def _turn_now(view: PromptContext) -> str:
     number, limit = len(view.episode.turns) + 1, view.episode.max_steps
     return f"Turn {number} of at most {limit}. The observation now:\n{view.observation}"
 
 
-Published = Mapping[str, Callable[[PromptFile], Profile]]
+Published = Mapping[str, Callable[[PromptFile], PromptTemplate]]
 """The name of a published prompt -> what makes a profile of the file that it stands in."""
 
 
-def profiles_of(env_id: str) -> dict[str, Profile]:
+def profiles_of(env_id: str) -> dict[str, PromptTemplate]:
     """Return the profiles of an environment by name: its own ones over the generic `text`, `choice` and `compact`.
 
     They are looked for in the module `prompt` of the package that holds the environment's class, under `PROFILES`.
     Raises `UnknownEnvironment` when the id is not registered.
     """
-    from agentgym_flow.word_prompts import WordProfile  # which is made of classes of this module
+    from agentgym_flow.word_prompts import WordTemplate  # which is made of classes of this module
 
-    profiles: dict[str, Profile] = {"text": TextProfile(), "choice": ChoiceProfile(), "compact": WordProfile()}
+    profiles: dict[str, PromptTemplate] = {
+        "text": TextTemplate(),
+        "choice": ChoiceTemplate(),
+        "compact": WordTemplate(),
+    }
     return profiles | _beside(env_id, "prompt", "PROFILES")
 
 
@@ -381,7 +385,7 @@ def _beside(env_id: str, module: str, name: str) -> dict[str, Any]:
     return dict(getattr(importlib.import_module(own), name))
 
 
-def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> Profile:
+def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | None = None) -> PromptTemplate:
     """Return one profile of an environment.
 
     Args:
@@ -389,7 +393,7 @@ def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | N
         name: that of a profile; or `NAME:PATH` for prompts that others have published, where PATH is the file that
             they published, or a folder with several.
         settings: fields of the profile that get other values, such as `{"rules": "You play Sokoban.", "think": False}`
-            for `TextProfile`.
+            for `TextTemplate`.
 
     Raises:
         UnknownEnvironment: the id is not registered.
@@ -408,7 +412,7 @@ def profile_for(env_id: str, name: str = "text", settings: Mapping[str, Any] | N
     return _with_settings(published[name](PromptFile.read(path)), settings or {})
 
 
-def _with_settings(profile: Profile, settings: Mapping[str, Any]) -> Profile:
+def _with_settings(profile: PromptTemplate, settings: Mapping[str, Any]) -> PromptTemplate:
     known: list[str] = [one.name for one in fields(profile)] if is_dataclass(profile) else []
     for name, value in settings.items():
         if name not in known:

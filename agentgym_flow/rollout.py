@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from agentgym_flow.core import TextEnv, check_positive
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.independent import play_independently, run
-from agentgym_flow.policies.base import AsyncPolicy, Policy, View, ask
-from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
+from agentgym_flow.policies.base import AsyncPolicy, Policy, PolicyInput, ask
+from agentgym_flow.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 
-__all__ = ["ERROR", "EnvPool", "Start", "rollout", "rollout_groups"]
+__all__ = ["ERROR", "EnvPool", "EpisodeSpec", "rollout", "rollout_groups"]
 
 
 def rollout(
     policy: Policy | AsyncPolicy,
     make_env: Callable[[], TextEnv] | EnvPool,
-    starts: Sequence[Start],
+    starts: Sequence[EpisodeSpec],
     *,
     num_envs: int = 64,
     on_episode: Callable[[Episode], None] | None = None,
-    stop: Callable[[View], bool] | None = None,
+    stop: Callable[[PolicyInput], bool] | None = None,
 ) -> list[Episode]:
     """Play one episode per start and return them in the order of `starts`.
 
@@ -53,10 +53,10 @@ def rollout(
     """
     check_positive("num_envs", num_envs)
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
-    slots = [Slot(pool) for _ in range(min(num_envs, len(starts)))]
+    slots = [PoolSlot(pool) for _ in range(min(num_envs, len(starts)))]
     episodes: dict[int, Episode] = {}
 
-    def finish(slot: Slot) -> None:
+    def finish(slot: PoolSlot) -> None:
         episodes[slot.index] = slot.view.episode
         if on_episode is not None:
             on_episode(slot.view.episode)
@@ -77,10 +77,10 @@ def rollout(
 
 def _play_in_rounds(
     policy: Policy,
-    slots: Sequence[Slot],
-    waiting: Iterator[tuple[int, Start]],
-    finish: Callable[[Slot], None],
-    stop: Callable[[View], bool] | None,
+    slots: Sequence[PoolSlot],
+    waiting: Iterator[tuple[int, EpisodeSpec]],
+    finish: Callable[[PoolSlot], None],
+    stop: Callable[[PolicyInput], bool] | None,
 ) -> None:
     running = [slot for slot in slots if slot.begin(waiting)]
     while running:
@@ -107,12 +107,12 @@ def _prepare(envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
 def rollout_groups(
     policy: Policy | AsyncPolicy,
     make_env: Callable[[], TextEnv] | EnvPool,
-    tasks: Sequence[Start],
+    tasks: Sequence[EpisodeSpec],
     group_size: int,
     *,
     num_envs: int = 64,
     on_episode: Callable[[Episode], None] | None = None,
-    stop: Callable[[View], bool] | None = None,
+    stop: Callable[[PolicyInput], bool] | None = None,
 ) -> list[Group]:
     """Play `group_size` attempts at every task and return one group per task, in order.
 
@@ -124,6 +124,6 @@ def rollout_groups(
         GroupMismatch: the attempts at a task did not start alike: the environment is not a function of task and seed.
     """
     check_positive("group_size", group_size)
-    starts = [Start(t.seed, t.task, t.attempt + number) for t in tasks for number in range(group_size)]
+    starts = [EpisodeSpec(t.seed, t.task, t.attempt + number) for t in tasks for number in range(group_size)]
     episodes = rollout(policy, make_env, starts, num_envs=num_envs, on_episode=on_episode, stop=stop)
     return [Group(episodes[first : first + group_size]) for first in range(0, len(episodes), group_size)]

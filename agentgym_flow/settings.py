@@ -75,7 +75,7 @@ class Integer:
             raise BadSetting(f"{name} must be an integer from {self.least} to {self.most}, got {shown(value)}")
 
 
-class Season:
+class SeasonSeed:
     """The seed of a season of test tasks: an even number of lower-case hexadecimal digits, 2 to 64."""
 
     def check(self, name: str, value: object) -> None:

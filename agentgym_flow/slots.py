@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Recorder
-from agentgym_flow.policies.base import Move, View
+from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 from agentgym_flow.seeding import Stream
 
 ERROR = "error"
@@ -22,7 +22,7 @@ class EnvPool:
 
     Args:
         make_env: makes one environment.
-        keep: keys of `info` that are kept on every turn, see `Recorder`.
+        keep: keys of `info` that are kept on every turn, see `EpisodeRecorder`.
 
     Attributes:
         keep: as given.
@@ -31,13 +31,13 @@ class EnvPool:
     def __init__(self, make_env: Callable[[], TextEnv], keep: Sequence[str] = ()) -> None:
         self._make_env = make_env
         self.keep = tuple(keep)
-        self._idle: list[Recorder] = []
+        self._idle: list[EpisodeRecorder] = []
 
-    def take(self) -> Recorder:
+    def take(self) -> EpisodeRecorder:
         """Return the recorder of an idle environment, or of a new one."""
-        return self._idle.pop() if self._idle else Recorder(self._make_env(), self.keep)
+        return self._idle.pop() if self._idle else EpisodeRecorder(self._make_env(), self.keep)
 
-    def give_back(self, recorder: Recorder) -> None:
+    def give_back(self, recorder: EpisodeRecorder) -> None:
         """Take an environment back. Its next use begins with a reset, so it may be in the middle of an episode."""
         self._idle.append(recorder)
 
@@ -48,7 +48,7 @@ class EnvPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class EpisodeSpec:
     """Where an episode begins.
 
     Attributes:
@@ -62,17 +62,17 @@ class Start:
     attempt: int = 0
 
 
-class Slot:
+class PoolSlot:
     """One environment of the pool, and the episode it is in."""
 
     index: int
-    view: View
+    view: PolicyInput
 
     def __init__(self, pool: EnvPool) -> None:
         self._pool = pool
-        self._recorder: Recorder | None = None
+        self._recorder: EpisodeRecorder | None = None
 
-    def begin(self, waiting: Iterator[tuple[int, Start]]) -> bool:
+    def begin(self, waiting: Iterator[tuple[int, EpisodeSpec]]) -> bool:
         """Begin the next waiting start; return False when none is left."""
         following = next(waiting, None)
         if following is None:
@@ -86,10 +86,10 @@ class Slot:
             self._discard()
             raise
         rng = Stream("policy", start.seed, start.attempt, episode.task)
-        self.view = View(recorder.env, recorder.observation, recorder.info, episode, rng)
+        self.view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
         return True
 
-    def play(self, move: Move, stop: Callable[[View], bool] | None) -> bool:
+    def play(self, move: PolicyOutput, stop: Callable[[PolicyInput], bool] | None) -> bool:
         """Take one step; return whether the episode is over."""
         recorder, view = self._recorder, self.view
         assert recorder is not None  # begin() made it

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentgym_flow.prompts import IndexedPrompt, IndexProfile, Situation
+from agentgym_flow.prompts import IndexedPrompt, IndexTemplate, PromptContext
 
 MOST_WORDS = 126
 """The longest prompt, in words: what the context of the tiny model holds beside an answer and its end."""
@@ -90,7 +90,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class WordProfile(IndexProfile):
+class WordTemplate(IndexTemplate):
     """The prompt of the tiny policy in an environment without a `compact` profile; see the top of this module.
 
     Attributes:
@@ -99,7 +99,7 @@ class WordProfile(IndexProfile):
 
     vocabulary: tuple[str, ...] = ()
 
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
         turns = view.episode.turns[-TURNS:]
         past = tuple((turn.action, turn.action_valid, turn.observation[:MOST_CHARACTERS]) for turn in reversed(turns))

@@ -38,11 +38,11 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.intervals import wilson
-from agentgym_flow.policies import ExpertPolicy, Move, View
-from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
+from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {  # settings, and expert episodes to clone
@@ -71,7 +71,7 @@ class Sampled(NamedTuple):
 class TinyPolicy:
     """Answers each prompt with one word: drawn, or the most likely one."""
 
-    def __init__(self, profile: Profile, seed: int) -> None:
+    def __init__(self, profile: PromptTemplate, seed: int) -> None:
         self.name = "tiny"
         self.profile = profile
         self.tokenizer = word_tokenizer(profile.vocabulary)  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ class TinyPolicy:
         return torch.log_softmax(logits[:, -1].float(), -1)
 
     @torch.no_grad()
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return a move for each running episode, with its token and log-probability."""
         prompts = [self.encode(self.profile.prompt(view)) for view in views]
         rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}  # many episodes see the same
@@ -107,10 +107,10 @@ class TinyPolicy:
             for view, prompt, token, row in zip(views, prompts, tokens, logprobs, strict=True)
         ]
 
-    def move(self, view: View, prompt: tuple[int, ...], token: int, logprob: float) -> Move:
+    def move(self, view: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the move that a word is."""
         word = self.tokenizer.decode([token], skip_special_tokens=True)
-        return Move(self.profile.parse(word, view), word, prompt, [token], [logprob])
+        return PolicyOutput(self.profile.parse(word, view), word, prompt, [token], [logprob])
 
 
 class Demonstrator(ExpertPolicy):
@@ -119,16 +119,16 @@ class Demonstrator(ExpertPolicy):
     def __init__(self, policy: TinyPolicy) -> None:
         self.policy = policy
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the expert's moves."""
         return [self.shown(view, move) for view, move in zip(views, super().act(views), strict=True)]
 
-    def shown(self, view: View, move: Move) -> Move:
+    def shown(self, view: PolicyInput, move: PolicyOutput) -> PolicyOutput:
         """Return a move with the words that ask for it."""
         profile, answer = self.policy.profile, self.policy.profile.answer(move.action, view)
         if answer is None:  # the prompt cannot ask for it
             return move
-        return Move(
+        return PolicyOutput(
             profile.parse(answer, view), None, self.policy.encode(profile.prompt(view)), self.policy.encode(answer)
         )
 
@@ -169,7 +169,7 @@ def step(policy: TinyPolicy, optimizer: torch.optim.Optimizer, loss: torch.Tenso
 # ---------------------------------------------------------------- the parts of a run
 def clone(policy: TinyPolicy, env: TextEnv, make: Any, episodes: int, updates: int, rng: random.Random) -> None:
     """Imitate the expert on a few training tasks."""
-    starts = [Start(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
+    starts = [EpisodeSpec(task, task, 0) for task in rng.sample(range(env.num_tasks), episodes)]
     shown = rollout(Demonstrator(policy), make, starts, num_envs=256)
     pairs = [(turn.prompt_ids, turn.completion_ids[0]) for one in shown for turn in one.turns if turn.completion_ids]
     optimizer = torch.optim.AdamW(policy.model.parameters(), 2e-3)
@@ -187,7 +187,7 @@ def train(
     for batch in range(batches):
         for group in optimizer.param_groups:  # linearly down to a tenth
             group["lr"] = STEP * (1 - 0.9 * batch / batches)
-        tasks = [Start(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
+        tasks = [EpisodeSpec(rng.randrange(1 << 30), task, 0) for task in rng.sample(range(env.num_tasks), GROUPS)]
         groups = rollout_groups(policy, make, tasks, ATTEMPTS, num_envs=GROUPS * ATTEMPTS)
         turns = credited(algo, groups)
         rng.shuffle(turns)
@@ -199,7 +199,10 @@ def train(
 def evaluated(policy: TinyPolicy, make: Any, tasks: int, greedy: bool) -> str:
     """Return the success on test tasks with its 95 % interval."""
     policy.greedy = greedy
-    wins = [one.success for one in rollout(policy, make, [Start(task, task, 0) for task in range(tasks)], num_envs=256)]
+    wins = [
+        one.success
+        for one in rollout(policy, make, [EpisodeSpec(task, task, 0) for task in range(tasks)], num_envs=256)
+    ]
     policy.greedy = False
     low, high = wilson(sum(wins), len(wins))
     return f"{'greedy' if greedy else 'sampled'} {sum(wins) / len(wins):.1%} [{low:.1%}, {high:.1%}]"

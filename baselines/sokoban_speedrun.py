@@ -57,7 +57,7 @@ from agentgym_flow.envs.sokoban.vector import SokobanVectorEnv
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, SearchLimit
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.files import whole
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.rewards import GraphStore, VectorRewardFlow
 from agentgym_flow.seeding import Stream
 from agentgym_flow.signals import exit_status, signals_go_to, sigterm_raises
@@ -512,7 +512,7 @@ class Trained:
         self.name, self._net, self._way = f"speedrun-{way}", net, way
 
     @torch.no_grad()
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the moves."""
         grids = [[CODE_OF_SYMBOL[symbol] for symbol in view.observation if not symbol.isspace()] for view in views]
         codes = inside(np.array(grids, np.uint8))
@@ -521,9 +521,9 @@ class Trained:
             odds = np.mean([logprobs[:, to] for logprobs, to in zip(turned, ACTIONS_OF, strict=True)], axis=0)
         else:
             odds = infer(self._net, codes)[0].cpu().numpy()
-        return [Move(WORDS[self._choice(view, np.exp(row))]) for view, row in zip(views, odds, strict=True)]
+        return [PolicyOutput(WORDS[self._choice(view, np.exp(row))]) for view, row in zip(views, odds, strict=True)]
 
-    def _choice(self, view: View, odds: Floats) -> int:
+    def _choice(self, view: PolicyInput, odds: Floats) -> int:
         if self._way == "sampled":
             return min(int((odds.cumsum() < view.rng.uniform()).sum()), len(WORDS) - 1)
         here, tried = view.info["state_key"], set[str]()

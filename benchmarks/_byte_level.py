@@ -15,9 +15,9 @@ import torch
 from transformers import AddedToken, GPT2Tokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import CLOSE, OPEN, ConversationProfile, Profile, profile_for
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import CLOSE, OPEN, ConversationTemplate, PromptTemplate, profile_for
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -37,20 +37,20 @@ class Reader:
 
     name = "reader"
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: PromptTemplate) -> None:
         self.texts: list[str] = []
         self._profile = profile
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view."""
-        return [Move(self._read(view)) for view in views]
+        return [PolicyOutput(self._read(view)) for view in views]
 
-    def _read(self, view: View) -> str:
+    def _read(self, view: PolicyInput) -> str:
         turns = view.episode.turns
         action = view.env.expert_action() if view.rng.uniform() < 0.5 else None
         action = action or view.env.sample_action(view.rng)
         self.texts += [self._profile.prompt(view), ROLES, self._profile.answer(action, view) or action]
-        if turns and isinstance(self._profile, ConversationProfile):
+        if turns and isinstance(self._profile, ConversationTemplate):
             self.texts.append(self._profile.follow_up(view))
         return action
 
@@ -69,7 +69,9 @@ def byte_level_tokenizer(
     """
     reader = Reader(profile_for(env_id, "text", profile_settings))
     tasks = make_text_env(env_id, split="train", **env_kwargs).drawn_tasks[:episodes]
-    rollout(reader, lambda: make_text_env(env_id, split="train", **env_kwargs), [Start(0, task) for task in tasks])
+    rollout(
+        reader, lambda: make_text_env(env_id, split="train", **env_kwargs), [EpisodeSpec(0, task) for task in tasks]
+    )
     bare = (text.replace(OPEN, "\n").replace(CLOSE, "\n") for text in reader.texts)  # what follows a tag begins a word
     tokenizer = GPT2Tokenizer().train_new_from_iterator(bare, vocabulary)
     tokenizer.add_special_tokens({"eos_token": MARKERS[1], "extra_special_tokens": list(MARKERS)})

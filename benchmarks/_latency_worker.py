@@ -21,7 +21,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.tokens import read_token
-from agentgym_flow.dataflow.records import Commit, Flow, Verdict
+from agentgym_flow.dataflow.records import Commit, CommitVerdict, Flow
 from agentgym_flow.dataflow.rollout.service import RolloutService, _Playing
 from agentgym_flow.errors import FlowDown
 
@@ -107,7 +107,7 @@ class ForgingFlow(HttpFlow):
         self._taken: Counter[str] = Counter()
         self._chance = random.Random(0)
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         """Hand in episodes, some of them forged."""
         sent, kinds = [], []
         for one in commits:
@@ -115,7 +115,7 @@ class ForgingFlow(HttpFlow):
             sent.append(one if forge is None else one._replace(payload=forged(one.payload, forge)))
             kinds.append("honest" if forge is None else forge.__name__[1:])
         verdicts = super().commit(worker, sent)
-        self._taken.update(kind for kind, it in zip(kinds, verdicts, strict=True) if it == Verdict.ACCEPTED)
+        self._taken.update(kind for kind, it in zip(kinds, verdicts, strict=True) if it == CommitVerdict.ACCEPTED)
         self._report.write_text(json.dumps(self._taken), "utf-8")
         return verdicts
 

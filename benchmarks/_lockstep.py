@@ -32,7 +32,7 @@ _LAMPS = frozenset({"desklamp", "floorlamp"})
 
 
 class Engine(Protocol):
-    """What both engines can do; see `agentgym_flow.envs.alfworld.play.Play`."""
+    """What both engines can do; see `agentgym_flow.envs.alfworld.play.ALFWorldGame`."""
 
     def start(self) -> str: ...
     def act(self, command: str) -> tuple[str, bool]: ...

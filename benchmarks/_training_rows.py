@@ -18,24 +18,24 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.policies import RandomPolicy, View
-from agentgym_flow.prompts import Profile, TextProfile
+from agentgym_flow.policies import PolicyInput, RandomPolicy
+from agentgym_flow.prompts import PromptTemplate, TextTemplate
 from agentgym_flow.rewards.credit import grpo
-from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.loss import completion_logprobs
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows
+from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import NoisyExpert, warm_start
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
-SPOKEN = TextProfile(rules=RULES, history=0, think=False, tags_required=False)
+SPOKEN = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
 """The text prompt of Sokoban for a policy that answers with the bare action."""
 
 
@@ -54,7 +54,7 @@ class Recording:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    profile: Profile
+    profile: PromptTemplate
     make_env: Callable[[], TextEnv]
     layout: str
     groups: list[Group]
@@ -64,7 +64,7 @@ class Recording:
         """All episodes, group by group."""
         return [episode for group in self.groups for episode in group]
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TrainingRow]:
         """Return all rows, unmerged, with the advantages of GRPO: success less the mean of the group."""
         return rows(self.groups, grpo(self.groups, norm="mean"), layout=self.layout)
 
@@ -82,7 +82,7 @@ def recorded_turns(configs: Configs, levels: int) -> Recording:
     stop = stop_on(agent.stop_when)
     warm_start(model, tokenizer, profile, run.make_env, warm, seed=agent.seed, stop=stop)
     policy = ModelPolicy(model, tokenizer, profile, temperature=agent.temperature)
-    starts = [Start(seed=1, task=task) for task in range(levels)]
+    starts = [EpisodeSpec(seed=1, task=task) for task in range(levels)]
     groups = rollout_groups(policy, run.make_env, starts, agent.num_generations, num_envs=1024, stop=stop)
     return Recording(model, tokenizer, profile, run.make_env, TURN, groups)
 
@@ -96,7 +96,7 @@ def recorded_conversations(levels: int, attempts: int) -> Recording:
     tokenizer = word_tokenizer(_words(make_env))
     model = small_llama(tokenizer)
     expert = NoisyExpert(tokenizer, SPOKEN, noise=0.2, layout=CONVERSATION, max_new_tokens=2)
-    groups = rollout_groups(expert, make_env, [Start(seed=1, task=task) for task in range(levels)], attempts)
+    groups = rollout_groups(expert, make_env, [EpisodeSpec(seed=1, task=task) for task in range(levels)], attempts)
     recording = Recording(model, tokenizer, SPOKEN, make_env, CONVERSATION, groups)
     for episode, row in zip(recording.episodes, recording.rows(), strict=True):
         _fill_in(model, tokenizer.pad_token_id, episode, row)
@@ -130,16 +130,16 @@ def _words(make_env: Callable[[], TextEnv]) -> list[str]:
     with_refusal = "Your last action was not accepted. 1"
     found: dict[str, None] = dict.fromkeys(with_refusal.split())
 
-    def listen(view: View) -> bool:
+    def listen(view: PolicyInput) -> bool:
         found.update(dict.fromkeys(f"{SPOKEN.prompt(view)} {SPOKEN.follow_up(view)}".split()))
         return False
 
-    rollout(RandomPolicy(), make_env, [Start(seed=2, task=task) for task in range(50)], stop=listen)
+    rollout(RandomPolicy(), make_env, [EpisodeSpec(seed=2, task=task) for task in range(50)], stop=listen)
     return [*dict.fromkeys([*found, "up", "down", "left", "right"])]
 
 
 @torch.no_grad()
-def _fill_in(model: PreTrainedModel, pad: int, episode: Episode, row: Row) -> None:
+def _fill_in(model: PreTrainedModel, pad: int, episode: Episode, row: TrainingRow) -> None:
     """Write into every turn what the model says of the tokens played."""
     logprobs = completion_logprobs(model, collate([row], pad=pad, multiple=1))[0].tolist()
     sampled = row.sampled or [1] * len(logprobs)
@@ -148,6 +148,6 @@ def _fill_in(model: PreTrainedModel, pad: int, episode: Episode, row: Row) -> No
         turn.logprobs = list(islice(told, len(turn.completion_ids or ())))
 
 
-def tokens_in(batch: Sequence[Row]) -> int:
+def tokens_in(batch: Sequence[TrainingRow]) -> int:
     """Return the number of tokens in rows, without padding."""
     return sum(len(row.prompt) + len(row.completion) for row in batch)

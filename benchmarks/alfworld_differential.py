@@ -33,7 +33,7 @@ from _timing import arguments, print_header, print_row
 from agentgym_flow.envs.alfworld.game import compile_game
 from agentgym_flow.envs.alfworld.gamefile import parse_game
 from agentgym_flow.envs.alfworld.oracle import shortest_plan
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.seeding import Stream
 
@@ -71,9 +71,9 @@ def play_case(case: Case, steps: int, seed: int) -> Outcome:
         source = parse_game(case.content, case.name)
         game = compile_game(source.problem, source.words, case.name)
         outcome.games.update(["games", game.goal.task_type, *case.name.split(", ")[1:]])
-        walkthrough = source.walkthrough or planned(Play(game))
+        walkthrough = source.walkthrough or planned(ALFWorldGame(game))
         wanderer = Wanderer(stream, walkthrough if stream.below(2) else ())
-        difference = lockstep(Play(game), RealPlay(case.content), wanderer, steps, outcome.tally)
+        difference = lockstep(ALFWorldGame(game), RealPlay(case.content), wanderer, steps, outcome.tally)
         if difference is not None:
             outcome.differences[case.name] = difference
     except Exception:
@@ -82,7 +82,7 @@ def play_case(case: Case, steps: int, seed: int) -> Outcome:
     return outcome
 
 
-def planned(play: Play) -> tuple[str, ...]:
+def planned(play: ALFWorldGame) -> tuple[str, ...]:
     """Return the commands of our expert's plan, from the start of a game; none where it sees no way."""
     commands = []
     for move in shortest_plan(play) or ():

@@ -18,14 +18,14 @@ from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, SINKS, compile_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES, read_goal
 from agentgym_flow.envs.alfworld.oracle import least_moves, shortest_plan
-from agentgym_flow.envs.alfworld.pddl import Problem
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.seeding import Stream
 
 KEPT_GOALS = 2
 
 
-def cut_down(problem: Problem) -> Problem:
+def cut_down(problem: PDDLProblem) -> PDDLProblem:
     """Return the problem with the things and receptacles that its goal is about."""
     goal = read_goal(problem.goal, problem.name)
     kind_of = {fact[1]: fact[2] for fact in problem.facts if fact[0] in ("objecttype", "receptacletype")}
@@ -49,7 +49,7 @@ def measure(games: int, wander: int) -> None:
     milliseconds: list[float] = []
     for task in range(games):
         problem, words = tasks.task_problem("test", task)
-        play, rng = Play(compile_game(cut_down(problem), words)), Stream("benchmark", task)
+        play, rng = ALFWorldGame(compile_game(cut_down(problem), words)), Stream("benchmark", task)
         for _ in range(wander):
             play.act(rng.choice(play.commands()))
         plan, least = shortest_plan(play), least_moves(play)
@@ -57,7 +57,7 @@ def measure(games: int, wander: int) -> None:
             assert plan is least, f"task {task}: the oracle and the search disagree on whether there is a way"
             continue
         excess[play.game.goal.task_type].append((len(plan), least))
-        whole = Play(compile_game(problem, words))
+        whole = ALFWorldGame(compile_game(problem, words))
         start = time.process_time()
         shortest_plan(whole)
         milliseconds.append((time.process_time() - start) * 1e3)

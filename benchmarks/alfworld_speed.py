@@ -40,9 +40,9 @@ from _timing import arguments, in_turns, print_header, print_row
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs.alfworld import source, tasks
 from agentgym_flow.envs.alfworld.compiled import FOLDER_VARIABLE
-from agentgym_flow.envs.alfworld.game import Game, compile_game
+from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, read_game, write_game
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import packages
 from agentgym_flow.seeding import Stream
 
@@ -68,7 +68,7 @@ def episodes(folder: Path, number: int) -> list[Episode]:
     for task in range(number):
         rng = Stream("alfworld_speed", task)
         path = write_game(folder / f"{task:04}", *tasks.task_problem("test", task), ())
-        play = Play(compiled(path))
+        play = ALFWorldGame(compiled(path))
         commands: list[str] = []
         while len(commands) < STEPS and not play.won:
             commands.append(rng.choice(play.commands()))
@@ -77,7 +77,7 @@ def episodes(folder: Path, number: int) -> list[Episode]:
     return written
 
 
-def compiled(path: Path) -> Game:
+def compiled(path: Path) -> CompiledGame:
     """Return a game as the environment does when it meets it."""
     read = read_game(path)
     return compile_game(read.problem, read.words)
@@ -90,7 +90,7 @@ class Ours:
         self._folder = folder
         self._env: Any = gym.make(ENV_ID, data=str(folder), split="test")
         self._generated: Any = gym.make(ENV_ID, split="train")
-        self._games: dict[Path, Game] = {}
+        self._games: dict[Path, CompiledGame] = {}
 
     def engine(self, batch: list[Episode]) -> float:
         """Measure steps of the rules alone."""
@@ -119,7 +119,7 @@ class Ours:
     def _begin_play(self, episode: Episode) -> Callable[[str], object]:
         if episode.path not in self._games:
             self._games[episode.path] = compiled(episode.path)
-        play = Play(self._games[episode.path])
+        play = ALFWorldGame(self._games[episode.path])
         return lambda command: (play.act(command), play.commands(), play.won)
 
     def _begin_episode(self, episode: Episode) -> Callable[[str], object]:

@@ -33,11 +33,11 @@ from _timing import arguments, print_header, print_row, seconds
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
-from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Move, Policy, View
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies.base import AsyncPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 BODY = (
     b'{"object":"chat.completion","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant",'
@@ -79,7 +79,7 @@ def wall_seconds(case: Case, url: str) -> float:
     interpreter = Interpreter(backend, concurrent=case.calls_at_once > 1)
 
     def episode(number: int) -> None:
-        run = interpreter.run(case.workflow, Problem(f"task {number}", "How many apples are left?"))
+        run = interpreter.run(case.workflow, WorkflowProblem(f"task {number}", "How many apples are left?"))
         assert not run.failures, run.failures[0].result.text
 
     with ThreadPoolExecutor(case.episodes) as pool:
@@ -94,14 +94,14 @@ class Designed:
 
     name = "designer"
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the next edit."""
-        return Move(WRITTEN[len(view.episode.turns)])
+        return PolicyOutput(WRITTEN[len(view.episode.turns)])
 
 
-def designed(views: Sequence[View]) -> list[Move]:
+def designed(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
     """Do the same in rounds, for all episodes together."""
-    return [Move(WRITTEN[len(view.episode.turns)]) for view in views]
+    return [PolicyOutput(WRITTEN[len(view.episode.turns)]) for view in views]
 
 
 def rollout_seconds(policy: Policy | AsyncPolicy, episodes: int, url: str) -> float:
@@ -111,7 +111,7 @@ def rollout_seconds(policy: Policy | AsyncPolicy, episodes: int, url: str) -> fl
         make_text_env, "agentgym_flow/Canvas-v0", family="arithmetic", executor="openai", model="benchmark",
         base_url=url, executor_settings=room,
     )  # fmt: skip
-    starts = [Start(seed=0, task=task) for task in range(episodes)]
+    starts = [EpisodeSpec(seed=0, task=task) for task in range(episodes)]
 
     def play() -> None:
         for episode in rollout(policy, make_env, starts, num_envs=episodes):

@@ -24,7 +24,7 @@ import gymnasium as gym
 from _timing import arguments, in_turns, per_second, print_header, print_row
 
 import agentgym_flow  # noqa: F401 (registers the ids)
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES, generated
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
@@ -181,7 +181,7 @@ WORKFLOWS: Mapping[str, Chain] = {
 
 def print_interpreter(repetitions: int) -> None:
     """Print what the interpreter costs for each call of an operator."""
-    problem = Problem("task", "How many apples are left? " * 20)
+    problem = WorkflowProblem("task", "How many apples are left? " * 20)
 
     def cost(workflow: Chain, calls: int, known: bool) -> float:
         interpreter = Interpreter(AtOnce(), cache=Cache() if known else None)

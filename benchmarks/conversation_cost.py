@@ -27,7 +27,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model, quiet
 from agentgym_flow.training.run_config import WarmStartConfig
@@ -69,7 +69,7 @@ def main() -> None:
     def make_env() -> Any:
         return make_text_env(env_id, split="train", **kwargs)
 
-    starts = [Start(0, task, attempt) for task in range(chosen.tasks) for attempt in range(8)]
+    starts = [EpisodeSpec(0, task, attempt) for task in range(chosen.tasks) for attempt in range(8)]
     longest = SETTINGS["max_completion_length"]
     print_header("Play", "Episodes", "Turns each", "Tokens each", "CPU s per episode", "Per 1,000 tokens", "Ratio")
     whole = None

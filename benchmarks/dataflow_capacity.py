@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.tokens import read_token
-from agentgym_flow.dataflow.records import Claim, Commit, Flow, Held, Lease, Slot
+from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.dataflow.weights.updates import full
 
 BATCH, GROUP = 1024, 8
@@ -42,7 +42,7 @@ def in_memory() -> Iterator[Flow]:
 def with_journal() -> Iterator[Flow]:
     """Give a manager in this process, with a journal on disk."""
     with tempfile.TemporaryDirectory() as folder:
-        manager = Manager(journal=Journal(Path(folder) / "journal"))
+        manager = Manager(journal=ManagerJournal(Path(folder) / "journal"))
         yield manager
         manager.close()
 
@@ -89,7 +89,7 @@ ENGINES: dict[str, Callable[[], AbstractContextManager[Flow]]] = {
 
 def commit_of(lease: Lease, payload: str) -> Commit:
     """Return what a worker hands in."""
-    return Commit(Held(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
+    return Commit(LeaseKey(lease.stream, lease.slot.id, lease.attempt), payload, lease.digests)
 
 
 def run(flow: Flow, slots: int, per_call: int, payload: str) -> Claim:

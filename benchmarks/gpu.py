@@ -36,7 +36,7 @@ from transformers import TrainerCallback
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.examine import Examination, Examined
+from agentgym_flow.training.examine import EvaluationRun, ModelEvaluation
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.results import Results
 from agentgym_flow.training.run import quiet, save_model
@@ -231,7 +231,7 @@ class Cloned:
     """What all runs in an environment begin with: the folder of a model, its evaluation, and how long that took."""
 
     model: Path
-    before: Examination
+    before: ModelEvaluation
     evaluating: float
 
 
@@ -341,7 +341,7 @@ class Call:
         cells: list[object] = [job.name, meter.batches, f"{meter.episodes:,}"]
         for how in ("sampled", "greedy"):
             for examination in (results.before, results.after):
-                found: Examined = getattr(examination, how)
+                found: EvaluationRun = getattr(examination, how)
                 low, high = found.evaluation.success_interval
                 cells.append(f"{found.success:.1%} [{low:.1%}, {high:.1%}]")
             gain = results.improvement(greedy=how == "greedy")

@@ -30,15 +30,15 @@ def measure(way: str, whole: bool, rows: int, tokens: int, vocabulary: int) -> N
 
     from agentgym_flow.training import loss
     from agentgym_flow.training.collate import collate
-    from agentgym_flow.training.rows import Row
+    from agentgym_flow.training.rows import TrainingRow
     from agentgym_flow.training.warm_start import imitation_loss
 
     torch.set_num_threads(1)
     size = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=vocabulary, num_hidden_layers=1, tie_word_embeddings=True, **size))
-    made = [Row([1] * 16, [2] * tokens, [-1.0] * tokens, [1.0] * tokens)] * rows
+    made = [TrainingRow([1] * 16, [2] * tokens, [-1.0] * tokens, [1.0] * tokens)] * rows
     batch = collate(made, pad=0, multiple=1)
-    few = collate([Row([1], [2, 3], [-1.0] * 2, [1.0] * 2)], pad=0, multiple=1)
+    few = collate([TrainingRow([1], [2, 3], [-1.0] * 2, [1.0] * 2)], pad=0, multiple=1)
 
     @torch.no_grad()
     def reference(part: loss.Batch) -> None:

@@ -31,19 +31,19 @@ from _timing import arguments, in_turns, print_header, print_row
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.server import Patience, Server
-from agentgym_flow.policies import View
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
-from agentgym_flow.rollout import EnvPool, Start
-from agentgym_flow.slots import Slot
+from agentgym_flow.rollout import EnvPool, EpisodeSpec
+from agentgym_flow.slots import PoolSlot
 
 LATENCY = 0.05
 Ask = Callable[[], Awaitable[object]]
 
 
-def sokoban_view() -> View:
+def sokoban_view() -> PolicyInput:
     """Return what a policy sees at the start of an episode."""
-    slot = Slot(EnvPool(lambda: make_text_env("agentgym_flow/Sokoban-v0")))
-    slot.begin(iter([(0, Start(0))]))
+    slot = PoolSlot(EnvPool(lambda: make_text_env("agentgym_flow/Sokoban-v0")))
+    slot.begin(iter([(0, EpisodeSpec(0))]))
     return slot.view
 
 
@@ -61,7 +61,7 @@ async def created(url: str, request: Mapping[str, Any], *, stream: bool) -> Asyn
 
 
 @asynccontextmanager
-async def by_policy(url: str, view: View) -> AsyncIterator[Ask]:
+async def by_policy(url: str, view: PolicyInput) -> AsyncIterator[Ask]:
     """Ask as a policy does."""
     async with OpenAIPolicy("benchmark", url, "agentgym_flow/Sokoban-v0") as policy:
         yield partial(policy.respond, view)

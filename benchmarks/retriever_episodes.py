@@ -45,11 +45,11 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
-from agentgym_flow.episode import Recorder
-from agentgym_flow.policies import FunctionPolicy, Move, View
+from agentgym_flow.episode import EpisodeRecorder
+from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.retrieval.building import build_index
 from agentgym_flow.retriever.metrics import percentile
-from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 
 SEARCHES = 3
 WARM_UP = 1.0
@@ -108,7 +108,7 @@ def in_threads(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> None
     """Play in so many threads."""
 
     def play(number: int) -> None:
-        recorder = Recorder(make())
+        recorder = EpisodeRecorder(make())
         env: Any = recorder.env
         for episode in range(number, sys.maxsize, rollouts):
             recorder.reset(seed=episode, task=episode % env.num_tasks)
@@ -131,19 +131,19 @@ def in_lock_step(make: Callable[[], TextEnv], rollouts: int, clock: Clock) -> No
     """Play in rounds."""
     begun, searched = 0.0, False
 
-    def act(views: Sequence[View]) -> list[Move]:
+    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         nonlocal begun, searched
         now = time.perf_counter()
         if begun:
             clock.note(begun, now, len(views), searched)
-        moves = [Move(action(view.env)) for view in views]  # type: ignore[arg-type]
+        moves = [PolicyOutput(action(view.env)) for view in views]  # type: ignore[arg-type]
         begun, searched = time.perf_counter(), moves[0].action.startswith("search[")
         return moves
 
     pool, number = EnvPool(make), 0
     while clock.running():
         begun = 0.0
-        starts = [Start(episode, episode % 500) for episode in range(number, number + rollouts)]
+        starts = [EpisodeSpec(episode, episode % 500) for episode in range(number, number + rollouts)]
         episodes = rollout(FunctionPolicy("asking", act), pool, starts, num_envs=rollouts)
         clock.note(begun, time.perf_counter(), len(episodes), False)
         assert all(episode.terminated for episode in episodes)

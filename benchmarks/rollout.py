@@ -2,7 +2,8 @@
 
     python benchmarks/rollout.py [--repetitions 7]
 
-Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `Recorder` (which
+Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `EpisodeRecorder`
+(which
 writes every turn down), and through `rollout` (which also keeps 64 episodes in lock step and asks a policy). Then
 writes the episodes to a log and steps it again with `verify_log`. Times are wall time, the best of the repetitions,
 taken in turns so that a busy machine hurts all rows alike; trust the differences and ratios, not the microseconds.
@@ -20,11 +21,11 @@ from _timing import arguments, in_turns, print_header, print_row, seconds
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import write_log
-from agentgym_flow.policies import FunctionPolicy, Move, RandomPolicy, View
+from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 EPISODES = 400
 
@@ -37,13 +38,13 @@ def make() -> TextEnv:
 def main() -> None:
     """Measure and print one Markdown table."""
     repetitions = arguments(__doc__, repetitions=7).parse_args().repetitions
-    starts = [Start(seed, seed) for seed in range(EPISODES)]
+    starts = [EpisodeSpec(seed, seed) for seed in range(EPISODES)]
     episodes = rollout(RandomPolicy(), make, starts)  # also fills the cache of levels
     scripts = {episode.seed: [turn.action for turn in episode.turns] for episode in episodes}
     steps = sum(map(len, scripts.values()))
 
-    def follow(views: Sequence[View]) -> list[Move]:
-        return [Move(scripts[view.episode.seed][len(view.episode.turns)]) for view in views]
+    def follow(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [PolicyOutput(scripts[view.episode.seed][len(view.episode.turns)]) for view in views]
 
     def env_alone() -> None:
         env = make()
@@ -53,7 +54,7 @@ def main() -> None:
                 env.step(action)
 
     def recorded() -> None:
-        recorder = Recorder(make())
+        recorder = EpisodeRecorder(make())
         for start in starts:
             recorder.reset(seed=start.seed, task=start.task)
             for action in scripts[start.seed]:

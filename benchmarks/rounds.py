@@ -29,20 +29,20 @@ from typing import Any
 from _slow_server import slow_server
 from _timing import arguments, print_header, print_row, seconds
 
-from agentgym_flow.policies import Move, RandomPolicy, View, make_policy
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput, RandomPolicy, make_policy
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.testing.example import CaveEnv
 
 SIGMA, TURNS = 0.8, 10
-Latency = Callable[[View], float]
+Latency = Callable[[PolicyInput], float]
 
 
-def constant(median: float, view: View) -> float:
+def constant(median: float, view: PolicyInput) -> float:
     """Return the median."""
     return median
 
 
-def lognormal(median: float, view: View) -> float:
+def lognormal(median: float, view: PolicyInput) -> float:
     """Return a lognormal time that depends on the episode and the turn alone."""
     rng = view.rng.child("latency", len(view.episode.turns))
     normal = math.sqrt(-2 * math.log(1 - rng.uniform())) * math.cos(2 * math.pi * rng.uniform())
@@ -57,7 +57,7 @@ class InRounds:
     def __init__(self, latency: Latency) -> None:
         self._latency = latency
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view."""
         time.sleep(max(map(self._latency, views)))
         return RandomPolicy().act(views)
@@ -72,7 +72,7 @@ class Alone:
         self._latency = latency
         self.spent: dict[int, float] = {}
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move for one view."""
         wait = self._latency(view)
         self.spent[view.episode.seed] = self.spent.get(view.episode.seed, 0.0) + wait
@@ -83,7 +83,9 @@ class Alone:
 
 def play(policy: Any, episodes: int, starts: int) -> None:
     """Play, in episodes that all have as many turns."""
-    played = rollout(policy, lambda: CaveEnv(max_steps=TURNS), [Start(n) for n in range(starts)], num_envs=episodes)
+    played = rollout(
+        policy, lambda: CaveEnv(max_steps=TURNS), [EpisodeSpec(n) for n in range(starts)], num_envs=episodes
+    )
     assert not any(episode.meta for episode in played)
 
 

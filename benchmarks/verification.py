@@ -18,7 +18,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.policies import RandomPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENVS = ("Sokoban", "ALFWorld", "WebShop", "Search", "Canvas")
 ROUNDS = 3
@@ -54,7 +54,7 @@ def measure(name: str, episodes: int, folder: Path) -> str:
     """Return a row of the table."""
     env_id = f"agentgym_flow/{name}-v0"
     log = folder / f"{name}.jsonl"
-    played = rollout(RandomPolicy(), lambda: make_text_env(env_id), [Start(seed) for seed in range(episodes)])
+    played = rollout(RandomPolicy(), lambda: make_text_env(env_id), [EpisodeSpec(seed) for seed in range(episodes)])
     write_log(log, played)
     steps = sum(len(LoggedEpisode.of(episode).actions) for episode in played)
     unchecked = least(lambda: play(log, make_text_env(env_id)))

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from _timing import arguments, print_header, print_row, seconds
 
-from agentgym_flow.envs.webshop.importing import PHASES, Progress, import_catalogue
+from agentgym_flow.envs.webshop.importing import PHASES, ImportProgress, import_catalogue
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files
 from agentgym_flow.envs.webshop.store import StoredCatalogue
 
@@ -188,7 +188,7 @@ def run_import(files: OfficialFiles, folder: Path) -> tuple[dict[str, Cost], dic
             peaks["own"] = max(peaks["own"], megabytes("RssAnon"))
             peaks["disk"] = max(peaks["disk"], on_disk(folder.parent))
 
-    def mark(progress: Progress) -> None:
+    def mark(progress: ImportProgress) -> None:
         marks[progress.phase] = (time.perf_counter(), time.process_time())
 
     watcher = threading.Thread(target=watch)

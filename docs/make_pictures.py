@@ -18,9 +18,9 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.episode import Group
-from agentgym_flow.policies import FunctionPolicy, Move, View
+from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.report import graph_svg, workflow_svg
-from agentgym_flow.rollout import Start, rollout_groups
+from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
 SOKOBAN, SEARCH = "agentgym_flow/Sokoban-v0", "agentgym_flow/Search-v0"
 ATTEMPTS = 8
@@ -35,15 +35,17 @@ WORKFLOW = (
 def lost(one_in: int) -> FunctionPolicy:
     """Return a player who follows the expert, and at one step in so many does anything."""
 
-    def act(views: Sequence[View]) -> list[Move]:
-        return [Move((v.rng.below(one_in) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views]
+    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [
+            PolicyOutput((v.rng.below(one_in) and v.env.expert_action()) or v.env.sample_action(v.rng)) for v in views
+        ]
 
     return FunctionPolicy("half lost" if one_in == 2 else "sometimes lost", act)
 
 
 def half_right(env: TextEnv, policy: FunctionPolicy, states: Iterable[int] | None = None) -> Group:
     """Return the attempts at the first task at which half of them succeed, with so many states if that matters."""
-    starts = [Start(seed=0, task=task) for task in range(100)]
+    starts = [EpisodeSpec(seed=0, task=task) for task in range(100)]
     groups = rollout_groups(policy, lambda: env, starts, ATTEMPTS, num_envs=1)
     return next(
         group

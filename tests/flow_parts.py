@@ -8,7 +8,7 @@ from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
-from agentgym_flow.dataflow.records import Claim, Commit, Flow, Held, Lease
+from agentgym_flow.dataflow.records import Claim, Commit, Flow, Lease, LeaseKey
 
 
 class Clock:
@@ -57,8 +57,8 @@ def opened(flow: Flow, stream: str, policy: str, batch: int, setup: dict[str, An
     return flow.open(stream, policy, batch, setup, f"trainer {next(_NUMBERS)}")
 
 
-def held(lease: Lease) -> Held:
-    return Held(lease.stream, lease.slot.id, lease.attempt)
+def held(lease: Lease) -> LeaseKey:
+    return LeaseKey(lease.stream, lease.slot.id, lease.attempt)
 
 
 def commit_of(lease: Lease, payload: str) -> Commit:

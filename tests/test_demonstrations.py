@@ -15,8 +15,8 @@ from agentgym_flow.demonstrations import answer, collect
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownProfile
-from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
-from agentgym_flow.prompts import ChoiceProfile, TextProfile, profile_for
+from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
+from agentgym_flow.prompts import ChoiceTemplate, TextTemplate, profile_for
 from agentgym_flow.replay import verify_log
 from agentgym_flow.seeding import Stream
 
@@ -56,7 +56,7 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
         said.append(completion["content"])
     env = make_text_env(SOKOBAN)
     observation, info = env.reset(seed=0)
-    view = View(env, observation, info, cast("Any", None), Stream("test"))
+    view = PolicyInput(env, observation, info, cast("Any", None), Stream("test"))
     assert [profile.parse(text, view) for text in said] == actions_of(log)  # the four candidates never change
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
@@ -65,7 +65,7 @@ def test_rows_hold_the_prompts_that_a_policy_is_shown(tmp_path: Path) -> None:
     profile, shown = profile_for(SOKOBAN, "text"), []
 
     class Reader(ExpertPolicy):
-        def act(self, views: Sequence[View]) -> list[Move]:
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             shown.extend(profile.prompt(view) for view in views)
             return super().act(views)
 
@@ -97,8 +97,8 @@ def test_the_words_of_a_policy_are_kept_where_they_mean_the_action(tmp_path: Pat
     class Talker:
         name = "talker"
 
-        def act(self, views: Sequence[View]) -> list[Move]:
-            return [Move("up", completion="<think>why not</think><action>up</action>") for _ in views]
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput("up", completion="<think>why not</think><action>up</action>") for _ in views]
 
     contents = []
     for profile in ("text", "compact"):
@@ -133,12 +133,12 @@ def test_a_stopped_collection_goes_on(form: str, tmp_path: Path) -> None:
         def __init__(self, answers: int) -> None:
             self.left = answers
 
-        async def respond(self, view: View) -> Move:
+        async def respond(self, view: PolicyInput) -> PolicyOutput:
             if not self.left:
                 raise ServerDown("enough")
             self.left -= 1
             action = ("up", "left", "down")[len(view.episode.turns) % 3]
-            return Move(action, completion=f"<think>{view.episode.task}</think><action>{action}</action>")
+            return PolicyOutput(action, completion=f"<think>{view.episode.task}</think><action>{action}</action>")
 
     out, whole = tmp_path / "rows.jsonl", tmp_path / "whole.jsonl"
     how: dict[str, Any] = {"form": form, "num_episodes": 4, "env_kwargs": {"max_steps": 5}, "num_envs": 2}
@@ -158,7 +158,7 @@ def test_nothing_is_left_of_a_collection_without_an_episode(tmp_path: Path) -> N
     out = tmp_path / "rows.jsonl"
 
     class Broken(ExpertPolicy):
-        def act(self, views: Sequence[View]) -> list[Move]:
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             raise ZeroDivisionError
 
     out.write_text("older\n")
@@ -184,18 +184,18 @@ def view_of(*candidates: str) -> Any:
 
 
 def test_an_action_that_no_completion_means_is_refused() -> None:
-    assert answer(TextProfile(tags_required=False), "up", view_of()) == "up"
-    assert answer(TextProfile(), "up", view_of()) == "<action>up</action>"
-    assert answer(ChoiceProfile(), "up", view_of("down", "up")) == "<action>2</action>"
+    assert answer(TextTemplate(tags_required=False), "up", view_of()) == "up"
+    assert answer(TextTemplate(), "up", view_of()) == "<action>up</action>"
+    assert answer(ChoiceTemplate(), "up", view_of("down", "up")) == "<action>2</action>"
     for action in (" up", "a</action>b"):
         with pytest.raises(BadSetting, match="cannot ask for the action"):
-            answer(TextProfile(), action, view_of())
+            answer(TextTemplate(), action, view_of())
     with pytest.raises(BadSetting, match="cannot ask for the action 'left'"):
-        answer(ChoiceProfile(), "left", view_of("down", "up"))
+        answer(ChoiceTemplate(), "left", view_of("down", "up"))
 
 
 def test_an_action_that_the_prompt_does_not_tell_apart_is_refused() -> None:
-    class Blurred(TextProfile):
+    class Blurred(TextTemplate):
         def answer(self, action: str, view: Any) -> str | None:
             return "there"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group
 from agentgym_flow.errors import GroupMismatch, ResetNeeded
 from agentgym_flow.testing.example import CaveEnv
 
@@ -14,7 +14,7 @@ GOLDEN = {
 
 
 def play(seed: int = 0, task: int | None = None, attempt: int = 0, actions: int = 99, **settings: object) -> Episode:
-    recorder = Recorder(CaveEnv(**settings))  # type: ignore[arg-type]
+    recorder = EpisodeRecorder(CaveEnv(**settings))  # type: ignore[arg-type]
     episode = recorder.reset(seed=seed, task=task, attempt=attempt)
     while not recorder.done and len(episode.turns) < actions:
         recorder.step(recorder.env.expert_action() or "left")
@@ -96,22 +96,22 @@ def test_an_empty_group_is_none() -> None:
 
 def test_the_recorder_looks_through_wrappers() -> None:
     shaped = gym.wrappers.TransformReward(CaveEnv(), lambda reward: reward + 100)
-    recorder = Recorder(shaped)
+    recorder = EpisodeRecorder(shaped)
     recorder.reset(seed=0)
     assert recorder.step("left").reward == pytest.approx(-0.1)
 
 
 def test_the_recorder_needs_a_text_environment_and_a_reset() -> None:
     with pytest.raises(TypeError, match="on a TextEnv, got CartPoleEnv"):
-        Recorder(gym.make("CartPole-v1"))
-    recorder = Recorder(CaveEnv())
+        EpisodeRecorder(gym.make("CartPole-v1"))
+    recorder = EpisodeRecorder(CaveEnv())
     assert not recorder.done
     with pytest.raises(ResetNeeded):
         recorder.step("left")
 
 
 def test_the_recorder_keeps_what_the_policy_adds() -> None:
-    recorder = Recorder(CaveEnv())
+    recorder = EpisodeRecorder(CaveEnv())
     recorder.reset(seed=0)
     turn = recorder.step(
         "left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2, 3], logprobs=[0.0, -1]

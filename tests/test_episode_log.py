@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import MAX_DEPTH, LoggedEpisode, LogWriter, read_log, scan_log, write_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.signals import sigterm_raises
@@ -39,7 +39,7 @@ FIELDS = [
 
 
 def play(seed: int, *actions: str) -> Episode:
-    recorder = Recorder(CaveEnv())
+    recorder = EpisodeRecorder(CaveEnv())
     episode = recorder.reset(seed=seed)
     for action in actions:
         recorder.step(action)

@@ -16,16 +16,16 @@ from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
 from agentgym_flow.evaluation import Evaluation, by_task_type, evaluate, paired_difference
 from agentgym_flow.intervals import bootstrap, bootstrap_of_runs, share_interval, wilson
-from agentgym_flow.play_split import Plan
-from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View, make_policy
+from agentgym_flow.play_split import EpisodePlan
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
 
 CAVE = "example/Cave-v0"
 
 
-def clumsy(name: str, act: Callable[[View], str]) -> FunctionPolicy:
-    return FunctionPolicy(name, lambda views: [Move(act(view)) for view in views])
+def clumsy(name: str, act: Callable[[PolicyInput], str]) -> FunctionPolicy:
+    return FunctionPolicy(name, lambda views: [PolicyOutput(act(view)) for view in views])
 
 
 class TestIntervals:
@@ -188,7 +188,7 @@ class TestTasks:
 
     @staticmethod
     def test_of_train_only_the_first_are_played() -> None:
-        plans: list[Plan] = []
+        plans: list[EpisodePlan] = []
         result, _ = evaluate(RandomPolicy(), "agentgym_flow/Sokoban-v0", split="train", on_plan=plans.append)
         assert [(plan.tasks, plan.split_tasks) for plan in plans] == [(range(500), 10_000)]
         assert (result.episodes, result.split_tasks) == (500, 10_000)
@@ -223,7 +223,7 @@ class TestTasks:
         types = by_task_type(episodes, "scripted")
         assert sum(one.episodes for one in types.values()) == 60
         assert len(types) > 3
-        plans: list[Plan] = []
+        plans: list[EpisodePlan] = []
         kinds, count = ["comparison", "4 hops"], types["comparison"].episodes + types["4 hops"].episodes
         _, some = evaluate(
             make_policy("scripted", search),
@@ -305,7 +305,7 @@ class TestLog:
     def test_ctrl_c_keeps_every_finished_episode(tmp_path: Path) -> None:
         finished: list[int] = []
 
-        def act(view: View) -> str:
+        def act(view: PolicyInput) -> str:
             if len(finished) == 9:
                 raise KeyboardInterrupt
             # The first task never ends, so all others wait for it.
@@ -334,7 +334,7 @@ class TestLog:
     def test_an_error_late_keeps_every_finished_episode(name: str, tmp_path: Path) -> None:
         finished: list[int] = []
 
-        def act(view: View) -> str:
+        def act(view: PolicyInput) -> str:
             if len(finished) == 9:
                 raise ConnectionError("the server is gone")
             return view.env.expert_action() or "left"

@@ -20,11 +20,11 @@ from agentgym_flow.cli.environments import check_command
 from agentgym_flow.core import Transition
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban import generator
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits, limits_beyond_default, write_log
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
-from agentgym_flow.replay import Verdict, verify, verify_log
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.replay import LogVerdict, verify, verify_log
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.testing.example import CaveEnv
 
 SOKOBAN, SEARCH, CANVAS = (f"agentgym_flow/{name}-v0" for name in ("Sokoban", "Search", "Canvas"))
@@ -36,19 +36,19 @@ def a_line(env_id: str, steps: int = 1) -> LoggedEpisode:
     [episode] = rollout(
         RandomPolicy(),
         lambda: make_text_env(env_id),
-        [Start(0, 0)],
+        [EpisodeSpec(0, 0)],
         stop=lambda view: len(view.episode.turns) >= steps,
     )
     return LoggedEpisode.of(episode)
 
 
 def cave(seed: int = 0) -> LoggedEpisode:
-    [episode] = rollout(ExpertPolicy(), CaveEnv, [Start(seed)])
+    [episode] = rollout(ExpertPolicy(), CaveEnv, [EpisodeSpec(seed)])
     return LoggedEpisode.of(episode)
 
 
 def one_action(action: str, attempt: int = 0) -> Episode:
-    recorder = Recorder(make_text_env(SOKOBAN))
+    recorder = EpisodeRecorder(make_text_env(SOKOBAN))
     episode = recorder.reset(seed=1, task=0, attempt=attempt)
     recorder.step(action)
     return episode
@@ -153,11 +153,11 @@ gym.register(TrapEnv.env_id, entry_point=TrapEnv)
 
 
 def trapped(rooms: int, seed: int = 0) -> LoggedEpisode:
-    [episode] = rollout(ExpertPolicy(), lambda: TrapEnv(rooms=rooms, max_steps=200), [Start(seed)])
+    [episode] = rollout(ExpertPolicy(), lambda: TrapEnv(rooms=rooms, max_steps=200), [EpisodeSpec(seed)])
     return LoggedEpisode.of(episode)
 
 
-def sentences(verdict: Verdict) -> dict[int, str]:
+def sentences(verdict: LogVerdict) -> dict[int, str]:
     found = {number: divergence.what for number, divergence in verdict.divergences}
     return found | dict(verdict.malformed)
 

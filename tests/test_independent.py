@@ -19,11 +19,11 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadPolicy, GenerationFailed, ServerDown, UnknownTask
-from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
-from agentgym_flow.rollout import EnvPool, Start, rollout, rollout_groups
+from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.testing.example import CaveEnv
 
-STARTS = [Start(seed, seed % 7, seed % 2) for seed in range(25)]
+STARTS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
 
 
 class Slow:
@@ -36,7 +36,7 @@ class Slow:
         self.seconds = seconds
         self.waiting = self.most = self.asked = 0
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         self.asked += 1
         self.waiting += 1
         self.most = max(self.most, self.waiting)
@@ -55,7 +55,7 @@ class Failing(Slow):
         super().__init__(seconds=0)
         self.error, self.times, self.seeds = error, dict.fromkeys(seeds, times), seeds
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         view.rng.word()  # a draw before it fails
         if len(view.episode.turns) == 1 and self.times.get(view.episode.seed, 0):
             self.times[view.episode.seed] -= 1
@@ -76,7 +76,7 @@ def test_no_episode_waits_for_the_answer_to_another() -> None:
     finished: list[int] = []
 
     class Snail(Slow):
-        async def respond(self, view: View) -> Move:
+        async def respond(self, view: PolicyInput) -> PolicyOutput:
             while view.episode.seed == 0 and len(finished) < 7:
                 await asyncio.sleep(0.001)
             return await super().respond(view)
@@ -100,7 +100,7 @@ def test_at_most_num_envs_are_under_way_and_the_pool_is_used_again() -> None:
     assert policy.most == len(made) == 6
     rollout(policy, pool, STARTS, num_envs=6)
     assert len(made) == 6
-    groups = rollout_groups(policy, pool, [Start(1, 1), Start(2, 2)], 3)
+    groups = rollout_groups(policy, pool, [EpisodeSpec(1, 1), EpisodeSpec(2, 2)], 3)
     assert [len(group) for group in groups] == [3, 3]
 
 
@@ -137,10 +137,10 @@ def test_what_concerns_all_ends_the_rollout() -> None:
         rollout(Failing(ServerDown("gone"), 1, [20]), CaveEnv, STARTS, num_envs=2, on_episode=finished.append)
     assert len(finished) > 10
     with pytest.raises(UnknownTask):
-        rollout(Slow(), CaveEnv, [*STARTS, Start(0, 48)])
+        rollout(Slow(), CaveEnv, [*STARTS, EpisodeSpec(0, 48)])
 
     class Wrong(Slow):
-        async def respond(self, view: View) -> Any:
+        async def respond(self, view: PolicyInput) -> Any:
             return 7
 
     with pytest.raises(BadPolicy, match="7"):
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_it_and_the_environments_come_back() -> None:
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
 
     class Endless(Slow):
-        async def respond(self, view: View) -> Move:
+        async def respond(self, view: PolicyInput) -> PolicyOutput:
             if view.episode.seed == 9:
                 timer.start() if not timer.is_alive() else None
                 await asyncio.sleep(60)
@@ -195,13 +195,13 @@ class Shelf:
 
 def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> None:
     class Searcher(Slow):
-        async def respond(self, view: View) -> Move:
-            return Move(f"search[river {view.episode.seed} {len(view.episode.turns)}]")
+        async def respond(self, view: PolicyInput) -> PolicyOutput:
+            return PolicyOutput(f"search[river {view.episode.seed} {len(view.episode.turns)}]")
 
     def make(shelf: Shelf) -> TextEnv:
         return make_text_env("agentgym_flow/Search-v0", retriever=shelf, max_steps=3)
 
-    starts = [Start(seed) for seed in range(6)]
+    starts = [EpisodeSpec(seed) for seed in range(6)]
     shelf, other = Shelf(), Shelf()
     episodes = rollout(Searcher(), lambda: make(shelf), starts, num_envs=6)
     assert max(shelf.sizes) > 1
@@ -211,8 +211,8 @@ def test_queries_that_come_together_are_asked_together_and_hold_up_nobody() -> N
     class InRounds:
         name = "slow"
 
-        def act(self, views: Sequence[View]) -> list[Move]:
-            return [Move(f"search[river {view.episode.seed} {len(view.episode.turns)}]") for view in views]
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput(f"search[river {view.episode.seed} {len(view.episode.turns)}]") for view in views]
 
     assert [e.digests() for e in rollout(InRounds(), lambda: make(other), starts)] == [e.digests() for e in episodes]
 

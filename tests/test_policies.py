@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import (
     BadPolicy,
@@ -29,16 +29,16 @@ from agentgym_flow.evaluation import evaluate
 from agentgym_flow.policies import (
     ExpertPolicy,
     FunctionPolicy,
-    Move,
     OpenAIPolicy,
     Policy,
+    PolicyInput,
+    PolicyOutput,
     RandomPolicy,
-    View,
     ask,
     load_policy,
     make_policy,
 )
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
@@ -46,19 +46,21 @@ SOKOBAN = "agentgym_flow/Sokoban-v0"
 CAVE = "example/Cave-v0"
 
 
-def view(seed: int = 0, *actions: str) -> View:
-    recorder = Recorder(CaveEnv())
+def view(seed: int = 0, *actions: str) -> PolicyInput:
+    recorder = EpisodeRecorder(CaveEnv())
     episode = recorder.reset(seed=seed)
     for action in actions:
         recorder.step(action)
-    return View(recorder.env, recorder.observation, recorder.info, episode, Stream("policy", seed, 0, episode.task))
+    return PolicyInput(
+        recorder.env, recorder.observation, recorder.info, episode, Stream("policy", seed, 0, episode.task)
+    )
 
 
 class TestAsking:
     @staticmethod
     def test_moves_and_plain_strings_are_answers() -> None:
-        policy = FunctionPolicy("mixed", lambda views: ["left", Move("right", completion="go right")])
-        assert ask(policy, [view(), view()]) == [Move("left"), Move("right", completion="go right")]
+        policy = FunctionPolicy("mixed", lambda views: ["left", PolicyOutput("right", completion="go right")])
+        assert ask(policy, [view(), view()]) == [PolicyOutput("left"), PolicyOutput("right", completion="go right")]
 
     @staticmethod
     @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ class TestAsking:
             ("left", "must return a list of moves, got 'left'"),
             (None, "must return a list of moves, got None"),
             ([3], "must answer with Move\\(action\\) or a string, got 3"),
-            ([Move(None)], "must answer with Move"),  # type: ignore[arg-type]
+            ([PolicyOutput(None)], "must answer with Move"),  # type: ignore[arg-type]
         ],
     )
     def test_anything_else_is_refused(answer: Any, complaint: str) -> None:
@@ -82,18 +84,18 @@ class TestRandomAndExpert:
     def test_random_play_is_valid_and_is_drawn_from_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = ask(RandomPolicy(), [view(3), view(4)])
         assert ask(RandomPolicy(), [view(4), view(3)]) == [second, first]
-        [episode] = rollout(RandomPolicy(), CaveEnv, [Start(5)])
+        [episode] = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(5)])
         assert all(turn.action_valid for turn in episode.turns)
 
     @staticmethod
     def test_the_expert_wins_every_task() -> None:
-        episodes = rollout(ExpertPolicy(), CaveEnv, [Start(0, task) for task in range(48)])
+        episodes = rollout(ExpertPolicy(), CaveEnv, [EpisodeSpec(0, task) for task in range(48)])
         assert all(episode.success for episode in episodes)
 
     @staticmethod
     def test_a_lost_expert_plays_the_first_admissible_action(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CaveEnv, "expert_action", lambda self: None)
-        assert ask(ExpertPolicy(), [view()]) == [Move("left")]
+        assert ask(ExpertPolicy(), [view()]) == [PolicyOutput("left")]
         monkeypatch.setattr(CaveEnv, "admissible_actions", lambda self: [])
         monkeypatch.setattr(CaveEnv, "sample_action", lambda self, rng: f"drawn from {rng!r}")
         assert ask(ExpertPolicy(), [view()])[0].action.startswith("drawn from Stream('policy', 0, 0")
@@ -113,7 +115,7 @@ class TestScripted:
         def make() -> Any:
             return make_text_env(SOKOBAN, split="test")
 
-        starts = [Start(0, task) for task in range(40)]
+        starts = [EpisodeSpec(0, task) for task in range(40)]
         solved = [
             sum(episode.success for episode in rollout(make_policy(name, SOKOBAN), make, starts))
             for name in ("random", "scripted", "expert")
@@ -124,11 +126,11 @@ class TestScripted:
     def test_the_script_reads_observations_only(monkeypatch: pytest.MonkeyPatch) -> None:
         from agentgym_flow.envs import make_text_env
 
-        recorder = Recorder(make_text_env(SOKOBAN, level="#######\n#@ $ .#\n#######"))
+        recorder = EpisodeRecorder(make_text_env(SOKOBAN, level="#######\n#@ $ .#\n#######"))
         episode = recorder.reset(seed=0)
         policy = make_policy("scripted", SOKOBAN)
         while not recorder.done:
-            blind = View(None, recorder.observation, {}, episode, None)  # type: ignore[arg-type]
+            blind = PolicyInput(None, recorder.observation, {}, episode, None)  # type: ignore[arg-type]
             recorder.step(ask(policy, [blind])[0].action)
         assert [turn.action for turn in episode.turns] == ["right", "right", "right"]
         assert episode.success
@@ -139,14 +141,16 @@ class TestScripted:
 
         level = "######\n#    #\n# @$ #\n#   .#\n######"
         [episode] = rollout(
-            make_policy("scripted", SOKOBAN), lambda: make_text_env(SOKOBAN, level=level, max_steps=30), [Start(0)]
+            make_policy("scripted", SOKOBAN),
+            lambda: make_text_env(SOKOBAN, level=level, max_steps=30),
+            [EpisodeSpec(0)],
         )
         boards = [turn.next_observation for turn in episode.turns]
         assert episode.success
         assert len(set(boards)) == len(boards), "no board comes twice"
         stuck = "#####\n#$ .#\n#@  #\n#####"
         [episode] = rollout(
-            make_policy("scripted", SOKOBAN), lambda: make_text_env(SOKOBAN, level=stuck, max_steps=5), [Start(0)]
+            make_policy("scripted", SOKOBAN), lambda: make_text_env(SOKOBAN, level=stuck, max_steps=5), [EpisodeSpec(0)]
         )
         assert episode.truncated
 
@@ -161,12 +165,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A user's module `my_policies` in the current directory."""
     (tmp_path / "my_policies.py").write_text(
         """
-from agentgym_flow.policies import Move, RandomPolicy
+from agentgym_flow.policies import PolicyOutput, RandomPolicy
 
 class Walker:
     name = "walker"
     def act(self, views):
-        return [Move("left") for _ in views]
+        return [PolicyOutput("left") for _ in views]
 
 class Sized(Walker):
     def __init__(self, size):
@@ -199,7 +203,7 @@ class TestModuleCallable:
         policy = make_policy(f"{module}:{name}", CAVE)
         assert isinstance(policy, Policy)
         assert policy.name == ("my_policies:go_left" if name == "go_left" else "walker")
-        assert ask(policy, [view(), view()]) == [Move("left")] * 2
+        assert ask(policy, [view(), view()]) == [PolicyOutput("left")] * 2
 
     @staticmethod
     @pytest.mark.parametrize(
@@ -324,10 +328,10 @@ def completion(text: object) -> tuple[int, bytes]:
     return 200, json.dumps(body).encode()
 
 
-def answers(policy: Any, views: Sequence[View]) -> list[Move]:
+def answers(policy: Any, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
     """The answers to views that are asked for all at once."""
 
-    async def ask_all() -> list[Move]:
+    async def ask_all() -> list[PolicyOutput]:
         async with policy:
             return await asyncio.gather(*map(policy.respond, views))
 
@@ -348,7 +352,7 @@ class TestOpenAI:
             policy = chat_policy(
                 server, temperature=0.7, max_tokens=33, chat_template_kwargs={"enable_thinking": False}
             )
-            episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [Start(0), Start(1)])
+            episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0), EpisodeSpec(1)])
         assert policy.name == "openai:my/model"
         assert [[turn.action for turn in episode.turns] for episode in episodes] == [["left"] * 3] * 2
         assert episodes[0].turns[0].completion == "<think>hm</think><action>left</action>"
@@ -392,7 +396,7 @@ class TestOpenAI:
         env_id = "agentgym_flow/Search-v0"
         with ChatServer(lambda request: completion(said[len(request["messages"]) - 1])) as server:
             policy = chat_policy(server, env_id, profile=f"search_r1:{file}")
-            [episode] = rollout(policy, lambda: make_text_env(env_id), [Start(0)])
+            [episode] = rollout(policy, lambda: make_text_env(env_id), [EpisodeSpec(0)])
         assert re.fullmatch(r"openai:my/model \(search_r1@[0-9a-f]{12}\)", policy.name)
         settings = getattr(policy, "settings", {})
         assert policy.name == f"openai:my/model ({settings['profile']})"
@@ -419,7 +423,7 @@ class TestOpenAI:
 
         with ChatServer(answer) as server:
             policy = chat_policy(server, max_tokens=33)
-            episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [Start(0)])
+            episodes = rollout(policy, lambda: CaveEnv(max_steps=3), [EpisodeSpec(0)])
         assert [request.get(known) for request in server.requests if known in request] == [33] * 3
         assert len(server.requests) == (3 if known == "max_tokens" else 4)
         assert [turn.action for turn in episodes[0].turns] == ["left"] * 3
@@ -476,7 +480,7 @@ class TestOpenAI:
             return answer
 
         with ChatServer(reply) as server:
-            [episode] = rollout(chat_policy(server, max_retries=1), lambda: CaveEnv(max_steps=1), [Start(0)])
+            [episode] = rollout(chat_policy(server, max_retries=1), lambda: CaveEnv(max_steps=1), [EpisodeSpec(0)])
         assert len(server.requests) == requests
         assert episode.meta == {"failed_requests": [{"turn": 0, "failure": failure}]}
         assert [(turn.action, turn.completion, turn.action_valid) for turn in episode.turns] == [("", "", False)]

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption, UnknownProfile
 from agentgym_flow.prompts import (
-    ChoiceProfile,
-    ConversationProfile,
-    TextProfile,
+    ChoiceTemplate,
+    ConversationTemplate,
+    TextTemplate,
     history_window,
     profile_for,
     profiles_of,
     tagged_action,
 )
-from agentgym_flow.word_prompts import WordProfile
+from agentgym_flow.word_prompts import WordTemplate
 
 
 def turn(number: int, *, valid: bool = True) -> Turn:
@@ -79,10 +79,10 @@ def test_without_both_tags_nothing_is_guessed(completion: str) -> None:
 def test_parsing_never_raises(completion: str) -> None:
     here = view([], admissible_actions=["wait"])
     for profile in (
-        TextProfile(),
-        TextProfile(tags_required=False),
-        ChoiceProfile(),
-        ChoiceProfile(tags_required=False),
+        TextTemplate(),
+        TextTemplate(tags_required=False),
+        ChoiceTemplate(),
+        ChoiceTemplate(tags_required=False),
     ):
         assert isinstance(profile.parse(completion, here), str)
         assert isinstance(profile.parse(f"<action>{completion}</action>", here), str)
@@ -91,12 +91,12 @@ def test_parsing_never_raises(completion: str) -> None:
 def test_an_answer_is_read_back_as_the_action() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
     for required, written in ((True, "<action>wait</action>"), (False, "wait")):
-        profile = TextProfile(tags_required=required)
+        profile = TextTemplate(tags_required=required)
         assert profile.answer("wait", here) == written
         assert profile.parse(written, here) == "wait"
         assert profile.answer(" wait", here) is None
     for required, written in ((True, "<action>2</action>"), (False, "2")):
-        chooser = ChoiceProfile(tags_required=required)
+        chooser = ChoiceTemplate(tags_required=required)
         assert chooser.answer("wait", here) == written
         assert chooser.parse(written, here) == "wait"
         assert chooser.answer("sleep", here) is None
@@ -104,16 +104,16 @@ def test_an_answer_is_read_back_as_the_action() -> None:
 
 def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
-    read = [ChoiceProfile(tags_required=False).parse(text, here) for text in ("1", " 3\n", "<action>2</action>")]
+    read = [ChoiceTemplate(tags_required=False).parse(text, here) for text in ("1", " 3\n", "<action>2</action>")]
     assert read == ["go 1", "say[key]", "wait"]
     for text in ("0", "4", "-1", "+1", "1.", "1.0", "wait", "", "1 2", "²", "٣", "9" * 5000):
-        assert ChoiceProfile(tags_required=False).parse(text, here) == ""
-    assert ChoiceProfile().parse("1", here) == ""  # tags are required
+        assert ChoiceTemplate(tags_required=False).parse(text, here) == ""
+    assert ChoiceTemplate().parse("1", here) == ""  # tags are required
 
 
 def test_a_choice_is_shown_with_numbers_and_rules() -> None:
     here = view([turn(0)], admissible_actions=["go 1", "wait"], action_templates=["say[{text}]"])
-    chooser, offered = ChoiceProfile(rules="RULES"), "Actions you can choose from:\n1. go 1\n2. wait\n3. say[key]"
+    chooser, offered = ChoiceTemplate(rules="RULES"), "Actions you can choose from:\n1. go 1\n2. wait\n3. say[key]"
     assert chooser.name == "choice"
     assert chooser.prompt(here) == (
         "RULES\n\n"
@@ -127,12 +127,12 @@ def test_a_choice_is_shown_with_numbers_and_rules() -> None:
 
 
 def test_a_follow_up_says_what_came_of_the_action_and_no_more() -> None:
-    profile = TextProfile(rules="The rules.")
+    profile = TextTemplate(rules="The rules.")
     told = profile.follow_up(view([turn(0)], admissible_actions=["go 1", "wait"]))
     assert told == "Turn 2 of at most 9. The observation now:\nroom 1\n\nActions you can take now: go 1, wait"
     assert profile.follow_up(view([turn(0, valid=False)])).startswith("Your last action was not accepted.\n\nTurn 2")
-    assert isinstance(profile, ConversationProfile)
-    assert not isinstance(profile_for("agentgym_flow/Sokoban-v0", "compact"), ConversationProfile)
+    assert isinstance(profile, ConversationTemplate)
+    assert not isinstance(profile_for("agentgym_flow/Sokoban-v0", "compact"), ConversationTemplate)
 
 
 def test_history_is_numbered_from_the_start_of_the_episode() -> None:
@@ -146,7 +146,7 @@ def test_history_is_numbered_from_the_start_of_the_episode() -> None:
 
 
 def test_the_text_prompt_says_everything_once() -> None:
-    prompt = TextProfile(rules="RULES", history=1).prompt(
+    prompt = TextTemplate(rules="RULES", history=1).prompt(
         view([turn(0), turn(1)], admissible_actions=["open door", "wait"], action_templates=["say[{text}]"])
     )
     assert prompt == (
@@ -161,17 +161,17 @@ def test_the_text_prompt_says_everything_once() -> None:
 
 
 def test_the_first_prompt_has_no_history_and_thinking_can_be_left_out() -> None:
-    prompt = TextProfile(think=False).prompt(view([]))
+    prompt = TextTemplate(think=False).prompt(view([]))
     assert "lately" not in prompt
     assert "<think>" not in prompt
     assert "Actions" not in prompt
-    assert TextProfile().messages(view([])) == [{"role": "user", "content": TextProfile().prompt(view([]))}]
+    assert TextTemplate().messages(view([])) == [{"role": "user", "content": TextTemplate().prompt(view([]))}]
 
 
 def test_the_actions_of_the_moment_can_be_left_out() -> None:
     shown = view([], admissible_actions=["up", "down"], action_templates=["say[...]"])
     for listed in (True, False):
-        profile = TextProfile(lists_actions=listed)
+        profile = TextTemplate(lists_actions=listed)
         for text in (profile.prompt(shown), profile.follow_up(view([turn(1)], **shown.info))):
             assert ("up, down" in text) == ("say[...]" in text) == listed
             assert "room" in text
@@ -181,7 +181,7 @@ def test_the_actions_of_the_moment_can_be_left_out() -> None:
 def test_fields_of_a_profile_can_be_set() -> None:
     sokoban = "agentgym_flow/Sokoban-v0"
     profile = profile_for(sokoban, "text", {"rules": "Push.", "think": False})
-    assert profile == TextProfile(rules="Push.", think=False)
+    assert profile == TextTemplate(rules="Push.", think=False)
     assert profile_for(sokoban, "text", {}) == profile_for(sokoban, "text") != profile
     with pytest.raises(UnknownOption, match=r"'rule'. Did you mean 'rules'"):
         profile_for(sokoban, "text", {"rule": "Push."})
@@ -195,14 +195,14 @@ def test_fields_of_a_profile_can_be_set() -> None:
 
 def test_a_negative_history_is_refused() -> None:
     with pytest.raises(BadSetting, match="history"):
-        TextProfile(history=-1)
+        TextTemplate(history=-1)
 
 
 def test_profiles_are_found_by_environment_and_name() -> None:
     assert set(profiles_of("agentgym_flow/Sokoban-v0")) == {"text", "choice", "compact"}
     assert "Sokoban" in profile_for("agentgym_flow/Sokoban-v0").prompt(view([]))
     # An environment without profiles of its own has the generic one.
-    assert profiles_of("CartPole-v1") == {"text": TextProfile(), "choice": ChoiceProfile(), "compact": WordProfile()}
+    assert profiles_of("CartPole-v1") == {"text": TextTemplate(), "choice": ChoiceTemplate(), "compact": WordTemplate()}
 
 
 def test_unknown_names_propose_the_closest() -> None:

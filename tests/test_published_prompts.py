@@ -18,26 +18,26 @@ from hypothesis import strategies as st
 from agentgym_flow import prompt_files
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.published_prompt import ALFWorldPrompt, ReActPrompt
-from agentgym_flow.envs.search.published_prompt import SearchPrompt, SearchR1Prompt, passages
+from agentgym_flow.envs.search.published_prompt import SearchR1Prompt, VerlAgentSearchPrompt, passages
 from agentgym_flow.envs.sokoban.published_prompt import SokobanPrompt
 from agentgym_flow.envs.webshop.published_prompt import WebShopPrompt
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.errors import BadPromptFile, BadSetting, UnknownProfile
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import (
-    ConversationProfile,
-    Profile,
-    TextProfile,
-    TranscriptProfile,
+    ConversationTemplate,
+    PromptTemplate,
+    TextTemplate,
+    TranscriptTemplate,
     profile_for,
     valid_turns,
 )
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENVS: dict[str, dict[str, Any]] = {"ALFWorld": {}, "Sokoban": {"min_pushes": 4}, "WebShop": {}, "Search": {}}
-START = Start(11, 4, 0)
+START = EpisodeSpec(11, 4, 0)
 
 
 def env_id(name: str) -> str:
@@ -58,14 +58,14 @@ def constants(file: Path) -> dict[str, str]:
 Say = Callable[[str], str]
 
 
-def played(name: str, look: Callable[[View], None], completion: Say | None = None, **settings: Any) -> Episode:
+def played(name: str, look: Callable[[PolicyInput], None], completion: Say | None = None, **settings: Any) -> Episode:
     """An episode of the expert, with one invalid action on the way, seen turn by turn."""
 
-    def act(views: list[View]) -> list[Move]:
+    def act(views: list[PolicyInput]) -> list[PolicyOutput]:
         for view in views:
             look(view)
         actions = ["dance" if len(v.episode.turns) == 1 else v.env.expert_action() or "look" for v in views]
-        return [Move(action, None if completion is None else completion(action)) for action in actions]
+        return [PolicyOutput(action, None if completion is None else completion(action)) for action in actions]
 
     make_env = partial(make_text_env, env_id(name), **{"split": "valid", **ENVS[name], **settings})
     [episode] = rollout(SimpleNamespace(name="stumbling", act=act), make_env, [START])
@@ -88,7 +88,7 @@ def history(turns: list[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def alfworld(view: View, text: Mapping[str, str]) -> str:
+def alfworld(view: PolicyInput, text: Mapping[str, str]) -> str:
     commands = "\n ".join(["'" + c + "'" for c in view.info["admissible_actions"] if c != "help"])
     now = {"current_observation": view.observation, "admissible_actions": commands}
     turns = [(t.observation, t.action) for t in view.episode.turns]
@@ -99,7 +99,7 @@ def alfworld(view: View, text: Mapping[str, str]) -> str:
     return text["ALFWORLD_TEMPLATE"].format(task_description=task, **now, **history(turns))
 
 
-def sokoban(view: View, text: Mapping[str, str]) -> str:
+def sokoban(view: PolicyInput, text: Mapping[str, str]) -> str:
     def board(rows: str) -> str:
         return "\n".join(re.sub(r"(\S) ?", " \\1 \t", row) for row in rows.splitlines())
 
@@ -109,7 +109,7 @@ def sokoban(view: View, text: Mapping[str, str]) -> str:
     return text["SOKOBAN_TEMPLATE"].format(current_observation=board(view.observation), **history(turns))
 
 
-def webshop(view: View, text: Mapping[str, str]) -> str:
+def webshop(view: PolicyInput, text: Mapping[str, str]) -> str:
     def page(observation: str) -> str:
         return " [SEP] ".join(
             "'" + p + "'" for p in observation.split(f"{view.info['goal']} [SEP] ")[1].split(" [SEP] ")
@@ -127,7 +127,7 @@ def webshop(view: View, text: Mapping[str, str]) -> str:
     return full if turns and len(full) <= 13000 else plain
 
 
-def search(view: View, text: Mapping[str, str]) -> str:
+def search(view: PolicyInput, text: Mapping[str, str]) -> str:
     question = view.info["goal"]
     if not view.episode.turns:
         return text["SEARCH_TEMPLATE_NO_HIS"].format(task_description=question)
@@ -157,7 +157,7 @@ def test_verl_agents_prompts_are_those_of_its_templates(name: str, data: str | N
     profile, text = profile_for(env_id(name), f"verl_agent:{file}"), constants(file)
     prompts: list[str] = []
 
-    def look(view: View) -> None:
+    def look(view: PolicyInput) -> None:
         prompts.append(profile.prompt(view))
         assert prompts[-1] == FORMATTED[name](view, text)
         assert profile.messages(view) == [{"role": "user", "content": prompts[-1]}]
@@ -166,7 +166,7 @@ def test_verl_agents_prompts_are_those_of_its_templates(name: str, data: str | N
     assert len(set(prompts)) > 2
     assert profile_for(env_id(name), f"verl_agent:{file.parent}").name == profile.name  # the folder does as well
     assert re.fullmatch("verl_agent@[0-9a-f]{12}", profile.name)
-    assert not isinstance(profile, ConversationProfile)
+    assert not isinstance(profile, ConversationTemplate)
 
 
 HERE: Any = SimpleNamespace(info={}, episode=SimpleNamespace(turns=[]))
@@ -212,7 +212,7 @@ def test_malformed_answers_pay_instead_of_refused_actions(published: Path) -> No
     ]
     batch: Any = [[SimpleNamespace(turns=turns)]]
     assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(profile)) == [[[0.0, -0.5, -0.5, 0.0]]]
-    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(TextProfile())) == [[[-0.5, 0.0, 0.0, 0.0]]]
+    assert penalise_invalid(batch, [[[0.0] * 4]], 0.5, valid_turns(TextTemplate())) == [[[-0.5, 0.0, 0.0, 0.0]]]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ PATHS = {
 EVERY = [(env, path) for env, paths in PATHS.items() for path in paths]
 
 
-def of(published: Path, env: str, path: str) -> Profile:
+def of(published: Path, env: str, path: str) -> PromptTemplate:
     name, _, file = path.partition(":")
     return profile_for(env_id(env), f"{name}:{published / file}")
 
@@ -259,7 +259,7 @@ def of(published: Path, env: str, path: str) -> Profile:
 def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str, published: Path) -> None:
     profile, asked = of(published, env, path), []
 
-    def look(view: View) -> None:
+    def look(view: PolicyInput) -> None:
         action = view.env.expert_action()
         asked.append(profile.answer(action, view))
         assert profile.parse(asked[-1] or "", view) == action
@@ -272,7 +272,7 @@ def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str
 
 @given(st.text(), st.sampled_from(["<search>", "</search>", "<action>", "</action>", "<answer>", "</answer>", "\n"]))
 def test_no_completion_raises(text: str, tag: str) -> None:
-    for profile in (ALFWorldPrompt, ReActPrompt, SokobanPrompt, WebShopPrompt, SearchPrompt, SearchR1Prompt):
+    for profile in (ALFWorldPrompt, ReActPrompt, SokobanPrompt, WebShopPrompt, VerlAgentSearchPrompt, SearchR1Prompt):
         action = profile.parse(profile.__new__(profile), f"{text}{tag}{text}", HERE)  # parsing needs no prompts
         assert isinstance(action, str)
 
@@ -310,11 +310,11 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
     if note:
         (tmp_path / "generation.py").write_text(GENERATION)
     profile = profile_for(env_id("Search"), f"search_r1:{tmp_path}")
-    assert isinstance(profile, TranscriptProfile)
+    assert isinstance(profile, TranscriptTemplate)
     refused = "\nThat was neither. Please do one of the two.\n"
     template, text, before = question_of(published), "", None
 
-    def look(view: View) -> None:
+    def look(view: PolicyInput) -> None:
         nonlocal text, before
         question = template.replace("{question}", view.info["goal"])
         if not view.episode.turns:
@@ -345,12 +345,12 @@ def test_search_r1s_episode_is_one_text(note: bool, published: Path, tmp_path: P
 def test_search_r1s_script_writes_an_empty_line_before_every_answer(published: Path) -> None:
     file = published / "search_r1" / "infer.py.txt"
     profile = profile_for(env_id("Search"), f"search_r1:{file}")
-    assert not isinstance(profile, ConversationProfile)
+    assert not isinstance(profile, ConversationTemplate)
     step = re.search(r"curr_search_template = '(.*?)'", file.read_text("utf-8"))
     assert step
     text = ""
 
-    def look(view: View) -> None:
+    def look(view: PolicyInput) -> None:
         nonlocal text
         if not view.episode.turns:
             text = question_of(published).replace("{question}", view.info["goal"])
@@ -403,10 +403,10 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
     if notebook:
         (tmp_path / "alfworld.ipynb").write_text(json.dumps(NOTEBOOK), "utf-8")
     profile = profile_for(env_id("ALFWorld"), f"react:{tmp_path}")
-    assert isinstance(profile, TranscriptProfile)
+    assert isinstance(profile, TranscriptTemplate)
     text = ""
 
-    def look(view: View) -> None:
+    def look(view: PolicyInput) -> None:
         nonlocal text
         if not view.episode.turns:
             word = {"pick_two_obj_and_place": "puttwo", "look_at_obj_in_light": "examine"}.get(view.info["task_type"])
@@ -430,13 +430,13 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
 
 def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> None:
     profile = of(published, "ALFWorld", "react:react")
-    assert isinstance(profile, ConversationProfile)
+    assert isinstance(profile, ConversationTemplate)
     prompts: list[str] = []
 
-    def act(views: list[View]) -> list[Move]:
+    def act(views: list[PolicyInput]) -> list[PolicyOutput]:
         prompts.append(profile.prompt(views[0]))
         assert len(prompts) == 1 or profile.follow_up(views[0]) == "OK.\n>"  # the line has ended already
-        return [Move("think: I look first.", " think: I look first.\n")]
+        return [PolicyOutput("think: I look first.", " think: I look first.\n")]
 
     make_env = partial(make_text_env, env_id("ALFWorld"), split="valid", max_steps=3)
     [episode] = rollout(SimpleNamespace(name="thinker", act=act), make_env, [START])

@@ -19,8 +19,8 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadData, BadLog, BadSetting, UnknownEnvironment
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
-from agentgym_flow.replay import REMARKS, Divergence, Verdict, replay, verify, verify_log
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.replay import REMARKS, Divergence, LogVerdict, replay, verify, verify_log
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream, canonical
 from agentgym_flow.testing.example import CaveEnv
 
@@ -68,16 +68,16 @@ def logged(episode: Episode) -> LoggedEpisode:
 
 
 def random_cave(seed: int = 3) -> Episode:
-    return rollout(RandomPolicy(), CaveEnv, [Start(seed)])[0]
+    return rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(seed)])[0]
 
 
 @pytest.fixture(scope="module")
 def played() -> list[Episode]:
     """Episodes of several environments, won, lost and truncated."""
-    episodes = rollout(RandomPolicy(), CaveEnv, [Start(seed) for seed in range(8)])
-    episodes += rollout(ExpertPolicy(), lambda: CaveEnv(rooms=3, split="test"), [Start(0, 1)])
-    episodes += rollout(RandomPolicy(), lambda: make_text_env(SOKOBAN, boxes=2, split="valid"), [Start(0, 1)])
-    episodes += rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, level="#####\n#@$.#\n#####"), [Start(7)])
+    episodes = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(seed) for seed in range(8)])
+    episodes += rollout(ExpertPolicy(), lambda: CaveEnv(rooms=3, split="test"), [EpisodeSpec(0, 1)])
+    episodes += rollout(RandomPolicy(), lambda: make_text_env(SOKOBAN, boxes=2, split="valid"), [EpisodeSpec(0, 1)])
+    episodes += rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, level="#####\n#@$.#\n#####"), [EpisodeSpec(7)])
     return episodes
 
 
@@ -99,7 +99,7 @@ class TestReplay:
 
     @staticmethod
     def test_what_came_from_outside_comes_from_the_tape() -> None:
-        [episode] = rollout(RandomPolicy(), OracleEnv, [Start(1)])
+        [episode] = rollout(RandomPolicy(), OracleEnv, [EpisodeSpec(1)])
         asked = OracleEnv.outside
         line = logged(episode)
         assert line.tape is not None
@@ -253,7 +253,9 @@ class TestData:
     def line(self, levels: Path) -> LoggedEpisode:
         registry.add("boxoban", levels)
         return logged(
-            rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, data="boxoban", split="test"), [Start(0, 1)])[0]
+            rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, data="boxoban", split="test"), [EpisodeSpec(0, 1)])[
+                0
+            ]
         )
 
     def test_registered_or_given(self, line: LoggedEpisode, levels: Path, tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ class TestVerdict:
 
     @staticmethod
     def test_an_episode_cut_short_matches_as_unfinished(tmp_path: Path) -> None:
-        episodes = rollout(RandomPolicy(), CaveEnv, [Start(0)], stop=lambda view: len(view.episode.turns) == 2)
+        episodes = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(0)], stop=lambda view: len(view.episode.turns) == 2)
         write_log(tmp_path / "log.jsonl", episodes)
         verdict = verify_log(tmp_path / "log.jsonl")
         assert (verdict.ok, verdict.unfinished) == (True, 1)
@@ -372,7 +374,9 @@ class TestVerdict:
         episodes = [
             episode
             for rooms in range(2, 60)
-            for episode in rollout(ExpertPolicy(), lambda rooms=rooms: CaveEnv(rooms=rooms, max_steps=200), [Start(0)])
+            for episode in rollout(
+                ExpertPolicy(), lambda rooms=rooms: CaveEnv(rooms=rooms, max_steps=200), [EpisodeSpec(0)]
+            )
         ]
         write_log(tmp_path / "log.jsonl", episodes)
         assert verify_log(tmp_path / "log.jsonl").matched == 58
@@ -383,11 +387,11 @@ class TestTampering:
 
     @pytest.fixture
     def lines(self) -> list[LoggedEpisode]:
-        starts = [Start(seed, task, attempt) for task in range(4) for attempt, seed in ((0, 7), (1, 7), (2, 9))]
+        starts = [EpisodeSpec(seed, task, attempt) for task in range(4) for attempt, seed in ((0, 7), (1, 7), (2, 9))]
         return [logged(episode) for episode in rollout(RandomPolicy(), CaveEnv, starts)]
 
     @staticmethod
-    def verdict(lines: Sequence[LoggedEpisode], tmp_path: Path, **expected: Any) -> Verdict:
+    def verdict(lines: Sequence[LoggedEpisode], tmp_path: Path, **expected: Any) -> LogVerdict:
         write_log(tmp_path / "log.jsonl", lines)
         return verify_log(tmp_path / "log.jsonl", jobs=0, **expected)
 
@@ -431,7 +435,7 @@ class TestTampering:
         assert self.verdict(lines[:1] + lines[2:], tmp_path).gaps == ((2, 1),), "a dropped attempt is a gap"
 
     def test_a_split_that_is_not_whole(self, tmp_path: Path) -> None:
-        starts = [Start(0, task) for task in range(8)]
+        starts = [EpisodeSpec(0, task) for task in range(8)]
         split = [logged(e) for e in rollout(RandomPolicy(), lambda: CaveEnv(split="test"), starts)]
         assert self.verdict(split, tmp_path, expect="split").ok
         verdict = self.verdict([*split[:3], *split[5:]], tmp_path, expect="split")
@@ -484,7 +488,7 @@ def test_no_one_byte_edit_passes(played: list[Episode], tmp_path: Path, edit: tu
 
 def test_every_byte_of_one_line_matters(tmp_path: Path) -> None:
     """Each byte in turn is replaced by its neighbour in the alphabet: all edits are found."""
-    episode = rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, level="#####\n#@$.#\n#####"), [Start(7)])[0]
+    episode = rollout(ExpertPolicy(), lambda: make_text_env(SOKOBAN, level="#####\n#@$.#\n#####"), [EpisodeSpec(7)])[0]
     episode.meta.clear()  # remarks: nothing confirms them
     content = LoggedEpisode.of(episode).line().encode() + b"\n"
     passed = []

@@ -26,7 +26,7 @@ from agentgym_flow.errors import BadLog, BadResume, BadSetting, ServerDown
 from agentgym_flow.evaluation import evaluate
 from agentgym_flow.journal import path_of
 from agentgym_flow.openai_access import PROBE
-from agentgym_flow.policies import ExpertPolicy, Move, Policy, RandomPolicy, View, make_policy
+from agentgym_flow.policies import ExpertPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log
 from agentgym_flow.testing.example import CaveEnv
 
@@ -354,12 +354,12 @@ class Team:
     def __init__(self, answers: int = 1 << 30) -> None:
         self.left = answers
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         if not self.left:
             raise ServerDown("enough")
         self.left -= 1
         turn = len(view.episode.turns)
-        return Move(("up", "left", "down")[turn % 3], policy=("planner", "solver")[turn % 2])
+        return PolicyOutput(("up", "left", "down")[turn % 3], policy=("planner", "solver")[turn % 2])
 
 
 def test_turns_keep_the_names_of_their_policies(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from agentgym_flow.core import TextEnv, Transition
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadPolicy, BadSetting, GroupMismatch, UnknownTask
-from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, RandomPolicy, View
-from agentgym_flow.rollout import EnvPool, Start, rollout, rollout_groups
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout, rollout_groups
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
 
-STARTS = [Start(seed, seed % 7, seed % 2) for seed in range(25)]
+STARTS = [EpisodeSpec(seed, seed % 7, seed % 2) for seed in range(25)]
 
 
 class Counted:
@@ -66,7 +66,7 @@ def test_results_come_in_the_order_of_starts() -> None:
 def test_the_pool_is_bounded_used_again_and_closed(num_envs: int, made: int) -> None:
     make, sizes = Counted(), []
 
-    def act(views: Sequence[View]) -> list[Move]:
+    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         sizes.append(len(views))
         return RandomPolicy().act(views)
 
@@ -79,23 +79,23 @@ def test_the_pool_is_bounded_used_again_and_closed(num_envs: int, made: int) -> 
 
 
 def test_the_seed_draws_the_task_when_none_is_given() -> None:
-    [episode] = rollout(RandomPolicy(), CaveEnv, [Start(9)])
+    [episode] = rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(9)])
     assert episode.task == CaveEnv().reset(seed=9)[1]["task"]
 
 
 def test_the_policy_stream_is_that_of_the_episode() -> None:
     seen: list[Stream] = []
 
-    def act(views: Sequence[View]) -> list[str]:
+    def act(views: Sequence[PolicyInput]) -> list[str]:
         seen.extend(view.rng for view in views if not view.episode.turns)
         return ["left"] * len(views)
 
-    rollout(FunctionPolicy("keys", act), CaveEnv, [Start(5, 3, 2), Start(5, 3, 1)])  # type: ignore[arg-type]
+    rollout(FunctionPolicy("keys", act), CaveEnv, [EpisodeSpec(5, 3, 2), EpisodeSpec(5, 3, 1)])  # type: ignore[arg-type]
     assert [stream.key for stream in seen] == [("policy", 5, 2, 3), ("policy", 5, 1, 3)]
 
 
 def test_views_follow_their_episode() -> None:
-    def act(views: Sequence[View]) -> list[Move]:
+    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         for view in views:
             last = view.episode.turns[-1] if view.episode.turns else None
             assert view.observation == (last.next_observation if last else view.episode.observation)
@@ -107,20 +107,20 @@ def test_views_follow_their_episode() -> None:
 
 
 def test_what_the_policy_says_is_recorded() -> None:
-    move = Move("left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2], logprobs=[-0.5])
+    move = PolicyOutput("left", completion="<action>left</action>", prompt_ids=[1], completion_ids=[2], logprobs=[-0.5])
     policy = FunctionPolicy("speaking", lambda views: [move] * len(views))
-    [episode] = rollout(policy, lambda: CaveEnv(max_steps=2), [Start(0)])
+    [episode] = rollout(policy, lambda: CaveEnv(max_steps=2), [EpisodeSpec(0)])
     assert [(t.completion, t.prompt_ids, t.completion_ids, t.logprobs) for t in episode.turns] == [
         ("<action>left</action>", [1], [2], [-0.5])
     ] * 2
 
 
 def test_an_environment_that_raises_marks_its_episode_only() -> None:
-    def act(views: Sequence[View]) -> list[str]:
+    def act(views: Sequence[PolicyInput]) -> list[str]:
         return ["break" if v.episode.seed % 3 == 1 and len(v.episode.turns) == 2 else "left" for v in views]
 
     make = Counted(lambda: BrittleEnv(max_steps=5))
-    starts = [Start(seed, 0) for seed in range(9)]
+    starts = [EpisodeSpec(seed, 0) for seed in range(9)]
     episodes = rollout(FunctionPolicy("clumsy", act), make, starts, num_envs=2)  # type: ignore[arg-type]
     for episode in episodes:
         if episode.seed % 3 == 1:
@@ -138,7 +138,7 @@ def test_what_closing_a_broken_environment_raises_is_ignored() -> None:
             raise OSError("already gone")
 
     policy = FunctionPolicy("breaking", lambda views: ["break"] * len(views))  # type: ignore[arg-type, misc]
-    [episode] = rollout(policy, Wreck, [Start(0)])
+    [episode] = rollout(policy, Wreck, [EpisodeSpec(0)])
     assert episode.meta["error"]["class"] == "RuntimeError"
 
 
@@ -150,7 +150,7 @@ def test_policies_and_resets_that_raise_end_the_rollout() -> None:
     with pytest.raises(BadPolicy):
         rollout(FunctionPolicy("short", lambda views: []), CaveEnv, STARTS)
     with pytest.raises(UnknownTask):
-        rollout(RandomPolicy(), CaveEnv, [Start(0, 48)])
+        rollout(RandomPolicy(), CaveEnv, [EpisodeSpec(0, 48)])
 
 
 def test_stop_cuts_an_episode_short() -> None:
@@ -173,7 +173,7 @@ def test_stop_cuts_an_episode_short() -> None:
 def test_stop_is_not_asked_after_the_end() -> None:
     asked: list[bool] = []
 
-    def stop(view: View) -> bool:
+    def stop(view: PolicyInput) -> bool:
         asked.append(view.episode.terminated or view.episode.truncated)
         return False
 
@@ -186,7 +186,7 @@ def test_ctrl_c_comes_after_the_callbacks_of_what_had_finished() -> None:
     finished: list[Episode] = []
     rounds = 0
 
-    def act(views: Sequence[View]) -> list[Move]:
+    def act(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         nonlocal rounds
         rounds += 1
         if rounds == 12:
@@ -216,7 +216,7 @@ def test_numbers_are_checked(number: int) -> None:
 
 
 def test_groups_share_the_start_and_differ_in_the_attempt() -> None:
-    tasks = [Start(0, 3), Start(1, 3), Start(2), Start(0, 3, attempt=4)]
+    tasks = [EpisodeSpec(0, 3), EpisodeSpec(1, 3), EpisodeSpec(2), EpisodeSpec(0, 3, attempt=4)]
     groups = rollout_groups(RandomPolicy(), CaveEnv, tasks, 4, num_envs=5)
     assert [len(group) for group in groups] == [4] * 4
     assert [episode.attempt for episode in groups[0]] == [0, 1, 2, 3]
@@ -237,7 +237,7 @@ def test_a_group_that_does_not_start_alike_is_noticed() -> None:
             return super()._begin(task, noise, {}) + "!" * made
 
     with pytest.raises(GroupMismatch):
-        rollout_groups(RandomPolicy(), DriftingEnv, [Start(0)], 2)
+        rollout_groups(RandomPolicy(), DriftingEnv, [EpisodeSpec(0)], 2)
 
 
 def test_a_round_is_prepared_once_for_each_kind() -> None:
@@ -259,11 +259,11 @@ def test_a_round_is_prepared_once_for_each_kind() -> None:
         made += 1
         return Other(max_steps=2) if made == 2 else Preparing(max_steps=2)
 
-    def act(views: Sequence[View]) -> list[str]:
+    def act(views: Sequence[PolicyInput]) -> list[str]:
         return [f"say[{view.episode.task}]" for view in views]
 
     policy = FunctionPolicy("talking", act)  # type: ignore[arg-type]
-    rollout(policy, make_env, [Start(0, task) for task in range(4)], num_envs=3)
+    rollout(policy, make_env, [EpisodeSpec(0, task) for task in range(4)], num_envs=3)
     assert told == [
         ("Preparing", [(0, 0, "say[0]"), (2, 0, "say[2]")]),
         ("Other", [(1, 0, "say[1]")]),
@@ -290,8 +290,8 @@ def test_a_pool_keeps_its_environments_between_rollouts() -> None:
 def test_a_broken_environment_does_not_come_back_to_the_pool() -> None:
     make = Counted(BrittleEnv)
     pool = EnvPool(make)
-    rollout(FunctionPolicy("breaker", lambda views: [Move("break")] * len(views)), pool, STARTS[:3], num_envs=1)
+    rollout(FunctionPolicy("breaker", lambda views: [PolicyOutput("break")] * len(views)), pool, STARTS[:3], num_envs=1)
     assert (make.made, make.closed) == (3, 3)
     with pytest.raises(UnknownTask):
-        rollout(RandomPolicy(), pool, [Start(0, 10**6)])
+        rollout(RandomPolicy(), pool, [EpisodeSpec(0, 10**6)])
     assert (make.made, make.closed) == (4, 4)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agentgym_flow.retrieval.breaker import Breaker, Pass, State
+from agentgym_flow.retrieval.breaker import Breaker, BreakerState, Pass
 from agentgym_flow.sharing import Lock, once
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -83,8 +83,8 @@ def test_a_breaker_that_waits_for_the_probe_of_another_thread_is_closed_in_the_c
     breaker.failed(given)
     time.sleep(0.01)
     assert isinstance(breaker.enter(), Pass)  # the probe
-    assert in_child(lambda: isinstance(breaker.enter(), Pass) and breaker.state is State.CLOSED)
-    assert breaker.state is State.HALF_OPEN
+    assert in_child(lambda: isinstance(breaker.enter(), Pass) and breaker.state is BreakerState.CLOSED)
+    assert breaker.state is BreakerState.HALF_OPEN
 
 
 def test_threads_that_ask_together_get_one_thing() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.evaluation import evaluate
@@ -32,7 +32,7 @@ def test_environments_tell_the_type_of_every_task(name: str, kwargs: dict[str, o
     env = make_text_env(f"agentgym_flow/{name}", split="test", **kwargs)
     counts = Counter(map(env.task_type_of, range(env.num_tasks)))
     assert set(counts) == types
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     episode = recorder.reset(seed=3)
     before = episode.start_digest
     assert episode.task_type == recorder.info["task_type"] == env.task_type_of(env.task)
@@ -46,7 +46,7 @@ def test_environments_tell_the_type_of_every_task(name: str, kwargs: dict[str, o
 
 def test_an_official_game_is_named_within_the_data(sample_data: Path) -> None:
     env = make_text_env("agentgym_flow/ALFWorld-v0", data=sample_data / "alfworld", split="valid_seen")
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     episode = recorder.reset(seed=3)
     name = recorder.info["game_file"]
     assert episode.meta == {"task_type": episode.task_type, "game_file": name}
@@ -56,7 +56,7 @@ def test_an_official_game_is_named_within_the_data(sample_data: Path) -> None:
 
 
 def test_tasks_without_families_have_an_empty_type() -> None:
-    recorder = Recorder(CaveEnv())
+    recorder = EpisodeRecorder(CaveEnv())
     episode = recorder.reset(seed=0)
     assert (episode.task_type, recorder.info["task_type"], episode.meta) == ("", "", {})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentgym_flow.word_prompts import FIXED, INDICES, MOST, MOST_WORDS, WordProfile, words_of
+from agentgym_flow.word_prompts import FIXED, INDICES, MOST, MOST_WORDS, WordTemplate, words_of
 
 
 def view(
@@ -48,7 +48,7 @@ def test_texts_have_no_index_and_no_mark() -> None:
 
 
 def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
-    profile = WordProfile()
+    profile = WordTemplate()
     here = view(past=(("left", True, "One wall."), ("fly", False, "One hole.")))
     assert profile.prompt(here) == (
         "goal: get out now: you see a door left #0 right #1 "
@@ -63,7 +63,7 @@ def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
 
 def test_equal_words_stand_for_the_first_candidate() -> None:
     here = view(candidates=("take the key", "take the key!", "drop"))
-    profile = WordProfile()
+    profile = WordTemplate()
     assert [profile.answer(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
     assert profile.parse("#0", here) == "take the key"
 
@@ -73,7 +73,7 @@ def words(count: int, letter: str) -> str:
 
 
 def test_what_does_not_fit_is_cut_in_order() -> None:
-    profile = WordProfile()
+    profile = WordTemplate()
 
     def said(**parts: Any) -> list[str]:
         found = profile.prompt(view(**parts)).split()
@@ -106,7 +106,9 @@ def test_what_is_kept_of_long_texts_is_little() -> None:
     try:
         for number in range(10):
             long = f"{number} " + "room " * 200_000
-            assert len(WordProfile().prompt(view(observation=long, past=(("left", True, long),))).split()) == MOST_WORDS
+            assert (
+                len(WordTemplate().prompt(view(observation=long, past=(("left", True, long),))).split()) == MOST_WORDS
+            )
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -26,7 +26,7 @@ from agentgym_flow.cli.player import (
     say_how_to_resume,
     watched,
 )
-from agentgym_flow.demonstrations import Collected
+from agentgym_flow.demonstrations import CollectionSummary
 from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
 from agentgym_flow.files import check_new
 from agentgym_flow.journal import path_of
@@ -102,5 +102,5 @@ def collect(
     stdout().print(printed(f"{_sentence(result, out)}{advice}"), soft_wrap=True)
 
 
-def _sentence(result: Collected, out: Path) -> str:
+def _sentence(result: CollectionSummary, out: Path) -> str:
     return f"{result.episodes:,} episodes, {result.turns:,} turns, {result.successes:,} successful: {out}"

@@ -184,7 +184,7 @@ def import_data(
         with progress_bars() as bars:
             bar = bars.add_task("")
 
-            def show(now: importing.Progress) -> None:
+            def show(now: importing.ImportProgress) -> None:
                 count = f"{now.documents:,} products" if now.documents else f"{now.done:,}"
                 bars.update(bar, description=f"{now.phase}, {count}", completed=now.done, total=now.total or None)
 

@@ -14,10 +14,10 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.files import check_new
-from agentgym_flow.policies import ExpertPolicy, Move, RandomPolicy, View
+from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.report import write_report
 from agentgym_flow.rewards import relabel
-from agentgym_flow.rollout import Start, rollout_groups
+from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
 SEED = 30
@@ -30,12 +30,12 @@ class MixedPolicy:
 
     name = "mixed"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view."""
         return [self._move(view) for view in views]
 
     @staticmethod
-    def _move(view: View) -> Move:
+    def _move(view: PolicyInput) -> PolicyOutput:
         wise = view.rng.uniform() < SKILLS[view.episode.attempt]
         return (ExpertPolicy() if wise else RandomPolicy()).act([view])[0]
 
@@ -48,7 +48,7 @@ def demo(
     log, page = out / "demo.jsonl", out / "demo.html"
     for file in (log, page):
         check_new(file, replace=force)
-    group = rollout_groups(MixedPolicy(), lambda: make_text_env(ENV_ID), [Start(SEED)], len(SKILLS))[0]
+    group = rollout_groups(MixedPolicy(), lambda: make_text_env(ENV_ID), [EpisodeSpec(SEED)], len(SKILLS))[0]
     metrics = relabel(group)
     for episode, skill in zip(group, SKILLS, strict=True):
         episode.meta["policy"] = f"expert in {skill:.0%} of the steps, else random"

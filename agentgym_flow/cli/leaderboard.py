@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentgym_flow.leaderboard.reproduce import MakePolicy
     from agentgym_flow.leaderboard.submission import Folder
     from agentgym_flow.leaderboard.track import Track
-    from agentgym_flow.leaderboard.verdict import Verdict
+    from agentgym_flow.leaderboard.verdict import SubmissionVerdict
     from agentgym_flow.policies import Policy
 
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
@@ -303,7 +303,7 @@ def _policy() -> MakePolicy | None:
     return make
 
 
-def _show(verdict: Verdict) -> None:
+def _show(verdict: SubmissionVerdict) -> None:
     """Print a verdict; exit with 1 if it refuses."""
     from agentgym_flow.leaderboard.ci import Decision
 

@@ -15,13 +15,13 @@ from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Recorder, Turn
+from agentgym_flow.episode import EpisodeRecorder, Turn
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.files import check_new
 from agentgym_flow.play_split import data_files
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.seeding import Stream
 
 QUIT = "q"
@@ -68,7 +68,7 @@ def play(
     if log is not None:  # a game is not to be lost to a name that no file can have
         check_new(log, replace=force, inputs=data_files(settings))
     made = make_text_env(env_id, split=split, **settings)
-    recorder = Recorder(made)
+    recorder = EpisodeRecorder(made)
     episode = recorder.reset(seed=seed, task=task)
     episode.meta["policy"] = "human"
     console = stdout()
@@ -114,7 +114,7 @@ class Facts:
         self._start: dict[str, str] = {}
         self._changed: set[str] = set()
 
-    def of(self, recorder: Recorder) -> dict[str, str]:
+    def of(self, recorder: EpisodeRecorder) -> dict[str, str]:
         """Return the facts to show now; those that are empty say nothing, and are left out."""
         assert recorder.episode is not None  # reset() comes before
         told = {key: value for key, value in recorder.info.items() if key not in _CONTRACT}
@@ -126,7 +126,7 @@ class Facts:
         return {key: value for key, value in now.items() if key in shown and value not in _EMPTY}
 
 
-def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Console, facts: Facts) -> None:
+def _play_by_keys(recorder: EpisodeRecorder, bindings: Mapping[str, str], console: Console, facts: Facts) -> None:
     letters = ", ".join(f"{key} {action}" for key, action in bindings.items() if key != action)
     help_line = f"{'arrow keys or ' if any(len(key) > 1 for key in bindings) else ''}{letters}, {QUIT} quits"
     last: Turn | None = None
@@ -142,7 +142,7 @@ def _play_by_keys(recorder: Recorder, bindings: Mapping[str, str], console: Cons
         live.update(_scene(recorder, last, facts), refresh=True)
 
 
-def _play_by_lines(recorder: Recorder, console: Console, facts: Facts) -> None:
+def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) -> None:
     last: Turn | None = None
     while not recorder.done:
         console.print(_scene(recorder, last, facts))
@@ -162,11 +162,11 @@ def _play_by_lines(recorder: Recorder, console: Console, facts: Facts) -> None:
         console.print(_scene(recorder, last, facts))
 
 
-def _play_by_prompts(recorder: Recorder, profile: Profile, console: Console) -> None:
+def _play_by_prompts(recorder: EpisodeRecorder, profile: PromptTemplate, console: Console) -> None:
     while not recorder.done:
         assert recorder.episode is not None  # reset() comes before
         rng = Stream("policy", recorder.episode.seed, recorder.episode.attempt, recorder.episode.task)
-        view = View(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
+        view = PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, rng)
         console.print(printed(profile.prompt(view)), soft_wrap=True)
         try:
             line = console.input("> ")
@@ -194,7 +194,7 @@ def _choices(info: Mapping[str, Any]) -> Text:
     return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
 
 
-def _scene(recorder: Recorder, last: Turn | None, told: Facts) -> RenderableType:
+def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> RenderableType:
     """Return what the player sees: the observation, the last step, and what the environment says beside it."""
     env: TextEnv = recorder.env
     assert recorder.episode is not None  # reset() comes before
@@ -211,7 +211,7 @@ def _scene(recorder: Recorder, last: Turn | None, told: Facts) -> RenderableType
     return Group(Text(), *seen, line)
 
 
-def _ending(recorder: Recorder) -> Text:
+def _ending(recorder: EpisodeRecorder) -> Text:
     episode = recorder.episode
     assert episode is not None  # reset() comes before
     count = len(episode.turns)

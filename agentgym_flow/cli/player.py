@@ -18,8 +18,8 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadSetting
 from agentgym_flow.intervals import wilson
 from agentgym_flow.journal import path_of
-from agentgym_flow.play_split import TRAIN_TASKS, Plan
-from agentgym_flow.policies import AsyncPolicy, Move, Policy, View, make_policy
+from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy
 from agentgym_flow.policies.base import Around
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS
 from agentgym_flow.rollout import ERROR
@@ -153,7 +153,7 @@ class _Watched:
         self.name = policy.name
         self._policy, self._description = policy, description
 
-    def act(self, views: Sequence[View]) -> Sequence[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return the moves of the policy."""
         with _code_of(self._description):
             return self._policy.act(views)
@@ -168,7 +168,7 @@ class _AsyncWatched(Around):
         self._begun = 0  # episodes
         self._kinds: list[str] = []  # how their first requests failed
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move of the policy."""
         first = not view.episode.turns
         self._begun += first
@@ -204,7 +204,7 @@ class Live:
         self._one_attempt = True
         self._bar = self.progress.add_task("success", total=None)
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: EpisodePlan) -> None:
         """Take note of how many episodes there will be."""
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1

@@ -12,7 +12,7 @@ from agentgym_flow.errors import BadData, BadSetting
 
 if TYPE_CHECKING:
     from agentgym_flow.retrieval.passage import Retriever
-    from agentgym_flow.retrieval.resuming import Progress
+    from agentgym_flow.retrieval.resuming import ImportProgress
 
 EMBEDDED = "embedded"
 """In place of a folder: the articles of Search's generated questions, indexed at the start. A folder of this name is
@@ -47,7 +47,7 @@ def build(
         with progress_bars() as bars:
             bar = bars.add_task("")
 
-            def show(now: Progress) -> None:
+            def show(now: ImportProgress) -> None:
                 bars.update(
                     bar,
                     description=f"{now.phase}, {now.documents:,} passages",

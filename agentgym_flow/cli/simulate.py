@@ -16,7 +16,7 @@ from agentgym_flow.errors import BadSetting, shown
 from agentgym_flow.files import check_new
 
 if TYPE_CHECKING:
-    from agentgym_flow.dataflow.simulator.scenario import Change, Outcome, Region, Scenario
+    from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, SimulationResult, WorkerChange
 
 _DEFAULT_MODES = ["synchronous", "overlap", "fixed:4", "ready:4"]
 _PICTURES = ("trace.svg", "staleness.svg", "states.svg", "trace.json", "trace.html")
@@ -159,7 +159,7 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
         check_new(folder / name, replace=force)
 
 
-def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[Outcome]]:
+def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[SimulationResult]]:
     from agentgym_flow.dataflow.pictures.timeline import write_pictures
     from agentgym_flow.dataflow.simulator.simulate import simulate
     from agentgym_flow.files import LineWriter
@@ -167,7 +167,7 @@ def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> li
     events: list[dict[str, Any]] = []
     with progress_bars() as bars:
         bar = bars.add_task("simulating", total=len(scenarios) * seeds)
-        found: list[list[Outcome]] = []
+        found: list[list[SimulationResult]] = []
         for scenario in scenarios:
             found.append([])
             for seed in range(seeds):
@@ -183,7 +183,7 @@ def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> li
     return found
 
 
-def _table(scenarios: list[Scenario], outcomes: list[list[Outcome]]) -> Table:
+def _table(scenarios: list[Scenario], outcomes: list[list[SimulationResult]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("mode", no_wrap=True)
     for name in ("hours", "workers", "trainers", "dropped", "again", "length", "stale", "GB", "calls/s"):
@@ -246,15 +246,15 @@ def _region(text: str) -> Region:
     return Region(name, **given)
 
 
-def _change(text: str) -> Change:
-    from agentgym_flow.dataflow.simulator.scenario import Change
+def _change(text: str) -> WorkerChange:
+    from agentgym_flow.dataflow.simulator.scenario import WorkerChange
 
     wanted = f"--change {text!r}, such as 1:join:32:local"
     parts = text.split(":")
     if len(parts) != 4:
         raise BadSetting(f"hours, kind, workers and region are wanted in {wanted}")
     hours, kind, workers, region = parts
-    return Change(3600 * _number(float, hours, wanted), kind, _number(int, workers, wanted), region)
+    return WorkerChange(3600 * _number(float, hours, wanted), kind, _number(int, workers, wanted), region)
 
 
 def _number(kind: Any, text: str, wanted: str) -> Any:

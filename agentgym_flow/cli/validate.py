@@ -20,7 +20,7 @@ from agentgym_flow.files import check_new, whole
 from agentgym_flow.testing.card.findings import SECTIONS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
 from agentgym_flow.testing.card.page import WORDS, render_card
-from agentgym_flow.testing.card.parts import Request, run_part
+from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 MADE = "agentgym_flow.testing.card.made"
 CONTRACT, FIGURES = "agentgym_flow.testing.card.contract", "agentgym_flow.testing.card.figures"
@@ -60,11 +60,11 @@ def validate(
     with progress_bars() as bars:
         shown = bars.add_task("validating", total=None)
         imports = ctx.find_root().params["modules"] or []
-        made = _made(Request(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
+        made = _made(ValidationRequest(env, {}, [], _MADE * 60 * minutes, imports, env_arg or []))
         findings = [made]
-        request = Request(env, {}, [], 0.0)
+        request = ValidationRequest(env, {}, [], 0.0)
         if made.status == "ok":
-            request = Request(**made.figures, seconds=60 * minutes - (time.monotonic() - begun))
+            request = ValidationRequest(**made.figures, seconds=60 * minutes - (time.monotonic() - begun))
             for finding in _findings(request, train):
                 findings.append(finding)
                 bars.update(shown, description=finding.title)
@@ -85,7 +85,7 @@ def _check_installed() -> None:
             raise MissingExtra.of(package, "test")
 
 
-def _made(request: Request) -> Finding:
+def _made(request: ValidationRequest) -> Finding:
     """Return whether the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
     [made] = run_part(MADE, request)
     if REFUSED in made.figures:
@@ -93,7 +93,7 @@ def _made(request: Request) -> Finding:
     return made
 
 
-def _findings(request: Request, train: bool) -> Iterator[Finding]:
+def _findings(request: ValidationRequest, train: bool) -> Iterator[Finding]:
     end = time.monotonic() + request.seconds
     for part, share in ((CONTRACT, _CONTRACT), (FIGURES, _FIGURES)):
         yield from run_part(part, replace(request, seconds=share * request.seconds))

@@ -17,7 +17,7 @@ from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import LoggedEpisode, scan_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.files import check_new
-from agentgym_flow.replay import Verdict, verify_log
+from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.report import WORKFLOW, write_report
 
 _MOST_GRAPHS = 12
@@ -69,7 +69,7 @@ def groups_of(episodes: list[Episode]) -> list[Group]:
     return sorted(groups, key=lambda group: len({episode.success for episode in group}), reverse=True)
 
 
-def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: Verdict) -> None:
+def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: LogVerdict) -> None:
     """Copy onto the replayed episodes what only the log knows, and what verification found."""
     diverged = dict(verdict.divergences)
     for number, logged in scan_log(log):
@@ -81,7 +81,7 @@ def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: Verdict) -> N
             episode.meta["differs from the log"] = str(diverged[number])
 
 
-def _summary(verdict: Verdict, replayed: dict[int, Episode]) -> dict[str, str]:
+def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str]:
     episodes = list(replayed.values())
     seeds = [episode.seed for episode in episodes]
     rows = {

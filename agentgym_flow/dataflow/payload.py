@@ -21,7 +21,7 @@ Ratios to them are finite in float32, so no worker can make a loss infinite.
 """
 
 
-class Sent(NamedTuple):
+class WireCopy(NamedTuple):
     """A payload that is well-formed: one list of tokens and one of log-probabilities for each action of the line."""
 
     logged: LoggedEpisode
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
         return told.parse(self.facts, len(self.tokens))
 
     @classmethod
-    def parse(cls, payload: str) -> Sent:
+    def parse(cls, payload: str) -> WireCopy:
         """Return what a payload says. Raises `Forged` if it cannot be read, or is too large."""
         if not isinstance(payload, str) or len(payload) > LONGEST or not payload.isascii():
             raise Forged(f"a payload is at most {LONGEST} ASCII characters, got {shown(payload)}")

@@ -75,7 +75,7 @@ class Attempt(NamedTuple):
     number: int
 
 
-class Held(NamedTuple):
+class LeaseKey(NamedTuple):
     """A lease as its holder names it: stream, slot and attempt."""
 
     stream: str
@@ -92,12 +92,12 @@ class Commit(NamedTuple):
         digests: for each policy, the SHA-256 of the weights that played it: those that the lease names.
     """
 
-    held: Held
+    held: LeaseKey
     payload: str
     digests: dict[str, str]
 
 
-class Verdict(StrEnum):
+class CommitVerdict(StrEnum):
     """What became of a commit."""
 
     ACCEPTED = "accepted"
@@ -174,16 +174,16 @@ class Flow(Protocol):
         this worker has played.
         """
 
-    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+    def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
         """Renew leases, and return those that have ended; their episodes need not be played on."""
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         """Hand in episodes; return what became of each."""
 
-    def fail(self, worker: str, held: Held, reason: str) -> None:
+    def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here; another worker will try."""
 
-    def give_back(self, worker: str, held: list[Held]) -> None:
+    def give_back(self, worker: str, held: list[LeaseKey]) -> None:
         """Give leases back because the worker leaves. That is no failed attempt."""
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:

@@ -20,8 +20,8 @@ import yaml  # type: ignore[import-untyped]
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadData
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import parse_configs, resolved
 from agentgym_flow.training.generators import transformers_generator
@@ -48,7 +48,7 @@ class Actor:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    profile: Profile
+    profile: PromptTemplate
     args: AgentConfig
 
     def policy(self) -> AsyncModelPolicy:
@@ -84,8 +84,8 @@ class Stage:
 
     make_env: Callable[[], TextEnv]
     actors: Mapping[str, Actor]
-    route: Callable[[View], str]
-    stop: Callable[[View], bool] | None = None
+    route: Callable[[PolicyInput], str]
+    stop: Callable[[PolicyInput], bool] | None = None
     keep: tuple[str, ...] | None = None
 
 
@@ -166,7 +166,7 @@ def stage_of(setup: Mapping[str, Any], *, weights: bool = True) -> Stage:
     return Stage(make_env, actors, route, stop, None if keep is None else tuple(keep))
 
 
-def acting(turns: Sequence[str]) -> Callable[[View], str]:
+def acting(turns: Sequence[str]) -> Callable[[PolicyInput], str]:
     """Return a function that names who acts: `turns` in turn, and the last of them in all further turns."""
     return lambda view: turns[min(len(view.episode.turns), len(turns) - 1)]
 

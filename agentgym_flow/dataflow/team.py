@@ -15,7 +15,7 @@ from agentgym_flow.dataflow.stage import acting
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.generators import transformers_generator
@@ -28,7 +28,7 @@ BEFORE, AFTER = MOMENTS = ("before", "after")
 
 
 @dataclass(frozen=True)
-class Member:
+class TeamMember:
     """A run that trained one policy of a team.
 
     Attributes:
@@ -75,7 +75,7 @@ class Team:
     """
 
     def __init__(self, runs: Sequence[Path]) -> None:
-        self.members = [Member.read(Path(run)) for run in runs]
+        self.members = [TeamMember.read(Path(run)) for run in runs]
         first = self.members[0]
         for other in self.members[1:]:
             for what, own, found in (
@@ -115,7 +115,7 @@ class Team:
         name = f"{moment}_{'greedy' if greedy else 'sampled'}"
         run, _, agent = self.members[0].configs
         return evaluation.evaluate(
-            _Cast(name, self.members, moment, greedy=greedy),
+            _TeamPolicy(name, self.members, moment, greedy=greedy),
             run.env_id,
             num_episodes=num_episodes,
             env_kwargs=run.env_settings,
@@ -126,22 +126,22 @@ class Team:
         )
 
 
-def _environment(member: Member) -> tuple[str, Mapping[str, Any]]:
+def _environment(member: TeamMember) -> tuple[str, Mapping[str, Any]]:
     run = member.configs[0]
     return run.env_id, run.env_settings
 
 
-class _Cast:
+class _TeamPolicy:
     """The policies of a team as one; each names itself in its moves."""
 
-    def __init__(self, name: str, members: Sequence[Member], moment: str, *, greedy: bool) -> None:
+    def __init__(self, name: str, members: Sequence[TeamMember], moment: str, *, greedy: bool) -> None:
         self.name = name
         self._route = acting(members[0].turns)
         self._policies = {member.policy: _policy(member, moment, greedy=greedy) for member in members}
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         names = [self._route(view) for view in views]
-        moves: dict[int, Move] = {}
+        moves: dict[int, PolicyOutput] = {}
         for name, policy in self._policies.items():
             places = [place for place, own in enumerate(names) if own == name]
             if not places:
@@ -152,7 +152,7 @@ class _Cast:
         return [moves[place] for place in range(len(views))]
 
 
-def _policy(member: Member, moment: str, *, greedy: bool) -> ModelPolicy:
+def _policy(member: TeamMember, moment: str, *, greedy: bool) -> ModelPolicy:
     run, _, agent = member.configs
     profile = profile_of(run, member.path / VOCABULARY)
     model, tokenizer = load_model(member.model_at(moment), profile, seed=agent.seed, dtype=run.dtype)

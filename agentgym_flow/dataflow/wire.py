@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 from agentgym_flow.core import COMPAT_KEY
 from agentgym_flow.dataflow import told
-from agentgym_flow.dataflow.payload import Sent, check_tokens, differ
+from agentgym_flow.dataflow.payload import WireCopy, check_tokens, differ
 from agentgym_flow.dataflow.records import Slot
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadSetting, Forged, shown
 from agentgym_flow.generation import Completion
-from agentgym_flow.policies import View
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.seeding import Stream
 from agentgym_flow.slots import ERROR, EnvPool
 
@@ -66,9 +66,9 @@ class Receiver:
     def __init__(
         self,
         envs: EnvPool,
-        acting: Callable[[View], str],
+        acting: Callable[[PolicyInput], str],
         policies: Mapping[str, PromptedPolicy],
-        stop: Callable[[View], bool] | None = None,
+        stop: Callable[[PolicyInput], bool] | None = None,
     ) -> None:
         self.envs = envs
         self.policies = dict(policies)
@@ -91,12 +91,12 @@ class Receiver:
         for name in self.policies:
             if name not in steps:
                 raise BadSetting(f"policy {name!r} has no optimizer step: its weights were never published")
-        sent = Sent.parse(payload)
+        sent = WireCopy.parse(payload)
         with self._playing() as recorder:
             return self._play(recorder, slot, sent, steps)
 
     @contextmanager
-    def _playing(self) -> Iterator[Recorder]:
+    def _playing(self) -> Iterator[EpisodeRecorder]:
         """Lend an environment. What is raised is this machine's fault, or makes an episode `Forged`."""
         recorder = self.envs.take()
         try:
@@ -120,17 +120,17 @@ class Receiver:
 
         Raises as `replay`, where the form is not that of an episode.
         """
-        sent = Sent.parse(payload)
+        sent = WireCopy.parse(payload)
         with self._playing() as recorder:
             _check_start(sent.logged, recorder, slot)
             recorder.env.use_tape(sent.logged.tape or [None] * (len(sent.tokens) + 1))
             episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
             rng = Stream("policy", slot.seed, slot.sample, episode.task)
-            view = View(recorder.env, recorder.observation, recorder.info, episode, rng)
+            view = PolicyInput(recorder.env, recorder.observation, recorder.info, episode, rng)
             self._believe(view, sent, steps)
             return episode
 
-    def _believe(self, view: View, sent: Sent, steps: Mapping[str, int]) -> None:
+    def _believe(self, view: PolicyInput, sent: WireCopy, steps: Mapping[str, int]) -> None:
         logged, kept = sent.logged, set(self.envs.keep)
         compat, spoken = view.info.get(COMPAT_KEY), logged.completions or logged.actions
         tape = logged.tape or [None] * (len(logged.actions) + 1)
@@ -176,14 +176,14 @@ class Receiver:
         self.envs.give_back(recorder)
         return episode
 
-    def _play(self, recorder: Recorder, slot: Slot, sent: Sent, steps: Mapping[str, int]) -> Episode:
+    def _play(self, recorder: EpisodeRecorder, slot: Slot, sent: WireCopy, steps: Mapping[str, int]) -> Episode:
         env, turns = recorder.env, len(sent.tokens)
         _check_start(sent.logged, recorder, slot)
         # With an empty tape nothing is asked of the outside world, either.
         env.use_tape(sent.logged.tape or [None] * (turns + 1))
         episode = recorder.reset(seed=slot.seed, task=slot.task, attempt=slot.sample)
         rng = Stream("policy", slot.seed, slot.sample, episode.task)
-        view = View(env, recorder.observation, recorder.info, episode, rng)
+        view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
         over = False
         for number in range(turns):
             if over:
@@ -197,7 +197,9 @@ class Receiver:
             raise Forged("what is told of the turns is not what replay has")
         return episode
 
-    def _turn(self, view: View, recorder: Recorder, number: int, sent: Sent, steps: Mapping[str, int]) -> None:
+    def _turn(
+        self, view: PolicyInput, recorder: EpisodeRecorder, number: int, sent: WireCopy, steps: Mapping[str, int]
+    ) -> None:
         name = self._acting(view)
         policy = self.policies[name]
         tokens, logprobs = tuple(sent.tokens[number]), tuple(sent.logprobs[number])
@@ -221,7 +223,7 @@ class Receiver:
         view.observation, view.info = recorder.observation, recorder.info
 
 
-def _check_start(logged: LoggedEpisode, recorder: Recorder, slot: Slot) -> None:
+def _check_start(logged: LoggedEpisode, recorder: EpisodeRecorder, slot: Slot) -> None:
     """Raise `Forged` if a line is not of this slot, or is longer than an episode can be."""
     env = recorder.env
     asked = {
@@ -255,7 +257,7 @@ def _check_line(logged: LoggedEpisode, found: LoggedEpisode) -> None:
         raise Forged(f"{name}{where}: the log has {shown(told)}, replay has {shown(ours)}")
 
 
-def _close(recorder: Recorder) -> None:
+def _close(recorder: EpisodeRecorder) -> None:
     # Its state is unknown, and closing it may fail for the same reason.
     with suppress(Exception):
         recorder.env.close()

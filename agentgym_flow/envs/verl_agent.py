@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import CLOSE, OPEN, Message, Situation
+from agentgym_flow.prompts import CLOSE, OPEN, Message, PromptContext
 
 NAME = "verl_agent"
 """The name under which the profiles are asked for."""
@@ -55,7 +55,7 @@ def has_chinese(completion: str) -> bool:
     return _CHINESE.search(completion) is not None
 
 
-class VerlAgentProfile(ABC):
+class VerlAgentTemplate(ABC):
     """A prompt for every step, as one user message: one template for the first step, another for the later ones.
 
     Args:
@@ -85,33 +85,33 @@ class VerlAgentProfile(ABC):
         self._history = history
         self.name = file.named(NAME)
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
         now = self._now(view)
         return self._later.fill(now | self._past(view)) if view.episode.turns else self._first.fill(now)
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the prompt as a chat of one user message: the whole context is restated every turn."""
         return [{"role": "user", "content": self.prompt(view)}]
 
     @abstractmethod
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action that the published parser passes to the environment, well-formed or not."""
 
     @abstractmethod
     def well_formed(self, completion: str) -> bool:
         """Return whether the published parser calls a completion valid, which is what invalid actions cost there."""
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None when it would not be read back so."""
         completion = f"<think></think>{OPEN}{action}{CLOSE}"
         return completion if self.parse(completion, view) == action else None
 
     @abstractmethod
-    def _now(self, view: Situation) -> dict[str, Any]:
+    def _now(self, view: PromptContext) -> dict[str, Any]:
         """Return the values for the present step."""
 
-    def _past(self, view: Situation) -> dict[str, Any]:
+    def _past(self, view: PromptContext) -> dict[str, Any]:
         """Return the values for what has happened: the last steps, a line each, numbered from the episode's start."""
         turns = view.episode.turns
         before = max(0, len(turns) - self._history)
@@ -121,7 +121,7 @@ class VerlAgentProfile(ABC):
         ]
         return dict(zip(PAST, (len(turns), len(lines), "\n".join(lines), len(turns) + 1), strict=True))
 
-    def _observed(self, observation: str, view: Situation) -> str:
+    def _observed(self, observation: str, view: PromptContext) -> str:
         """Return a past observation as the prompt shows it."""
         return observation
 
@@ -130,13 +130,13 @@ class VerlAgentProfile(ABC):
         return turn.action
 
 
-class TaggedPrompt(VerlAgentProfile):
+class TaggedPrompt(VerlAgentTemplate):
     """A prompt whose answers have their action between tags."""
 
     rest: ClassVar[int]
     """How many characters of an answer without tags are its action: the last ones."""
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return what stands between the tags, or the last `rest` characters, in lower case."""
         return tagged(completion, self.rest)
 

@@ -50,7 +50,7 @@ class Sampling:
             raise BadSetting("an empty text would stop every answer before it begins: leave it out of stops")
 
 
-class Request(NamedTuple):
+class GenerationRequest(NamedTuple):
     """One prompt to be answered.
 
     Attributes:
@@ -110,7 +110,7 @@ class Generator(Protocol):
     exact: bool
     """Whether its log-probabilities are those which the model in training gives, but for the order of summation."""
 
-    async def generate(self, request: Request) -> Completion:
+    async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request.
 
         Raises `GenerationFailed` when this one cannot be answered, and `TrainingFailed` when the model's output is not
@@ -133,5 +133,5 @@ class Generator(Protocol):
 class BatchGenerator(Generator, Protocol):
     """A generator in this process, which is quicker when it is asked for many answers in one go."""
 
-    def generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
+    def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Answer all requests, in order; the same answers as `generate` gives one by one. Raises what that raises."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from agentgym_flow.generation.base import Completion, Request
+from agentgym_flow.generation.base import Completion, GenerationRequest
 
-Waiting = tuple[Request, "asyncio.Future[Completion]"]
+Waiting = tuple[GenerationRequest, "asyncio.Future[Completion]"]
 
 
 class Gathering:
@@ -19,11 +19,11 @@ class Gathering:
         answer: answers many requests, in order.
     """
 
-    def __init__(self, answer: Callable[[Sequence[Request]], list[Completion]]) -> None:
+    def __init__(self, answer: Callable[[Sequence[GenerationRequest]], list[Completion]]) -> None:
         self._answer = answer
         self._waiting: list[Waiting] = []
 
-    async def ask(self, request: Request) -> Completion:
+    async def ask(self, request: GenerationRequest) -> Completion:
         """Return the answer to one request; what `answer` raises is raised for all that were asked together."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()

@@ -19,7 +19,7 @@ States = list[tuple[torch.Tensor, torch.Tensor]]
 """Keys and values of one sequence, layer by layer: (heads, tokens, width) each."""
 
 
-class Kept:
+class KeyValueCache:
     """Keys and values by the tokens that they belong to, of one version of the weights."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ def first_draw(seed: int) -> float:
     return seed / SEEDS
 
 
-class Draws:
+class AnswerRandom:
     """The random numbers of one answer."""
 
     def __init__(self, seed: int) -> None:
@@ -61,7 +61,9 @@ class StreamSampler(LogitsProcessor):  # type: ignore[misc]
         ended: whether each row has ended.
     """
 
-    def __init__(self, draws: Sequence[Draws | None], temperature: float, is_over: Callable[[list[int]], bool]) -> None:
+    def __init__(
+        self, draws: Sequence[AnswerRandom | None], temperature: float, is_over: Callable[[list[int]], bool]
+    ) -> None:
         self.tokens: list[list[int]] = [[] for _ in draws]
         self.logprobs: list[list[float]] = [[] for _ in draws]
         self.ended = [False] * len(draws)

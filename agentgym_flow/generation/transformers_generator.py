@@ -20,12 +20,12 @@ import torch
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.generation.base import Completion, Request, Sampling
+from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.batching import Gathering
-from agentgym_flow.generation.kept import Kept, States, Tokens, can_be_kept, joined, states_of
+from agentgym_flow.generation.kept import KeyValueCache, States, Tokens, can_be_kept, joined, states_of
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded, positions
-from agentgym_flow.generation.sampling import Draws, Ended, StreamSampler, check_numbers, first_draw
+from agentgym_flow.generation.sampling import AnswerRandom, Ended, StreamSampler, check_numbers, first_draw
 from agentgym_flow.generation.stops import holds_stop
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class TransformersGenerator:
         self._pad = pad
         self._rows = rows if rows is None or rows == 0 else check_positive("rows", rows)
         self._next: dict[float, dict[Tokens, _Next]] = {}
-        self._kept = Kept()
+        self._kept = KeyValueCache()
         self._gathering = Gathering(self.generate_batch)
 
     def update(self, model: PreTrainedModel, version: int) -> None:
@@ -102,11 +102,11 @@ class TransformersGenerator:
             self._kept.clear()
         self.model, self.version = model, version
 
-    async def generate(self, request: Request) -> Completion:
+    async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request, together with others that are made at the same time; see `Generator`."""
         return await self._gathering.ask(request)
 
-    def generate_batch(self, requests: Sequence[Request]) -> list[Completion]:
+    def generate_batch(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Answer all requests, in order. Raises `TrainingFailed` when the model's output is not a number."""
         was_training = self.model.training
         self.model.eval()
@@ -121,7 +121,7 @@ class TransformersGenerator:
         self._next.clear()
         self._kept.clear()
 
-    def _answers(self, requests: Sequence[Request]) -> list[Completion]:
+    def _answers(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         if len({id(request.sampling) for request in requests}) == 1:  # nearly always, and quicker
             return self._alike(requests, requests[0].sampling)
         alike: dict[Sampling, list[int]] = {}
@@ -133,7 +133,7 @@ class TransformersGenerator:
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _alike(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def _alike(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         # Whole distributions are kept, which a large vocabulary leaves no memory for.
         small = self.model.config.get_text_config().vocab_size <= MAX_WORDS
         one = sampling.max_new_tokens == 1 and small
@@ -165,7 +165,7 @@ class TransformersGenerator:
         return ROWS if self.model.device.type == "cpu" else 0
 
     # ---------------------------------------------------------------- one token: a forward pass
-    def _one_token(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def _one_token(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         known = self._next.setdefault(sampling.temperature, {})
         new = [ids for ids in dict.fromkeys(request.prompt_ids for request in requests) if ids not in known]
         widths = self._widths([len(ids) for ids in new], self._context)
@@ -173,7 +173,7 @@ class TransformersGenerator:
             self._look_up([new[number] for number in numbers], widths[numbers[0]], sampling.temperature)
         return [self._drawn(known[request.prompt_ids], request) for request in requests]
 
-    def _drawn(self, following: _Next, request: Request) -> Completion:
+    def _drawn(self, following: _Next, request: GenerationRequest) -> Completion:
         greedy = request.sampling.greedy
         token = following.best if greedy else following.draw(first_draw(request.seed))
         return Completion((token,), (following.logprobs[token],), self.version)
@@ -190,7 +190,7 @@ class TransformersGenerator:
             known[prompt] = _Next(logprobs[row].tolist(), cumulative[row], best[row])
 
     # ---------------------------------------------------------------- several tokens: generate
-    def _many(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def _many(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         if self._keeps and all(request.said is not None and len(request.prompt_ids) > 1 for request in requests):
             return self._going_on(requests, sampling)
         lengths = [len(request.prompt_ids) for request in requests]
@@ -203,21 +203,21 @@ class TransformersGenerator:
             answers.update(zip(numbers, found, strict=True))
         return [answers[number] for number in range(len(requests))]
 
-    def _written(self, requests: Sequence[Request], sampling: Sampling, width: int) -> list[Completion]:
+    def _written(self, requests: Sequence[GenerationRequest], sampling: Sampling, width: int) -> list[Completion]:
         return self._generated(
             requests, sampling, *left_padded([request.prompt_ids for request in requests], self._pad, width)
         )
 
     def _generated(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[GenerationRequest],
         sampling: Sampling,
         ids: torch.Tensor,
         mask: torch.Tensor,
         cache: Cache | None = None,
     ) -> list[Completion]:
         """Return the answers to prompts as tensors, of which a cache may hold the first columns; it is added to."""
-        draws = [None if sampling.greedy else Draws(request.seed) for request in requests]
+        draws = [None if sampling.greedy else AnswerRandom(request.seed) for request in requests]
         sampler = StreamSampler(draws, sampling.temperature, partial(self._is_over, sampling))
         device = self.model.device
         self.model.generate(
@@ -241,7 +241,7 @@ class TransformersGenerator:
         """
         return self._height == 0 and self.model.device.type == "cpu" and can_be_kept(self.model)
 
-    def _going_on(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def _going_on(self, requests: Sequence[GenerationRequest], sampling: Sampling) -> list[Completion]:
         """Answer requests of which the first tokens, but the last of these, have been computed in an earlier turn."""
         known = [request.prompt_ids[: (request.said or len(request.prompt_ids)) - 1] for request in requests]
         found: dict[Tokens, States] = {ids: self._kept[ids] for ids in known if ids in self._kept}
@@ -271,7 +271,9 @@ class TransformersGenerator:
             for row, sequence in enumerate(sequences)
         }
 
-    def _gone_on(self, rows: Sequence[tuple[Request, Tokens, States]], sampling: Sampling) -> list[Completion]:
+    def _gone_on(
+        self, rows: Sequence[tuple[GenerationRequest, Tokens, States]], sampling: Sampling
+    ) -> list[Completion]:
         """Answer requests whose first tokens have these keys and values, and keep those of prompts and answers."""
         old, old_mask = left_padded([known for _, known, _ in rows], self._pad)
         new, new_mask = left_padded([request.prompt_ids[len(known) :] for request, known, _ in rows], self._pad)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agentgym_flow.errors import AgentGymFlowError, BadSetting, TrainingFailed, UpdateFailed
-from agentgym_flow.generation.base import Completion, Request, Sampling, checked_completion
+from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling, checked_completion
 from agentgym_flow.generation.vllm_version import require_vllm
 from agentgym_flow.generation.weights import (
     adapter_rank,
@@ -133,7 +133,7 @@ class VLLMEngine:
             ) from error
 
     # ---------------------------------------------------------------- answers
-    async def generate(self, request: Request) -> Completion:
+    async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request, together with all that are under way; see `Generator`.
 
         Raises `BadSetting` when prompt and answer do not fit into the engine's context.
@@ -150,7 +150,7 @@ class VLLMEngine:
             if self._waiting.pop(name, None) is not None:  # nobody waits for it any more
                 self._engine.abort_request([name])
 
-    def _add(self, request: Request) -> str:
+    def _add(self, request: GenerationRequest) -> str:
         if self.version < 0:
             raise UpdateFailed("vLLM was asked before it got any weights: call update first")
         prompt, sampling = request.prompt_ids, request.sampling

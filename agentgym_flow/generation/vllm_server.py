@@ -24,7 +24,7 @@ import httpx2
 import torch
 
 from agentgym_flow.errors import BadSetting, GenerationFailed, ServerDown, TrainingFailed, UpdateFailed, shown
-from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, Request, checked_completion
+from agentgym_flow.generation.base import NOT_A_NUMBER, Completion, GenerationRequest, checked_completion
 from agentgym_flow.generation.vllm_version import check_version
 from agentgym_flow.generation.weights import check_finite, has_adapter, save_weights
 
@@ -44,7 +44,7 @@ _START_ADAPTERS = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable
 
 
 @dataclass(slots=True)
-class _Server:
+class _VLLMServer:
     """One server.
 
     Attributes:
@@ -113,7 +113,7 @@ class VLLMServers:
         self._client: httpx2.AsyncClient | None = None
         first = rank % len(urls)  # not all processes begin with the same one
         found = dict(on_main_process(partial(self._everywhere, self._looked_up, urls)))
-        self._servers = [_Server(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
+        self._servers = [_VLLMServer(url, *found[url]) for url in [*urls[first:], *urls[:first]]]
 
     # ---------------------------------------------------------------- answers
     async def __aenter__(self) -> Self:
@@ -136,7 +136,7 @@ class VLLMServers:
             client, self._client = self._client, None
             await client.aclose()
 
-    async def generate(self, request: Request) -> Completion:
+    async def generate(self, request: GenerationRequest) -> Completion:
         """Answer one request, by the server that has the least to do; see `Generator`.
 
         Raises `ServerDown`, which names the servers, when none is left, and `BadSetting` when a request is refused.
@@ -152,7 +152,7 @@ class VLLMServers:
             finally:
                 server.busy -= 1
 
-    def _least_busy(self) -> _Server:
+    def _least_busy(self) -> _VLLMServer:
         self._check_any()
         return min((server for server in self._servers if server.down is None), key=lambda server: server.busy)
 
@@ -162,7 +162,7 @@ class VLLMServers:
             raise ServerDown(f"no vLLM server is left: {each}. Start one again, and go on with --resume=true")
 
     @staticmethod
-    def _check_length(server: _Server, request: Request) -> None:
+    def _check_length(server: _VLLMServer, request: GenerationRequest) -> None:
         prompt, answer = len(request.prompt_ids), request.sampling.max_new_tokens
         if prompt + answer > server.context:
             raise BadSetting(
@@ -170,7 +170,7 @@ class VLLMServers:
                 f"of {server.url}: start it with a larger --max-model-len, or lower max_completion_length"
             )
 
-    async def _ask(self, server: _Server, request: Request) -> Completion:
+    async def _ask(self, server: _VLLMServer, request: GenerationRequest) -> Completion:
         response = await self._patient(server, {"model": self._adapter or server.model, **body_of(request)})
         if response.status_code >= 500:
             await self._check_alive(server)
@@ -183,7 +183,7 @@ class VLLMServers:
             raise BadSetting(f"{server.url} refused a request with HTTP {response.status_code}: {_said(response)}")
         return completion_of(response, server.url, self.version)
 
-    async def _patient(self, server: _Server, body: dict[str, Any]) -> httpx2.Response:
+    async def _patient(self, server: _VLLMServer, body: dict[str, Any]) -> httpx2.Response:
         """Post a request; after every `silence` seconds without an answer ask whether the server is alive."""
         assert self._client is not None, "VLLMServers is to be entered: async with"
         post = asyncio.ensure_future(self._client.post(f"{server.url}/v1/completions", json=body))
@@ -196,7 +196,7 @@ class VLLMServers:
         finally:
             post.cancel()
 
-    async def _check_alive(self, server: _Server) -> None:
+    async def _check_alive(self, server: _VLLMServer) -> None:
         assert self._client is not None
         try:
             healthy = (await self._client.get(f"{server.url}/health", timeout=SHORT)).status_code == 200
@@ -205,7 +205,7 @@ class VLLMServers:
         if not healthy:
             raise _Unreachable("says that its engine is dead")
 
-    async def _check_marks(self) -> list[_Server]:
+    async def _check_marks(self) -> list[_VLLMServer]:
         """Leave out servers that do not have the weights that were sent last; return those that have others."""
         if not self._mark:
             raise UpdateFailed("vLLM servers were asked before they got any weights: call update first")
@@ -213,7 +213,7 @@ class VLLMServers:
         stale = await asyncio.gather(*map(self._is_stale, up))
         return [server for server, is_stale in zip(up, stale, strict=True) if is_stale]
 
-    async def _is_stale(self, server: _Server) -> bool:
+    async def _is_stale(self, server: _VLLMServer) -> bool:
         assert self._client is not None
         try:
             response = await self._client.get(f"{server.url}/weight_info", timeout=self._silence)
@@ -343,7 +343,7 @@ class VLLMServers:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def body_of(request: Request) -> dict[str, Any]:
+def body_of(request: GenerationRequest) -> dict[str, Any]:
     """Return a request as vLLM's completions endpoint reads it."""
     sampling = request.sampling
     return {

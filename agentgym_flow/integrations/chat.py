@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Recorder, Turn
+from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.errors import BadSetting, ResetNeeded
-from agentgym_flow.policies.base import View
-from agentgym_flow.prompts import ConversationProfile, Message, profile_for
+from agentgym_flow.policies.base import PolicyInput
+from agentgym_flow.prompts import ConversationTemplate, Message, profile_for
 from agentgym_flow.seeding import Stream
 
 REWARDS = ("success", "return")
@@ -37,11 +37,11 @@ class ChatEnv:
     def __init__(self, env_id: str, profile: str = "text", **settings: Any) -> None:
         self.env = make_text_env(env_id, **settings)
         chosen = profile_for(env_id, profile)
-        if not isinstance(chosen, ConversationProfile):
+        if not isinstance(chosen, ConversationTemplate):
             raise BadSetting(f"profile {profile!r} of {env_id} has no follow_up message: use profile text or choice")
         self.profile = chosen
-        self._recorder = Recorder(self.env)
-        self._view: View | None = None
+        self._recorder = EpisodeRecorder(self.env)
+        self._view: PolicyInput | None = None
 
     def reset(self, *, seed: int = 0, task: int | None = None, attempt: int = 0) -> list[Message]:
         """Start an episode and return its first messages, the last of which is the user's.
@@ -55,7 +55,7 @@ class ChatEnv:
         """
         episode = self._recorder.reset(seed=seed, task=task, attempt=attempt)
         rng = Stream("policy", seed, attempt, episode.task)
-        self._view = View(self.env, self._recorder.observation, self._recorder.info, episode, rng)
+        self._view = PolicyInput(self.env, self._recorder.observation, self._recorder.info, episode, rng)
         return self.profile.messages(self._view)
 
     def step(self, answer: str) -> Turn:
@@ -91,7 +91,7 @@ class ChatEnv:
         """Close the environment."""
         self.env.close()
 
-    def _playing(self) -> View:
+    def _playing(self) -> PolicyInput:
         if self._view is None:
             raise ResetNeeded("call reset() before the first step()")
         return self._view

@@ -47,7 +47,7 @@ class FlowObservation(Observation):  # type: ignore[misc]
     action_templates: list[str]
 
 
-class FlowEnvironment(Environment):  # type: ignore[misc]
+class OpenEnvEnvironment(Environment):  # type: ignore[misc]
     """One text environment in a session of the server; arguments as `make_text_env`."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True

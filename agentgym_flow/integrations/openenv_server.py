@@ -14,7 +14,7 @@ from typing import Any
 from agentgym_flow import loopback
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.integrations.openenv import FlowAction, FlowEnvironment, FlowObservation
+from agentgym_flow.integrations.openenv import FlowAction, FlowObservation, OpenEnvEnvironment
 from agentgym_flow.retrieval.protocol import check_token
 
 with loopback.needing_extra():
@@ -62,9 +62,9 @@ def serve(
     check_positive("sessions", sessions)
     if not idle > 0:
         raise BadSetting(f"idle is a number of seconds above 0, not {idle}")
-    FlowEnvironment(env_id, **settings).close()  # a wrong id or setting is told here, and not to the first client
+    OpenEnvEnvironment(env_id, **settings).close()  # a wrong id or setting is told here, and not to the first client
     app = create_fastapi_app(
-        partial(FlowEnvironment, env_id, **settings),
+        partial(OpenEnvEnvironment, env_id, **settings),
         FlowAction,
         FlowObservation,
         concurrency_config=ConcurrencyConfig(max_concurrent_envs=sessions),

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.errors import ResetNeeded, UnknownOption
 from agentgym_flow.integrations.chat import REWARDS
 from agentgym_flow.prompts import profiles_of
@@ -33,7 +33,7 @@ OVER = "The episode is over. Do not call step again."
 _MARKUP, _SHOWN = re.compile(r"<(?=[|/A-Za-z])"), "\u2039"
 
 
-class FlowEnvironment:
+class TRLEnvironment:
     """One environment of TRL's pool. Its public methods are TRL's: `reset`, `get_reward`, and the tool `step`.
 
     Args:
@@ -49,7 +49,7 @@ class FlowEnvironment:
     def __init__(self, env_id: str, reward: str, settings: Mapping[str, Any]) -> None:
         if reward not in REWARDS:
             raise UnknownOption.among(reward, REWARDS)
-        self._recorder = Recorder(make_text_env(env_id, **settings))
+        self._recorder = EpisodeRecorder(make_text_env(env_id, **settings))
         self._rules = str(getattr(profiles_of(env_id)["choice"], "rules", ""))  # they name plain commands, without tags
         self._reward = reward
 
@@ -105,6 +105,6 @@ def _plain(text: str) -> str:
     return _MARKUP.sub(_SHOWN, text)
 
 
-def environment_factory(env_id: str, *, reward: str = "success", **settings: Any) -> Callable[[], FlowEnvironment]:
-    """Return what makes environments for `GRPOTrainer(environment_factory=...)`; arguments as `FlowEnvironment`."""
-    return partial(FlowEnvironment, env_id, reward, settings)
+def environment_factory(env_id: str, *, reward: str = "success", **settings: Any) -> Callable[[], TRLEnvironment]:
+    """Return what makes environments for `GRPOTrainer(environment_factory=...)`; arguments as `TRLEnvironment`."""
+    return partial(TRLEnvironment, env_id, reward, settings)

@@ -31,7 +31,7 @@ if find_spec("trl") is None:
 
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.rollout import ERROR, EnvPool, Start, rollout
+from agentgym_flow.rollout import ERROR, EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy, pad_token
 from agentgym_flow.training.rows import CONVERSATION, rows
 
@@ -79,7 +79,7 @@ class TextRollout:
             "native_return": [episode.total_reward for episode in episodes],
         }
 
-    def _start(self, prompt: Any, accelerator: Any) -> Start:
+    def _start(self, prompt: Any, accelerator: Any) -> EpisodeSpec:
         """Return where the episode of a prompt begins; attempts differ in the random draws of the policy alone."""
         message = prompt[-1] if isinstance(prompt, list) and prompt else {}
         named: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
@@ -89,7 +89,7 @@ class TextRollout:
         begun = (int(seed or 0), None if task is None else int(task))
         number = self._attempts[begun]
         self._attempts[begun] += 1
-        return Start(*begun, attempt=number * accelerator.num_processes + accelerator.process_index)
+        return EpisodeSpec(*begun, attempt=number * accelerator.num_processes + accelerator.process_index)
 
     def _current_policy(self, trainer: Any) -> ModelPolicy:
         """Return the policy with the trainer's present weights."""

@@ -29,7 +29,7 @@ from pydantic import Field
 from verifiers.v1.dialects.chat import message_to_wire
 
 
-class FlowConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package's types are not read
+class FlowTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package's types are not read
     """Which tasks there are, under `--env.taskset.*`."""
 
     env_id: str = "agentgym_flow/Sokoban-v0"
@@ -71,7 +71,7 @@ class FlowTask(vf.Task[FlowData, vf.State, vf.TaskConfig]):  # type: ignore[misc
         return {name: _result(trace, name) for name in ("score", "turns", "valid_actions")}
 
 
-class FlowTaskset(vf.Taskset[FlowTask, FlowConfig]):  # type: ignore[misc]
+class FlowTaskset(vf.Taskset[FlowTask, FlowTasksetConfig]):  # type: ignore[misc]
     """All tasks of the split that the settings name, in order."""
 
     def load(self) -> Iterator[FlowTask]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.rewards.token_advantages import Attempt, Step, token_advantages
+from agentgym_flow.rewards.token_advantages import TokenEpisode, TokenTurn, token_advantages
 
 KEY = "agentgym_flow"
 """What an episode came to is in `trace.info` under this key: its results, and the states and rewards of its turns."""
@@ -37,10 +37,10 @@ def assign_credit(traces: Sequence[Any], credit: str = "rewardflow", **settings:
         if played is None or len(played["steps"]) > len(answers):
             raise BadSetting(f"trace {trace.id} is no complete episode of FlowEnv: leave out those that are not ok")
         steps = [
-            Step(state, following, reward, (place, place + 1))
+            TokenTurn(state, following, reward, (place, place + 1))
             for place, (state, following, reward) in enumerate(played["steps"])
         ]
-        attempts.append(Attempt(steps, played["success"] == 1.0, len(answers)))
+        attempts.append(TokenEpisode(steps, played["success"] == 1.0, len(answers)))
     advantages = token_advantages(attempts, credit, **settings)
     for trace, row in zip(traces, advantages, strict=True):
         for node, advantage in zip((node for node in trace.nodes if node.sampled), row, strict=True):

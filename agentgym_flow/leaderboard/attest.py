@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission, UnknownProfile
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.policies import View
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
-from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.seeding import Stream
 
 
@@ -39,7 +39,7 @@ def check_completions(
     """
     profile = _own_profile(track, prompt)
     with closing(track.make_env(data)) as env:
-        recorder = Recorder(env)
+        recorder = EpisodeRecorder(env)
         for number, logged in scan_log(log, limits):
             if isinstance(logged, BadLog):
                 raise BadSubmission(str(logged))
@@ -52,7 +52,7 @@ def check_completions(
             episode = recorder.reset(seed=logged.seed, task=logged.task, attempt=logged.attempt)
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
-                view = View(env, recorder.observation, recorder.info, episode, rng)
+                view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
                 parsed = profile.parse(completion, view)
                 if parsed != action:
                     raise BadSubmission(
@@ -62,7 +62,7 @@ def check_completions(
                 recorder.step(action)
 
 
-def _own_profile(track: Track, prompt: str) -> Profile:
+def _own_profile(track: Track, prompt: str) -> PromptTemplate:
     if ":" in prompt:
         raise BadSubmission(f"prompt: {prompt!r:.60} reads a file; name a profile of the environment")
     try:

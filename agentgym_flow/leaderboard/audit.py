@@ -11,7 +11,7 @@ from agentgym_flow.leaderboard.publish import entries, verdict_file
 from agentgym_flow.leaderboard.reproduce import season_of
 from agentgym_flow.leaderboard.season import Season, season_file
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def audit(root: Path, name: str) -> Audit:
         file = verdict_file(root, folder)
         if folder.parent.name not in tracks or not file.is_file():
             continue
-        verdict = Verdict.read(file)
+        verdict = SubmissionVerdict.read(file)
         if verdict.season:
             if verdict.season != season_of(season.secret.encode("ascii"), verdict.submission_sha256):
                 return Audit(checked, f"{verdict.submission}: its tasks were not drawn with the secret")

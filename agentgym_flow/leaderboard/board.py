@@ -14,7 +14,7 @@ from agentgym_flow.leaderboard.publish import entries, verdict_file
 from agentgym_flow.leaderboard.rules import CLASSES, class_of
 from agentgym_flow.leaderboard.submission import README, REPLAYED, SOURCE, Folder, Submission
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import Mean, Verdict
+from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Entry:
     path: Path
     about: Submission
     readme: str
-    verdict: Verdict
+    verdict: SubmissionVerdict
     score: Mean
     tries: tuple[Try, ...] = ()
     source: str = ""
@@ -60,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """An entry with its rank range, such as `1` or `2 to 4`."""
 
     entry: Entry
@@ -72,11 +72,11 @@ class Table:
     """Entries that may be compared: prompts of one class, best first."""
 
     prompts: str
-    rows: list[Row]
+    rows: list[BoardRow]
 
 
 @dataclass(frozen=True)
-class Board:
+class Leaderboard:
     """The entries of a track.
 
     Attributes:
@@ -89,7 +89,7 @@ class Board:
     track: Track
     proved: list[Table] = field(default_factory=list)
     replayed: list[Table] = field(default_factory=list)
-    references: list[Row] = field(default_factory=list)
+    references: list[BoardRow] = field(default_factory=list)
 
     @property
     def entries(self) -> list[Entry]:
@@ -103,7 +103,7 @@ class Board:
         return [(table.prompts, table.rows[0].entry) for table in self.proved]
 
 
-def boards(root: Path) -> list[Board]:
+def boards(root: Path) -> list[Leaderboard]:
     """Return the board of each track below `root`, by name.
 
     Of several accepted entries under one name the last one counts. Raises `BadTrack` or `BadSubmission` for a file of
@@ -115,7 +115,7 @@ def boards(root: Path) -> list[Board]:
         file = verdict_file(root, folder)
         if not file.is_file():
             continue
-        verdict, day, name = Verdict.read(file), folder.name[:10], folder.name[11:]
+        verdict, day, name = SubmissionVerdict.read(file), folder.name[:10], folder.name[11:]
         reason = "" if verdict.reason is None else verdict.reason.message
         tries.setdefault((folder.parent.name, name), []).append(Try(day, verdict.score, reason))
         if not verdict.accepted or verdict.score is None:
@@ -135,7 +135,7 @@ def boards(root: Path) -> list[Board]:
         all_of = [_with_tries(entry, tries[track.name, name]) for name, entry in latest.items()]
         ranked = [entry for entry in all_of if not entry.about.name.startswith(REFERENCE)]
         made.append(
-            Board(
+            Leaderboard(
                 track,
                 _tables([entry for entry in ranked if entry.verdict.badge != REPLAYED]),
                 _tables([entry for entry in ranked if entry.verdict.badge == REPLAYED]),
@@ -157,12 +157,12 @@ def _tables(ranked: list[Entry]) -> list[Table]:
     return [Table(name, _rows(chosen)) for name, chosen in by_class.items() if chosen]
 
 
-def _rows(chosen: list[Entry]) -> list[Row]:
+def _rows(chosen: list[Entry]) -> list[BoardRow]:
     """Return entries, best first, with their rank ranges."""
     best_first = sorted(chosen, key=lambda entry: (-entry.score.mean, entry.id))
     fresh = any(entry.verdict.season for entry in best_first)  # then each has played tasks of its own
     ranges = rank_ranges([entry.verdict.scores for entry in best_first], paired=not fresh)
     return [
-        Row(entry, f"{one.best}" if one.best == one.worst else f"{one.best} to {one.worst}")
+        BoardRow(entry, f"{one.best}" if one.best == one.worst else f"{one.best} to {one.worst}")
         for entry, one in zip(best_first, ranges, strict=True)
     ]

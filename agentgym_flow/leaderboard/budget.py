@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.policies import Move, Policy, View
+from agentgym_flow.policies import Policy, PolicyInput, PolicyOutput
 
 MOST_SECONDS = 300.0
 """For how long the episodes of a submission are stepped again, in seconds. 500 honest ones take at most 30."""
@@ -35,7 +35,7 @@ class Budgeted:
         self._end = time.process_time() + core_seconds
         self._core_seconds = core_seconds
 
-    def act(self, views: Sequence[View]) -> Sequence[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return the moves of the policy."""
         if time.process_time() > self._end:
             raise BadSubmission(f"the policy cannot play the track in {self._core_seconds:g} core-seconds")

@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.leaderboard.git import PLAIN, Change, Repository
+from agentgym_flow.leaderboard.git import PLAIN, FileChange, Repository
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.places import REFERENCE, ROOT, SEASONS, SITE, SUBMISSIONS, TRACKS, VERDICTS
 from agentgym_flow.leaderboard.reproduce import MakePolicy
 from agentgym_flow.leaderboard.submission import MOST_BYTES
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 _SUBMISSIONS, _VERDICTS, _SITE = (f"{ROOT}/{name}" for name in (SUBMISSIONS, VERDICTS, SITE))
 _ENTRY = re.compile(rf"{_SUBMISSIONS}/([a-z0-9-]{{1,64}})/(20[0-9]{{2}}-[01][0-9]-[0-3][0-9]-[a-z0-9-]{{1,64}})/(.+)")
@@ -30,7 +30,7 @@ class Decision:
         refused: why the branch itself is refused; empty if it is not.
     """
 
-    verdict: Verdict | None = None
+    verdict: SubmissionVerdict | None = None
     refused: str = ""
 
     @property
@@ -90,7 +90,9 @@ def _is_for_boards(path: str) -> bool:
     return path.startswith((f"{_SUBMISSIONS}/", f"{_VERDICTS}/", f"{_SITE}/"))
 
 
-def _one_new_entry(repository: Repository, base: str, changes: list[Change]) -> tuple[tuple[str, str], dict[str, str]]:
+def _one_new_entry(
+    repository: Repository, base: str, changes: list[FileChange]
+) -> tuple[tuple[str, str], dict[str, str]]:
     """Return the track and the folder of the one entry that is added, and its files. Raises `BadSubmission`."""
     if len(changes) > _MOST_FILES:
         raise BadSubmission(f"the branch changes {len(changes)} files; a submission adds at most {len(MOST_BYTES)}")

@@ -10,7 +10,7 @@ from agentgym_flow.leaderboard.comparison import Comparison, compare
 from agentgym_flow.leaderboard.places import SUBMISSIONS, TRACKS
 from agentgym_flow.leaderboard.publish import verdict_file
 from agentgym_flow.leaderboard.track import Track, TrackTask
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> Compared:
     return Compared(found, [track.tasks[one.task] for one in found.tasks])
 
 
-def _accepted(root: Path, name: str) -> Verdict:
+def _accepted(root: Path, name: str) -> SubmissionVerdict:
     file = verdict_file(root, root / SUBMISSIONS / name)
     if name.count("/") != 1 or ".." in name:
         raise BadSetting(f"{name!r:.120} is no entry: name it TRACK/DATE-NAME")
@@ -56,7 +56,7 @@ def _accepted(root: Path, name: str) -> Verdict:
         raise BadSetting(
             f"{name!r:.120} has no verdict in {root}: correct the name, or run `agentgym-flow leaderboard publish`"
         )
-    verdict = Verdict.read(file)
+    verdict = SubmissionVerdict.read(file)
     if not verdict.accepted:
         raise BadSetting(f"{name} was refused, so it has no scores")
     return verdict

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits, scan_log
 from agentgym_flow.errors import BadLog, BadSubmission
-from agentgym_flow.leaderboard.track import Start, Track
+from agentgym_flow.leaderboard.track import Track, TrackEpisode
 from agentgym_flow.seeding import canonical
 
 
@@ -39,7 +39,7 @@ def claims(log: Path, track: Track, limits: LogLimits) -> Claims:
             raise BadSubmission(f"{found}")
         where = f"{log.name} line {number}"
         _check_settings(found, track, settings, where)
-        row = expected.get(start := Start(found.task, found.seed, found.attempt))
+        row = expected.get(start := TrackEpisode(found.task, found.seed, found.attempt))
         if row is None:
             raise BadSubmission(f"{where}: {_words(start)} is not in track {track.name}")
         if found.task_key != track.tasks[row].key:
@@ -74,5 +74,5 @@ def _check_settings(found: LoggedEpisode, track: Track, settings: bytes, where: 
             raise BadSubmission(f"{where}: {name} is {own!r:.200}, in track {track.name} {other!r:.200}")
 
 
-def _words(start: Start) -> str:
+def _words(start: TrackEpisode) -> str:
     return f"the episode of task {start.task}, seed {start.seed}, attempt {start.attempt}"

@@ -15,7 +15,7 @@ PLAIN = "100644"
 _SECONDS = 120.0
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """One file that a branch changes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Repository:
         """Return the hash of the commit that a branch, a tag or a hash names."""
         return self._git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").decode("ascii").strip()
 
-    def changes(self, base: str, head: str) -> list[Change]:
+    def changes(self, base: str, head: str) -> list[FileChange]:
         """Return what `head` changes since it left `base`."""
         options = ["--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff", "--no-textconv"]
         out = self._git("diff", *options, f"{self.commit(base)}...{self.commit(head)}", "--")
@@ -55,7 +55,7 @@ class Repository:
         found = []
         for about, path in zip(words[:-1:2], words[1::2], strict=True):
             _, mode, _, blob, status = about.split(" ")
-            found.append(Change(path, status[0], mode, blob))
+            found.append(FileChange(path, status[0], mode, blob))
         return found
 
     def names(self, commit: str, folder: str) -> list[str]:

@@ -14,10 +14,10 @@ from agentgym_flow.leaderboard.coverage import claims
 from agentgym_flow.leaderboard.places import TRACKS
 from agentgym_flow.leaderboard.reproduce import MakePolicy, fresh_track, played, season_of
 from agentgym_flow.leaderboard.rules import check_rules
-from agentgym_flow.leaderboard.season import Drawn, Season, season_file
+from agentgym_flow.leaderboard.season import FreshSeed, Season, season_file
 from agentgym_flow.leaderboard.submission import ATTESTED, LOG, REPRODUCED, Folder, check_place
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import Place, Reason, Verdict, scored
+from agentgym_flow.leaderboard.verdict import DivergencePoint, Reason, SubmissionVerdict, scored
 from agentgym_flow.replay import verify_log
 
 MOST_UNPACKED = 256 << 20
@@ -33,7 +33,7 @@ def judge(
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
     secret: str = "",
-) -> Verdict:
+) -> SubmissionVerdict:
     """Return the verdict on the submission in a folder; whatever is wrong with it is in there, and nothing is raised.
 
     Args:
@@ -51,7 +51,7 @@ def judge(
         BadSetting: the secret is not that of the season.
         BadData: the official data of the track is not here.
     """
-    verdict = Verdict("/".join(place))
+    verdict = SubmissionVerdict("/".join(place))
     check = "files"
     try:
         entry = Folder.read(folder)
@@ -71,7 +71,7 @@ def judge(
         if not found.ok:
             if found.divergences:
                 line, first = found.divergences[0]
-                verdict = replace(verdict, divergence=Place(line, first.step, f"{first!s:.600}"))
+                verdict = replace(verdict, divergence=DivergencePoint(line, first.step, f"{first!s:.600}"))
             raise BadSubmission(f"{LOG}: {found.problems()[0]}")
         if entry.about.badge == ATTESTED:
             check = "completions"
@@ -103,13 +103,13 @@ def limits_of(track: Track) -> LogLimits:
     )
 
 
-def _drawn_with(root: Path, track: Track, secret: str) -> Drawn:
+def _drawn_with(root: Path, track: Track, secret: str) -> FreshSeed:
     if not track.season:
-        return Drawn(secret.encode("utf-8"), public=not secret)
+        return FreshSeed(secret.encode("utf-8"), public=not secret)
     return Season.read(season_file(root, track.season)).drawn_with(secret)
 
 
-def _check_bar(verdict: Verdict, track: Track) -> None:
+def _check_bar(verdict: SubmissionVerdict, track: Track) -> None:
     """Raise `BadSubmission` unless the lower end of the interval reaches the bar of the track."""
     assert verdict.score is not None
     if verdict.score.low < track.bar:

@@ -16,7 +16,7 @@ MOST_POINTS = 101
 """The most points of a curve."""
 
 
-class Outcome(NamedTuple):
+class EpisodeOutcome(NamedTuple):
     """One episode of an entry.
 
     Attributes:
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     watch: int
 
 
-def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int]) -> list[Outcome]:
+def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int]) -> list[EpisodeOutcome]:
     """Return the episodes that were scored, failures first.
 
     Args:
@@ -46,7 +46,7 @@ def outcomes(entry: Entry, track: Track, watched: Mapping[tuple[int, int], int])
     """
     fresh = bool(entry.verdict.season)
     found = [
-        Outcome(
+        EpisodeOutcome(
             number if fresh else track.tasks[number].number,
             "" if fresh else track.tasks[number].type,
             attempt,

@@ -8,7 +8,7 @@ from pathlib import Path
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.places import SUBMISSIONS, VERDICTS
 from agentgym_flow.leaderboard.reproduce import MakePolicy
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 
 def entries(root: Path) -> list[Path]:
@@ -28,7 +28,7 @@ def publish(
     jobs: int | None = None,
     make_policy: MakePolicy | None = None,
     secret: str = "",
-) -> Iterator[Verdict]:
+) -> Iterator[SubmissionVerdict]:
     """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there stay as they are.
 
     Args:

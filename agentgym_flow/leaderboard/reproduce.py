@@ -17,7 +17,7 @@ from agentgym_flow.leaderboard.submission import Folder
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.policies import Policy
 from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import Start
+from agentgym_flow.slots import EpisodeSpec
 
 MakePolicy = Callable[[Folder, Track], Policy]
 """Makes the policy of a submission for a track; raises `BadSubmission` where its weights are none."""
@@ -68,7 +68,7 @@ def played(policy: Policy, track: Track) -> Claims:
     Raises `BadSubmission` if it cannot play it to the end, or not in `MOST_CORE_SECONDS`.
     """
     policy = Budgeted(policy, MOST_CORE_SECONDS)
-    starts = [Start(start.seed, start.task, start.attempt) for start in track.starts()]
+    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     settings = track.env_settings()
     try:
         episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)

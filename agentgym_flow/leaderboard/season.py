@@ -24,7 +24,7 @@ SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""
 
 
-class Drawn(NamedTuple):
+class FreshSeed(NamedTuple):
     """What fresh tasks are drawn with, and whether anybody could know it."""
 
     secret: bytes
@@ -89,7 +89,7 @@ class Season:
         """Return the season with its secret. Raises `BadSeason` if it is another one."""
         return self._shown("secret", secret)
 
-    def drawn_with(self, given: str) -> Drawn:
+    def drawn_with(self, given: str) -> FreshSeed:
         """Return what fresh tasks are drawn with: the given secret, or the revealed one.
 
         Without either it is a rehearsal, whose tasks anybody can know. Raises `BadSetting` if `given` is not the secret
@@ -97,7 +97,7 @@ class Season:
         """
         if given and _sha256(given) != self.secret_sha256:
             raise BadSetting(f"the secret that is given is not that of season {self.name}")
-        return Drawn((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
+        return FreshSeed((given or self.secret).encode("ascii"), public=bool(self.secret) or not given)
 
     def _shown(self, what: str, value: str) -> Season:
         if _sha256(value) != getattr(self, f"{what}_sha256"):

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from agentgym_flow.files import whole_folder
-from agentgym_flow.leaderboard.board import Board, Entry, boards
+from agentgym_flow.leaderboard.board import Entry, Leaderboard, boards
 from agentgym_flow.leaderboard.definitions import definitions
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes
@@ -122,7 +122,7 @@ def _breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(printable(name).split("_"))
 
 
-def _exported(board: Board, entry: Entry) -> str:
+def _exported(board: Leaderboard, entry: Entry) -> str:
     return eval_result(
         entry.verdict.scores,
         DATASET,

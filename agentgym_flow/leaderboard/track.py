@@ -30,7 +30,7 @@ class TrackTask(NamedTuple):
     type: str
 
 
-class Start(NamedTuple):
+class TrackEpisode(NamedTuple):
     """Where one episode of a track begins."""
 
     task: int
@@ -121,11 +121,11 @@ class Track:
         """How many episodes are played."""
         return len(self.tasks) * self.attempts
 
-    def starts(self) -> Iterator[Start]:
+    def starts(self) -> Iterator[TrackEpisode]:
         """Yield where the episodes begin: all tasks, then all tasks again for the next attempt."""
         for attempt in range(self.attempts):
             for task in self.tasks:
-                yield Start(task.number, self.seed + task.number, attempt)
+                yield TrackEpisode(task.number, self.seed + task.number, attempt)
 
     def env_settings(self, data: Mapping[str, str | Path] | None = None) -> dict[str, Any]:
         """Return the keyword arguments of the environment; `data` says where official data is, by name.

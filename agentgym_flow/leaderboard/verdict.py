@@ -49,7 +49,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DivergencePoint:
     """Where a log and the environment first disagree: line of the log, number of the action (0 is the start), field."""
 
     line: int
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SubmissionVerdict:
     """What was found; the fields are those of the schema `verdict-1.json`.
 
     Attributes:
@@ -86,7 +86,7 @@ class Verdict:
     accepted: bool = False
     badge: str | None = None
     reason: Reason | None = None
-    divergence: Place | None = None
+    divergence: DivergencePoint | None = None
     season: str = ""
     rehearsal: bool = False
     score: Mean | None = None
@@ -104,7 +104,7 @@ class Verdict:
         schemas.check("verdict-1", value, BadSubmission, path.name)
         means = {name: Mean(**mean) for name, mean in value["by_type"].items()}
         made: dict[str, Any] = {**value, "by_type": means}
-        for name, kind in (("reason", Reason), ("divergence", Place), ("score", Mean)):
+        for name, kind in (("reason", Reason), ("divergence", DivergencePoint), ("score", Mean)):
             made[name] = None if value[name] is None else kind(**value[name])
         return cls(**made)
 
@@ -134,7 +134,7 @@ class Verdict:
             partial.write_text(self.text(), "utf-8")
 
 
-def scored(verdict: Verdict, track: Track, said: Claims) -> Verdict:
+def scored(verdict: SubmissionVerdict, track: Track, said: Claims) -> SubmissionVerdict:
     """Return a verdict with the scores that stepping has confirmed."""
     folder = f"{ROOT}/{SUBMISSIONS}/{verdict.submission}"
     types = sorted({task.type for task in track.tasks} - {""})

@@ -22,7 +22,7 @@ NO_ANSWER = ""
 
 
 @dataclass(slots=True)
-class View:
+class PolicyInput:
     """What a policy may look at in one running episode.
 
     Attributes:
@@ -45,7 +45,7 @@ class View:
 
 
 @dataclass(slots=True)
-class Move:
+class PolicyOutput:
     """What a policy answers for one view.
 
     Attributes:
@@ -73,7 +73,7 @@ class Policy(Protocol):
 
     name: str
 
-    def act(self, views: Sequence[View]) -> Sequence[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return one move per view, in order."""
 
 
@@ -89,7 +89,7 @@ class AsyncPolicy(Protocol):
 
     name: str
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move for one view."""
 
 
@@ -120,8 +120,8 @@ def session(used: object) -> AbstractAsyncContextManager[object]:
     return used if isinstance(used, AbstractAsyncContextManager) else nullcontext()
 
 
-def ask(policy: Policy, views: Sequence[View]) -> list[Move]:
-    """Return the moves of `policy`, checked: one per view, each a `Move` or, for short, its action as a `str`.
+def ask(policy: Policy, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+    """Return the moves of `policy`, checked: one per view, each a `PolicyOutput` or, for short, its action as a `str`.
 
     Raises `BadPolicy` when the answer is anything else. What the policy itself raises passes through.
     """
@@ -133,11 +133,11 @@ def ask(policy: Policy, views: Sequence[View]) -> list[Move]:
     return [checked(policy, move) for move in moves]
 
 
-def checked(policy: Policy | AsyncPolicy, move: object) -> Move:
-    """Return an answer of `policy` as a move. Raises `BadPolicy` when it is neither a `Move` nor a `str`."""
+def checked(policy: Policy | AsyncPolicy, move: object) -> PolicyOutput:
+    """Return an answer of `policy` as a move. Raises `BadPolicy` when it is neither a `PolicyOutput` nor a `str`."""
     if isinstance(move, str):
-        return Move(move)
-    if isinstance(move, Move) and isinstance(move.action, str):
+        return PolicyOutput(move)
+    if isinstance(move, PolicyOutput) and isinstance(move.action, str):
         return move
     raise BadPolicy(f"policy {policy.name!r} must answer with Move(action) or a string, got {move!r:.60}")
 
@@ -147,9 +147,9 @@ class RandomPolicy:
 
     name = "random"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return `env.sample_action` of each view, drawn from the episode's own stream."""
-        return [Move(view.env.sample_action(view.rng)) for view in views]
+        return [PolicyOutput(view.env.sample_action(view.rng)) for view in views]
 
 
 def check_expert(env: TextEnv) -> None:
@@ -169,12 +169,12 @@ class ExpertPolicy:
 
     name = "expert"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the expert's action of each view. Raises `BadSetting` when an environment has no expert."""
-        return [Move(self._action(view)) for view in views]
+        return [PolicyOutput(self._action(view)) for view in views]
 
     @staticmethod
-    def _action(view: View) -> str:
+    def _action(view: PolicyInput) -> str:
         check_expert(view.env)
         action = view.env.expert_action()
         if action is not None:
@@ -188,8 +188,8 @@ class FunctionPolicy:
     """A policy made of a plain function from views to moves (or actions)."""
 
     name: str
-    function: Callable[[Sequence[View]], Sequence[Move]]
+    function: Callable[[Sequence[PolicyInput]], Sequence[PolicyOutput]]
 
-    def act(self, views: Sequence[View]) -> Sequence[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
         """Return what the function returns."""
         return self.function(views)

@@ -15,7 +15,7 @@ from agentgym_flow.openai_access import (
     PATIENCE,
     PROBE,
     CompletionLimit,
-    Exchange,
+    RequestTiming,
     check_count,
     check_patience,
     check_seconds,
@@ -24,7 +24,7 @@ from agentgym_flow.openai_access import (
     key_in,
     openai_package,
 )
-from agentgym_flow.policies.base import NO_ANSWER, Move, View
+from agentgym_flow.policies.base import NO_ANSWER, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import Message, profile_for
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class OpenAIPolicy:
         if self._template_settings:
             self.settings["chat_template_kwargs"] = self._template_settings
         self._limit = CompletionLimit()
-        self._answered: Exchange | None = None  # the last request that was answered
+        self._answered: RequestTiming | None = None  # the last request that was answered
         self._access = {"base_url": checked_url(url), "timeout": timeout, "max_retries": max_retries}
         self._package = openai_package()
         self._client: openai.AsyncOpenAI
@@ -138,12 +138,12 @@ class OpenAIPolicy:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move for one view; up to `concurrency` requests run at a time. Raises `ServerDown`."""
         async with self._room:
             return await self._move(view)
 
-    async def _move(self, view: View) -> Move:
+    async def _move(self, view: PolicyInput) -> PolicyOutput:
         pause, failed = 0.5, None
         while True:
             began = time.monotonic()
@@ -154,16 +154,16 @@ class OpenAIPolicy:
                     failures = view.episode.meta.setdefault(FAILED_REQUESTS, [])
                     failures.append({"turn": len(view.episode.turns), "failure": _kind(error)})
                     self._keep_logprobs(view, [])
-                    return Move(NO_ANSWER, completion=NO_ANSWER)
+                    return PolicyOutput(NO_ANSWER, completion=NO_ANSWER)
                 failed = failed or time.monotonic()
                 await asyncio.sleep(pause)
                 await self._probe(failed)
                 pause = min(2 * pause, 8.0)
                 continue
             self._keep_logprobs(view, logprobs)
-            return Move(self.profile.parse(completion, view), completion=completion)
+            return PolicyOutput(self.profile.parse(completion, view), completion=completion)
 
-    def _keep_logprobs(self, view: View, logprobs: list[float]) -> None:
+    def _keep_logprobs(self, view: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:
             view.episode.meta.setdefault(LOGPROBS, []).append(logprobs)
 
@@ -196,9 +196,9 @@ class OpenAIPolicy:
             except (self._package.OpenAIError, ValueError) as error:
                 if _may_pass(error):
                     return
-            self._answered = Exchange(sent, time.monotonic())
+            self._answered = RequestTiming(sent, time.monotonic())
 
-    async def _complete(self, view: View) -> tuple[str, list[float]]:
+    async def _complete(self, view: PolicyInput) -> tuple[str, list[float]]:
         sent = time.monotonic()
         answer = await self._send(self.profile.messages(view), self.max_tokens)
         try:
@@ -209,7 +209,7 @@ class OpenAIPolicy:
             raise MalformedAnswer from None
         if not isinstance(content, str | None) or not all(isinstance(one, int | float) for one in logprobs):
             raise MalformedAnswer
-        self._answered = Exchange(sent, time.monotonic())
+        self._answered = RequestTiming(sent, time.monotonic())
         return content or "", [float(one) for one in logprobs]
 
     async def _send(self, messages: Sequence[Message], most: int) -> bytes:

@@ -14,6 +14,6 @@ from agentgym_flow.episode_log import LogLimits
 from agentgym_flow.replay.divergence import REMARKS, Divergence
 from agentgym_flow.replay.log import verify_log
 from agentgym_flow.replay.stepping import replay, verify
-from agentgym_flow.replay.tally import Verdict
+from agentgym_flow.replay.tally import LogVerdict
 
-__all__ = ["REMARKS", "Divergence", "LogLimits", "Verdict", "replay", "verify", "verify_log"]
+__all__ = ["REMARKS", "Divergence", "LogLimits", "LogVerdict", "replay", "verify", "verify_log"]

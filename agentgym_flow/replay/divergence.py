@@ -50,7 +50,7 @@ class Beginning(NamedTuple):
     tape: Any
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """What stepping the episode came to in the end."""
 
     terminated: bool = False
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
     score: float = 0.0
 
 
-def compare(logged: LoggedEpisode, start: Beginning, steps: Iterable[Step]) -> tuple[Divergence | None, Outcome]:
+def compare(logged: LoggedEpisode, start: Beginning, steps: Iterable[Step]) -> tuple[Divergence | None, ReplayOutcome]:
     """Return the first divergence in the order of time, and what the steps came to that were compared until then.
 
     A named field comes before the digest that merely covers it. Nothing is kept of the steps but their tape.
@@ -68,28 +68,28 @@ def compare(logged: LoggedEpisode, start: Beginning, steps: Iterable[Step]) -> t
     for name, found in start.fields.items():
         if _differs(getattr(logged, name), found):
             what = "task_key (another version of the package, or other data)" if name == "task_key" else name
-            return Divergence(0, what, getattr(logged, name), found), Outcome()
+            return Divergence(0, what, getattr(logged, name), found), ReplayOutcome()
     link, tape, step, one = start.link, [start.tape], 0, None
     if logged.digests[0] != link.hex()[:16]:
         what = "first observation, state key or seed (by digest)"
-        return Divergence(0, what, logged.digests[0], link.hex()[:16]), Outcome()
+        return Divergence(0, what, logged.digests[0], link.hex()[:16]), ReplayOutcome()
     for step, one in enumerate(steps, 1):
         if logged.rewards[step - 1] != one[2]:
-            return Divergence(step, "reward", logged.rewards[step - 1], one[2]), Outcome(*one[3:7])
-        if step == actions and (apart := _differing_end(logged, step, Outcome(*one[3:7]))):
-            return apart, Outcome(*one[3:7])
+            return Divergence(step, "reward", logged.rewards[step - 1], one[2]), ReplayOutcome(*one[3:7])
+        if step == actions and (apart := _differing_end(logged, step, ReplayOutcome(*one[3:7]))):
+            return apart, ReplayOutcome(*one[3:7])
         link = next_link(link, *one)
         if logged.digests[step] != link.hex()[:16]:
             what = "action, observation or state (by digest)"
-            return Divergence(step, what, logged.digests[step], link.hex()[:16]), Outcome(*one[3:7])
+            return Divergence(step, what, logged.digests[step], link.hex()[:16]), ReplayOutcome(*one[3:7])
         tape.append(one[8])
-    outcome = Outcome(*one[3:7]) if one else Outcome()
+    outcome = ReplayOutcome(*one[3:7]) if one else ReplayOutcome()
     if actions > step:
         return Divergence(step + 1, "actions after the end", logged.actions[step], "the episode had ended"), outcome
     return _left(logged, step, link, outcome, tape), outcome
 
 
-def _left(logged: LoggedEpisode, step: int, link: bytes, outcome: Outcome, tape: list[Any]) -> Divergence | None:
+def _left(logged: LoggedEpisode, step: int, link: bytes, outcome: ReplayOutcome, tape: list[Any]) -> Divergence | None:
     """Return a divergence in what the steps alone do not show."""
     taped = tape if any(entry is not None for entry in tape) else None
     if logged.schema != SCHEMA:
@@ -101,14 +101,14 @@ def _left(logged: LoggedEpisode, step: int, link: bytes, outcome: Outcome, tape:
     return _differing_end(logged, step, outcome)
 
 
-def _differing_end(logged: LoggedEpisode, step: int, outcome: Outcome) -> Divergence | None:
-    for name, said, found in zip(Outcome._fields, _END(logged), outcome, strict=True):
+def _differing_end(logged: LoggedEpisode, step: int, outcome: ReplayOutcome) -> Divergence | None:
+    for name, said, found in zip(ReplayOutcome._fields, _END(logged), outcome, strict=True):
         if said != found:
             return Divergence(step, name, said, found)
     return None
 
 
-_END = attrgetter(*Outcome._fields)
+_END = attrgetter(*ReplayOutcome._fields)
 
 
 def _differs(said: Any, found: Any) -> bool:

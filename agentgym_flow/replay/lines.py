@@ -12,9 +12,9 @@ from typing import Any, Self
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.episode_log import LogLimits, read_line
 from agentgym_flow.errors import BadLog, BeyondLimits
-from agentgym_flow.replay.divergence import Divergence, Outcome
+from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 from agentgym_flow.replay.stepping import Environments, check, settings_of
-from agentgym_flow.replay.tally import Place, Tally, brief
+from agentgym_flow.replay.tally import LogPosition, Tally, brief
 
 Line = tuple[int, bytes]
 """The number of a line and the line."""
@@ -26,7 +26,7 @@ _OF_EPISODE = tuple(field.name for field in fields(Episode) if field.name != "tu
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LinePlan:
     """What to do with every line.
 
     Attributes:
@@ -44,11 +44,11 @@ class Plan:
     keep: Sequence[str] | None
 
 
-_NOTHING = Outcome()
+_NOTHING = ReplayOutcome()
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class LineResult:
     """What was found of a line.
 
     Attributes:
@@ -65,9 +65,9 @@ class Checked:
     number: int
     malformed: str = ""
     claim: tuple[bool, float] = (False, 0.0)
-    place: Place | None = None
+    place: LogPosition | None = None
     divergence: Divergence | None = None
-    outcome: Outcome = _NOTHING
+    outcome: ReplayOutcome = _NOTHING
     episode: Episode | None = None
     given_up: bool = False
 
@@ -106,9 +106,9 @@ class Checked:
             number,
             malformed,
             (claim[0], claim[1]),
-            place and Place(*place),
+            place and LogPosition(*place),
             apart and Divergence(*apart),
-            Outcome(*outcome),
+            ReplayOutcome(*outcome),
             episode and Episode(**episode[0], turns=[Turn(**turn) for turn in episode[1]]),
             given_up,
         )
@@ -118,10 +118,10 @@ def _members(of: Episode | Turn, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-class Checker:
+class LineChecker:
     """Checks lines, one after the other; a context manager, which closes the environments."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LinePlan) -> None:
         self._plan = plan
         self._environments = Environments(plan.data, plan.limits, fetch=plan.fetch)
 
@@ -131,7 +131,7 @@ class Checker:
     def __exit__(self, *_: object) -> None:
         self._environments.close()
 
-    def check(self, number: int, raw: bytes) -> Checked:
+    def check(self, number: int, raw: bytes) -> LineResult:
         """Return what is found of a line. Raises nothing but `KeyboardInterrupt`."""
         where = f"{self._plan.name} line {number}"
         try:
@@ -139,20 +139,20 @@ class Checker:
         except MemoryError:
             logged = BeyondLimits(f"{where}: it takes more memory to read than there is (max_memory_mb)")
         if isinstance(logged, BadLog):
-            return Checked.unread(number, logged)
+            return LineResult.unread(number, logged)
         try:
             settings = settings_of(logged)
         except ValueError as error:  # JSON can hold 1e999
-            return Checked(number, f"{where}: {error}")
+            return LineResult(number, f"{where}: {error}")
         divergence, outcome, episode = check(logged, self._environments, self._plan.keep, settings)
         num_tasks = self._environments.num_tasks(settings, logged.max_steps)
-        place = Place(sha256(settings).hexdigest()[:32], logged.task, logged.seed, logged.attempt, num_tasks)
-        return Checked(number, "", (logged.success, logged.score), place, divergence, outcome, episode)
+        place = LogPosition(sha256(settings).hexdigest()[:32], logged.task, logged.seed, logged.attempt, num_tasks)
+        return LineResult(number, "", (logged.success, logged.score), place, divergence, outcome, episode)
 
 
-def given_up(number: int, plan: Plan, why: str) -> Checked:
+def given_up(number: int, plan: LinePlan, why: str) -> LineResult:
     """Return the verdict on a line that no process could check to its end.
 
     The line is not read: reading may be what it fails at. So it counts as one that cannot be read.
     """
-    return Checked(number, f"{plan.name} line {number}: {why}", given_up=True)
+    return LineResult(number, f"{plan.name} line {number}: {why}", given_up=True)

@@ -13,8 +13,8 @@ from agentgym_flow.core import check_integer
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogLimits, raw_lines
 from agentgym_flow.errors import BadLog
-from agentgym_flow.replay.lines import Checked, Checker, Plan
-from agentgym_flow.replay.tally import Expected, Tally, Verdict
+from agentgym_flow.replay.lines import LineChecker, LinePlan, LineResult
+from agentgym_flow.replay.tally import Expected, LogVerdict, Tally
 
 
 def verify_log(
@@ -28,11 +28,11 @@ def verify_log(
     expect: Expected = None,
     fetch: bool = False,
     on_line: Callable[[int], None] | None = None,
-) -> Verdict:
+) -> LogVerdict:
     """Verify every line of a log and sum up. Whatever the file holds is reported, never raised.
 
     The episodes are stepped in processes forked from this one, which know what it has imported and registered. They
-    have no network and write nowhere, as far as the kernel can see to that (`Verdict.walls`).
+    have no network and write nowhere, as far as the kernel can see to that (`LogVerdict.walls`).
 
     Args:
         path: a `.jsonl` or `.jsonl.gz` file.
@@ -57,7 +57,7 @@ def verify_log(
     processes = _cores() if jobs is None else check_integer("jobs", jobs, 0)
     limits = limits or LogLimits()
     where = {name: Path(place).absolute() for name, place in (data or {}).items()}
-    plan = Plan(Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None)
+    plan = LinePlan(Path(path).name, where, limits, fetch, tuple(keep) if on_episode is not None else None)
     tally = Tally(expect)
     walls: list[str] = []
     # Closed at once when a callback raises: then no process goes on stepping.
@@ -71,18 +71,18 @@ def verify_log(
     return tally.verdict(tuple(walls))
 
 
-def _checked(path: str | Path, plan: Plan, jobs: int, walls: list[str]) -> Generator[Checked, None, None]:
+def _checked(path: str | Path, plan: LinePlan, jobs: int, walls: list[str]) -> Generator[LineResult, None, None]:
     """Yield what is found of each line, in order; then put into `walls` what confined those who looked."""
     lines = raw_lines(path, plan.limits)
     if not jobs:
-        with Checker(plan) as checker:
+        with LineChecker(plan) as checker:
             for number, raw in lines:
-                yield Checked.unread(number, raw) if isinstance(raw, BadLog) else checker.check(number, raw)
+                yield LineResult.unread(number, raw) if isinstance(raw, BadLog) else checker.check(number, raw)
         return
-    from agentgym_flow.replay.workers import Workers  # not on every system
+    from agentgym_flow.replay.workers import CheckerPool  # not on every system
 
     with tempfile.TemporaryDirectory(prefix="agentgym_flow-") as scratch:
-        workers = Workers(plan, jobs, Path(scratch))
+        workers = CheckerPool(plan, jobs, Path(scratch))
         yield from workers.check(lines)
         walls += workers.walls
 

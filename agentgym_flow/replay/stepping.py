@@ -14,10 +14,10 @@ import gymnasium as gym
 from agentgym_flow.core import TextEnv
 from agentgym_flow.data import FETCHED, DataSet, located, no_cache, no_fetching, place
 from agentgym_flow.envs import make_text_env, text_env_class, text_env_parameters
-from agentgym_flow.episode import Episode, Recorder, first_link
+from agentgym_flow.episode import Episode, EpisodeRecorder, first_link
 from agentgym_flow.episode_log import LoggedEpisode, LogLimits
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadLog, UnknownEnvironment
-from agentgym_flow.replay.divergence import Beginning, Divergence, Outcome, Step, compare
+from agentgym_flow.replay.divergence import Beginning, Divergence, ReplayOutcome, Step, compare
 from agentgym_flow.seeding import canonical
 from agentgym_flow.settings import check_settings
 
@@ -62,7 +62,7 @@ def verify(
 
 def check(
     logged: LoggedEpisode, environments: Environments, keep: Sequence[str] | None = None, settings: bytes = b""
-) -> tuple[Divergence | None, Outcome, Episode | None]:
+) -> tuple[Divergence | None, ReplayOutcome, Episode | None]:
     """Return the first divergence, what stepping came to, and the replayed episode where `keep` is given.
 
     `settings` is `settings_of(logged)`, where that is known already. Whatever is raised on the way is a divergence at
@@ -74,7 +74,7 @@ def check(
 
 def _check(
     logged: LoggedEpisode, environments: Environments, keep: Sequence[str] | None, settings: bytes
-) -> tuple[Divergence | None, Outcome, Episode | None]:
+) -> tuple[Divergence | None, ReplayOutcome, Episode | None]:
     try:
         made = environments.of(logged, settings or settings_of(logged))
         if keep is None and type(made.env).step is TextEnv.step:
@@ -89,11 +89,11 @@ def _check(
         reason = str(error)
         if not isinstance(error, AgentGymFlowError):
             reason = f"{logged.env_id:.80} failed on replay: {type(error).__name__}: {error}"
-        return Divergence(0, f"cannot be replayed: {reason:.{_LONGEST_MESSAGE}}"), Outcome(), None
+        return Divergence(0, f"cannot be replayed: {reason:.{_LONGEST_MESSAGE}}"), ReplayOutcome(), None
     return divergence, outcome, episode if keep is not None else None
 
 
-class Made(NamedTuple):
+class ReplayEnv(NamedTuple):
     """An environment, and the fields of a log that it shows once it is made; none where they are as logged."""
 
     env: TextEnv
@@ -101,7 +101,7 @@ class Made(NamedTuple):
     num_tasks: int
 
     @classmethod
-    def of(cls, env: TextEnv, logged: LoggedEpisode) -> Made:
+    def of(cls, env: TextEnv, logged: LoggedEpisode) -> ReplayEnv:
         """Compare them once, for all lines with the same settings."""
         names = ("env_id", "kwargs", "data", "split", "max_steps")
         found = {name: getattr(env, "settings" if name == "kwargs" else name) for name in names}
@@ -123,9 +123,9 @@ class Environments:
         self._limits = limits or LogLimits()
         self._fetch = fetch
         self._checked: dict[str, DataSet] = {}
-        self._made: dict[tuple[bytes, int], Made] = {}
+        self._made: dict[tuple[bytes, int], ReplayEnv] = {}
 
-    def of(self, logged: LoggedEpisode, settings: bytes) -> Made:
+    def of(self, logged: LoggedEpisode, settings: bytes) -> ReplayEnv:
         """Return an environment with the settings of `logged`, perhaps one that has played before.
 
         `settings` is `settings_of(logged)`. Raises as `replay` does.
@@ -137,7 +137,7 @@ class Environments:
             if len(self._made) >= _MOST_ENVIRONMENTS:
                 self.close()
             with nullcontext() if self._fetch else no_fetching():
-                self._made[key] = Made.of(self._make(logged), logged)
+                self._made[key] = ReplayEnv.of(self._make(logged), logged)
         return self._made[key]
 
     def num_tasks(self, settings: bytes, max_steps: int) -> int:
@@ -246,7 +246,7 @@ def _tape(logged: LoggedEpisode) -> list[Any]:
     return logged.tape or [None] * (len(logged.actions) + 1)
 
 
-def _stepped(logged: LoggedEpisode, made: Made) -> tuple[Beginning, Iterator[Step]]:
+def _stepped(logged: LoggedEpisode, made: ReplayEnv) -> tuple[Beginning, Iterator[Step]]:
     """Start the episode, and return its steps one by one: nothing else of `info` is made, and no episode is kept."""
     env = made.env
     env.use_tape(_tape(logged))
@@ -263,7 +263,7 @@ def _steps(actions: Sequence[str], env: TextEnv) -> Iterator[Step]:
             return
 
 
-def _started(made: Made, seed: int, observation: str, state_key: str, tape: Any) -> Beginning:
+def _started(made: ReplayEnv, seed: int, observation: str, state_key: str, tape: Any) -> Beginning:
     env = made.env
     settings = [env.env_id, env.settings, env.data, env.task_key, seed, env.max_steps]
     found = {**made.fields, "task": env.task, "task_key": env.task_key}
@@ -278,7 +278,7 @@ def _steps_of(episode: Episode) -> Iterator[Step]:
 
 
 def _step_again(logged: LoggedEpisode, env: TextEnv, keep: Sequence[str] = ()) -> Episode:
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     env.request_info(key for key in keep if key in env.optional_info)
     try:
         env.use_tape(_tape(logged))

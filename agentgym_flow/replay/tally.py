@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from agentgym_flow.replay.divergence import Divergence, Outcome
+from agentgym_flow.replay.divergence import Divergence, ReplayOutcome
 
 MOST_PROBLEMS = 1000
 """So many problems of each kind are kept in full; the others are only counted."""
@@ -24,7 +24,7 @@ _MOST_ATTEMPTS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LogVerdict:
     """What verifying a log found.
 
     Attributes:
@@ -102,7 +102,7 @@ class Verdict:
         return line + "".join(f", {number} {what}" for number, what in counts if number)
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """What a line says of its place in the log, as far as counting needs it.
 
     Attributes:
@@ -148,7 +148,12 @@ class Tally:
             self._malformed.append((number, message))
 
     def add(
-        self, number: int, claim: tuple[bool, float], place: Place, divergence: Divergence | None, outcome: Outcome
+        self,
+        number: int,
+        claim: tuple[bool, float],
+        place: LogPosition,
+        divergence: Divergence | None,
+        outcome: ReplayOutcome,
     ) -> None:
         """Count an episode."""
         self._lines += 1
@@ -165,7 +170,7 @@ class Tally:
         self._unfinished += not (outcome.terminated or outcome.truncated)
         self._scores.append(outcome.score)
 
-    def _note(self, number: int, place: Place) -> None:
+    def _note(self, number: int, place: LogPosition) -> None:
         task = hashlib.sha256(f"{place.settings} {place.task}".encode()).digest()
         episode = hashlib.sha256(task + f"{place.seed}".encode()).digest()
         self._keys += task[:_KEY_BYTES] + episode[:_KEY_BYTES]
@@ -178,12 +183,12 @@ class Tally:
             if 0 <= place.task < place.num_tasks:
                 self._tasks.add(place.task)
 
-    def verdict(self, walls: tuple[str, ...] = ()) -> Verdict:
+    def verdict(self, walls: tuple[str, ...] = ()) -> LogVerdict:
         """Return what was found."""
         episodes = self._lines + self._unreadable
         total, claims = max(1, episodes), max(1, self._lines)
         duplicates = self._duplicates()
-        return Verdict(
+        return LogVerdict(
             episodes=episodes,
             matched=self._matched,
             unfinished=self._unfinished,

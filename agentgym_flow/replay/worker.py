@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from agentgym_flow.replay.lines import Checked, Checker, Line, Plan
+from agentgym_flow.replay.lines import Line, LineChecker, LinePlan, LineResult
 from agentgym_flow.sandbox.confine import confine
 
 _WALLS, _FOUND, _DONE, _RETIRED = b"W", b"L", b"D", b"R"
@@ -42,7 +42,7 @@ class Worker:
         give_up_at: when it should have said something, on the clock `time.monotonic`.
     """
 
-    def __init__(self, plan: Plan, scratch: Path) -> None:
+    def __init__(self, plan: LinePlan, scratch: Path) -> None:
         self._limits = plan.limits
         self._line = mmap.mmap(-1, 8)  # shared: the line in work, 0 for none
         self.connection, theirs = multiprocessing.Pipe()
@@ -69,7 +69,7 @@ class Worker:
         with suppress(OSError):  # it has just ended, as its connection will say
             self.connection.send(lines)
 
-    def take(self) -> tuple[list[Checked], str]:
+    def take(self) -> tuple[list[LineResult], str]:
         """Return what it has found, and its state: `"busy"`, `"idle"`, `"retired"` or `"ended"`."""
         self._wait_again()
         try:
@@ -80,7 +80,7 @@ class Worker:
         if kind == _WALLS:
             self.walls = tuple(rest.decode("ascii").split())
             return [], "busy"
-        found = [Checked.from_json(line) for line in rest.splitlines()]
+        found = [LineResult.from_json(line) for line in rest.splitlines()]
         return found, {_FOUND: "busy", _DONE: "idle", _RETIRED: "retired"}[kind]
 
     def end(self) -> str:
@@ -105,14 +105,14 @@ class Worker:
         self.give_up_at = time.monotonic() + _PATIENCE * self._limits.max_cpu_seconds + 60
 
 
-def _run(connection: Connection, plan: Plan, scratch: Path, current: mmap.mmap) -> None:
+def _run(connection: Connection, plan: LinePlan, scratch: Path, current: mmap.mmap) -> None:
     """Check lines until nobody sends any more."""
     gc.freeze()  # what was there before the fork stays shared with the parent
     _settle(plan, scratch)
     walls = () if plan.fetch else confine(str(scratch))
     connection.send_bytes(_WALLS + " ".join(walls).encode("ascii"))
     at_start, lines = _resident_mb(), 0
-    with Checker(plan) as checker:
+    with LineChecker(plan) as checker:
         while True:
             batch: list[Line] = connection.recv()
             lines += len(batch)
@@ -122,7 +122,7 @@ def _run(connection: Connection, plan: Plan, scratch: Path, current: mmap.mmap) 
 
 
 def _check_all(
-    batch: list[Line], checker: Checker, plan: Plan, current: mmap.mmap, tell: Callable[[bytes], None]
+    batch: list[Line], checker: LineChecker, plan: LinePlan, current: mmap.mmap, tell: Callable[[bytes], None]
 ) -> None:
     found: list[bytes] = []
     told = time.monotonic()
@@ -139,7 +139,7 @@ def _check_all(
     current[:8] = bytes(8)
 
 
-def _settle(plan: Plan, scratch: Path) -> None:
+def _settle(plan: LinePlan, scratch: Path) -> None:
     """Give this process its own place, output and limits."""
     for number in (signal.SIGPROF, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from agentgym_flow.errors import BadLog
-from agentgym_flow.replay.lines import Checked, Line, Plan, given_up
+from agentgym_flow.replay.lines import Line, LinePlan, LineResult, given_up
 from agentgym_flow.replay.worker import Worker
 
 _BATCH_LINES = 32
@@ -29,16 +29,16 @@ _MOST_DEATHS = 2  # of a batch whose processes ended between two lines
 class _Batch:
     number: int
     lines: list[Line]
-    done: list[Checked] = field(default_factory=list)
+    done: list[LineResult] = field(default_factory=list)
     deaths: int = 0
 
-    def note(self, found: list[Checked]) -> None:
+    def note(self, found: list[LineResult]) -> None:
         numbers = {checked.number for checked in found}
         self.done += found
         self.lines = [line for line in self.lines if line[0] not in numbers]
 
 
-class Workers:
+class CheckerPool:
     """Checks lines in processes of their own and yields what was found in the order of the lines.
 
     Args:
@@ -50,7 +50,7 @@ class Workers:
         walls: what confines them, once one has started.
     """
 
-    def __init__(self, plan: Plan, jobs: int, scratch: Path) -> None:
+    def __init__(self, plan: LinePlan, jobs: int, scratch: Path) -> None:
         self._plan, self._jobs, self._scratch = plan, jobs, scratch
         self._idle: list[Worker] = []
         self._busy: dict[Worker, _Batch] = {}
@@ -58,7 +58,7 @@ class Workers:
         self._finished: dict[int, _Batch] = {}
         self.walls: tuple[str, ...] = ()
 
-    def check(self, lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[Checked]:
+    def check(self, lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[LineResult]:
         """Yield what is found of each line; its processes end with it."""
         batches = _batches(lines)
         told = taken = 0
@@ -136,7 +136,7 @@ def _batches(lines: Iterator[tuple[int, bytes | BadLog]]) -> Iterator[_Batch]:
             yield _Batch(number, held)
             number, held, size = number + 1, [], 0
         if isinstance(raw, BadLog):
-            yield _Batch(number, [], [Checked.unread(line, raw)])
+            yield _Batch(number, [], [LineResult.unread(line, raw)])
             number += 1
         else:
             held.append((line, raw))

@@ -56,7 +56,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A drawn curve: its SVG paths, its points as (x, y, value text) in pixels, and its last value."""
 
     name: str
@@ -75,7 +75,7 @@ class Chart:
     y_label: str
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    lines: list[Line]
+    lines: list[ChartLine]
     columns: list[str]
     rows: list[list[str]]
     width: int = WIDTH
@@ -143,7 +143,7 @@ def number(value: float) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _line(curve: Curve, style: int, x_axis: _Axis, y_axis: _Axis) -> Line:
+def _line(curve: Curve, style: int, x_axis: _Axis, y_axis: _Axis) -> ChartLine:
     rows = list(zip(curve.x, curve.y, strict=True))
     points = [
         (x_axis.pixel(x), y_axis.pixel(y), f"{curve.name}: {number(y)} at {number(x)}")
@@ -158,7 +158,7 @@ def _line(curve: Curve, style: int, x_axis: _Axis, y_axis: _Axis) -> Line:
             lower = [f"{x_axis.pixel(x)} {y_axis.pixel(low)}" for x, low, _ in reversed(run)]
             band += "M" + " L".join(upper + lower) + "Z "
     finite = [y for _, y in rows if math.isfinite(y)]
-    return Line(curve.name, style, path, band.strip(), points, number(finite[-1]))
+    return ChartLine(curve.name, style, path, band.strip(), points, number(finite[-1]))
 
 
 def _runs(rows: Sequence[tuple[float, ...]]) -> list[list[tuple[float, ...]]]:

@@ -28,7 +28,7 @@ _LINE, _LINES = 27, 2  # characters of a line, and lines
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodePicture:
     """A drawn state, `text` its first observation; `fill` and `potential` are None where no way to success was seen.
 
     Where another state of the group has the same text, or where it has none, `way` names the actions that first led to
@@ -53,7 +53,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class EdgePicture:
     """A drawn transition: the SVG path, its thickness, and what was done how often."""
 
     path: str
@@ -69,8 +69,8 @@ class GraphPicture:
     width: float
     height: float
     radius: float
-    nodes: list[Node]
-    edges: list[Edge]
+    nodes: list[NodePicture]
+    edges: list[EdgePicture]
     left_out: int
     attempts: int
     successes: int
@@ -111,7 +111,7 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
     steps = set(pairwise(path))
     most = max((sum(actions.values()) for actions in moves.values()), default=1)
     edges = [
-        Edge(
+        EdgePicture(
             _curve([at[key] for key in _way(a, b, place)], radius, place[b][0] - place[a][0]),
             round(1 + 3.5 * (sum(actions.values()) / most) ** 0.5, 2),
             (a, b) in steps,
@@ -224,11 +224,11 @@ def _node(
     radius: float,
     lowest: float,
     lines: tuple[str, ...],
-) -> Node:
+) -> NodePicture:
     distance = graph.distance(key)
     potential = None if distance is None else graph.potential(key)
     shade = 0.0 if potential is None else _shade(potential, lowest)
-    return Node(
+    return NodePicture(
         key=key,
         x=at[0],
         y=at[1],

@@ -12,7 +12,7 @@ from agentgym_flow.report.workflow import WorkflowPicture, workflow_picture
 from agentgym_flow.seeding import canonical
 
 WORKFLOW = "workflow"
-"""The key of `info` that a recorder has to keep (`Recorder(env, keep=[WORKFLOW])`) for workflows to be drawn."""
+"""The key of `info` that a recorder has to keep (`EpisodeRecorder(env, keep=[WORKFLOW])`) for workflows to be drawn."""
 
 MOST_PICTURES = 1000
 """A page has at most so many pictures of workflows; those at the ends of episodes come first."""

@@ -36,7 +36,7 @@ REMEMBERED = 1 << 16
 """Terms of queries that are remembered with their numbers: looking one up takes longer than ranking few documents."""
 
 
-class Hit(NamedTuple):
+class DocumentHit(NamedTuple):
     """A document that was found: its number, from 0 in the order of building, and its score."""
 
     document: int
@@ -146,14 +146,14 @@ class BM25:
             return type(self), (self._arrays, self._settings, None, self._ties)
         return _reopened, (type(self), self._folder, self.digest, self._ties)
 
-    def search(self, query: str, k: int = 10) -> list[Hit]:
+    def search(self, query: str, k: int = 10) -> list[DocumentHit]:
         """Return the `k` best documents that have a term of `query`, best first; fewer when fewer have one.
 
         Raises `BadSetting` when `k` is below 1, and `BadIndex` when damage to the index is met.
         """
         return self.search_many([query], k)[0]
 
-    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+    def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[DocumentHit]]:
         """Return what `search` finds for each of `queries`, in their order.
 
         Raises `BadSetting` when `k` is below 1.
@@ -165,14 +165,16 @@ class BM25:
         except (IndexError, ValueError, OverflowError) as error:  # numbers of documents or terms that do not exist
             raise BadIndex(f"the index at {self._folder} is damaged ({error}); build it again") from error
 
-    def _best(self, query: Counter[str], k: int) -> list[Hit]:
+    def _best(self, query: Counter[str], k: int) -> list[DocumentHit]:
         # In the order of term numbers: the order of the words cannot change a sum.
         numbered = sorted((self._number(term.encode()), times) for term, times in query.items())
         terms = [self._postings(number, times) for number, times in numbered if number >= 0]
         if not terms:
             return []
         documents, scores = self._ranker.best(terms, k)
-        return [Hit(document, score) for document, score in zip(documents.tolist(), scores.tolist(), strict=True)]
+        return [
+            DocumentHit(document, score) for document, score in zip(documents.tolist(), scores.tolist(), strict=True)
+        ]
 
     def _postings(self, number: int, times: int) -> Postings:
         span = slice(self._starts[number], self._starts[number + 1])

@@ -19,7 +19,7 @@ PROBE_POLL = 0.05
 """Seconds after which one asks again while the probe of another is under way."""
 
 
-class State(Enum):
+class BreakerState(Enum):
     """What a breaker does with requests."""
 
     CLOSED = "closed"
@@ -60,13 +60,13 @@ class Breaker:
         self._clock = clock
         self._lock = Lock()
         self._process = os.getpid()
-        self._state = State.CLOSED
+        self._state = BreakerState.CLOSED
         self._era = 0
         self._in_a_row = 0
         self._opened = 0.0
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         """The present state; an open breaker stays open until somebody asks for a pass after its rest."""
         with self._lock:
             return self._state
@@ -76,22 +76,22 @@ class Breaker:
         with self._lock:
             if self._process != os.getpid():  # a forked child: the probe, if there is one, is not its own
                 self._process = os.getpid()
-                self._turn(State.CLOSED)
-            if self._state is State.OPEN:
+                self._turn(BreakerState.CLOSED)
+            if self._state is BreakerState.OPEN:
                 left = self._opened + self.rest - self._clock()
                 if left > 0:
                     return left
-                self._turn(State.HALF_OPEN)
+                self._turn(BreakerState.HALF_OPEN)
                 return Pass(self._era)
-            return Pass(self._era) if self._state is State.CLOSED else PROBE_POLL
+            return Pass(self._era) if self._state is BreakerState.CLOSED else PROBE_POLL
 
     def succeeded(self, given: Pass) -> None:
         """Take back a pass: the server answered."""
         with self._lock:
             if given.era == self._era:
                 self._in_a_row = 0
-                if self._state is State.HALF_OPEN:
-                    self._turn(State.CLOSED)
+                if self._state is BreakerState.HALF_OPEN:
+                    self._turn(BreakerState.CLOSED)
 
     def failed(self, given: Pass) -> None:
         """Take back a pass: the server did not answer, or with nonsense."""
@@ -99,20 +99,20 @@ class Breaker:
             if given.era != self._era:
                 return
             self._in_a_row += 1
-            if self._state is State.HALF_OPEN or self._in_a_row >= self.failures:
+            if self._state is BreakerState.HALF_OPEN or self._in_a_row >= self.failures:
                 self._open(self._clock())
 
     def dropped(self, given: Pass) -> None:
         """Take back a pass: nothing was learned (an interrupt). After a dropped probe the next one may go at once."""
         with self._lock:
-            if given.era == self._era and self._state is State.HALF_OPEN:
+            if given.era == self._era and self._state is BreakerState.HALF_OPEN:
                 self._open(self._clock() - self.rest)
 
     def _open(self, since: float) -> None:
-        self._turn(State.OPEN)
+        self._turn(BreakerState.OPEN)
         self._opened = since
 
-    def _turn(self, state: State) -> None:
+    def _turn(self, state: BreakerState) -> None:
         self._state = state
         self._era += 1
         self._in_a_row = 0

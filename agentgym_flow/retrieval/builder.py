@@ -15,7 +15,7 @@ from agentgym_flow.files import check_free, naming, whole_folder
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.retrieval.bm25 import PROGRESS_EVERY
 from agentgym_flow.retrieval.index_folder import write_folder
-from agentgym_flow.retrieval.runs import Merged, Run, RunBuilder
+from agentgym_flow.retrieval.runs import IndexSegment, Merged, RunBuilder
 from agentgym_flow.retrieval.similarity import check_settings
 
 RUN_TERMS = 1 << 22
@@ -113,18 +113,18 @@ class IndexBuilder:
     def _folders(self) -> list[Path]:
         return sorted(path for path in self._folder.iterdir() if path.name.isdigit())
 
-    def _runs(self) -> list[Run]:
+    def _runs(self) -> list[IndexSegment]:
         """Return the runs on disk in order, mapped."""
-        found: list[Run] = []
+        found: list[IndexSegment] = []
         documents = 0
         for folder in self._folders():
             if int(folder.name) != documents:
                 raise BadIndex(f"a run is missing before {folder}; remove {self._folder} and begin again")
             try:
-                arrays = [mapped_array(folder / f"{name}.npy") for name in Run._fields]
+                arrays = [mapped_array(folder / f"{name}.npy") for name in IndexSegment._fields]
             except (OSError, ValueError) as error:
                 raise BadIndex(f"{folder} is damaged ({error}); remove {self._folder} and begin again") from error
-            found.append(Run(*arrays))
+            found.append(IndexSegment(*arrays))
             documents += len(found[-1].lengths)
         return found
 

@@ -26,12 +26,12 @@ from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.files import partial_folder, resumed_folder
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.builder import IndexBuilder
-from agentgym_flow.retrieval.corpus import PassageDigest, Place, record_of, same_id, stream_passages
+from agentgym_flow.retrieval.corpus import FilePosition, PassageDigest, record_of, same_id, stream_passages
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.retrieval.resuming import (
+    ImportProgress,
     ImportState,
-    Progress,
     database_errors,
     exclusive_database,
     fingerprint,
@@ -39,7 +39,7 @@ from agentgym_flow.retrieval.resuming import (
 )
 from agentgym_flow.retrieval.stored import OFFSETS, PASSAGES, STORE, StoredCorpus
 
-__all__ = ["PHASES", "Progress", "build_index", "open_index"]
+__all__ = ["PHASES", "ImportProgress", "build_index", "open_index"]
 
 PHASES = ("passages", "index")
 """The phases of a build in their order: reading the corpus, and merging the index from its runs."""
@@ -53,14 +53,14 @@ def build_index(
     corpus_file: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[ImportProgress], object] | None = None,
 ) -> LexicalRetriever:
     """Make a new folder of a corpus and its BM25 index, and open it; call it again with the same file after a kill.
 
     Args:
         corpus_file: as `corpus.stream_passages` reads it.
         folder: where the index will be.
-        progress: called with a `Progress` now and then; its phase is one of `PHASES`.
+        progress: called with a `ImportProgress` now and then; its phase is one of `PHASES`.
 
     Raises:
         BadData: the file cannot be read, is damaged or holds no passage; two passages have one id; what an earlier
@@ -133,7 +133,7 @@ def open_index(folder: str | os.PathLike[str], *, verify: bool = False) -> Lexic
     return LexicalRetriever(corpus, index)
 
 
-def _import_passages(source: Path, partial: Path, state: ImportState, tell: Callable[[Progress], object]) -> None:
+def _import_passages(source: Path, partial: Path, state: ImportState, tell: Callable[[ImportProgress], object]) -> None:
     """Read the passages that were not read yet into the file of passages and into runs of the index."""
     database = state.database
     total = 0 if source.suffix == ".gz" else source.stat().st_size  # how much a packed file holds is not known
@@ -149,13 +149,13 @@ def _import_passages(source: Path, partial: Path, state: ImportState, tell: Call
             database.execute("COMMIT")
 
         database.execute("BEGIN")
-        tell(Progress("passages", state.offset, total, state.documents))
-        start = Place(state.offset, state.records, state.documents)
+        tell(ImportProgress("passages", state.offset, total, state.documents))
+        start = FilePosition(state.offset, state.records, state.documents)
         for passage, (state.offset, state.records, state.documents) in stream_passages(source, start):
             passages.append(passage)
             builder.add(passage.index_text)
             if state.documents % _STEP == 0:
-                tell(Progress("passages", state.offset, total, state.documents))
+                tell(ImportProgress("passages", state.offset, total, state.documents))
             if builder.full:
                 commit()
                 database.execute("BEGIN")
@@ -165,7 +165,7 @@ def _import_passages(source: Path, partial: Path, state: ImportState, tell: Call
         np.save(partial / OFFSETS, np.array(passages.offsets, "<i8"))
         state.digest, state.complete = passages.digest.hexdigest(), True
         commit()
-    tell(Progress("passages", state.offset, total, state.documents))
+    tell(ImportProgress("passages", state.offset, total, state.documents))
 
 
 class _PassageFile:

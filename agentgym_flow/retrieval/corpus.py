@@ -30,7 +30,7 @@ _LOOKED_AT = 1 << 16  # bytes in which a file must begin with something
 _BLANK = b" \t\r\n"
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where reading has arrived in a file.
 
     Attributes:
@@ -44,11 +44,13 @@ class Place(NamedTuple):
     documents: int = 0
 
 
-START = Place()
+START = FilePosition()
 """The beginning of a file."""
 
 
-def stream_passages(path: str | os.PathLike[str], start: Place = START) -> Iterator[tuple[Passage, Place]]:
+def stream_passages(
+    path: str | os.PathLike[str], start: FilePosition = START
+) -> Iterator[tuple[Passage, FilePosition]]:
     """Yield each passage of a file and the place after it, one at a time.
 
     Args:
@@ -88,7 +90,7 @@ def _unreadable(path: Path, error: Exception) -> BadData:
     return BadData(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}).")
 
 
-def _lines(path: Path, start: Place) -> Iterator[tuple[Passage, Place]]:
+def _lines(path: Path, start: FilePosition) -> Iterator[tuple[Passage, FilePosition]]:
     """Read JSON lines; only a line at a time is in memory."""
     offset, records, documents = start
     try:
@@ -102,7 +104,7 @@ def _lines(path: Path, start: Place) -> Iterator[tuple[Passage, Place]]:
                     where = f"{path}: line {records}"
                     passage = passage_of_record(_value(line, where), documents, where)
                     documents += 1
-                    yield passage, Place(offset, records, documents)
+                    yield passage, FilePosition(offset, records, documents)
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
 
@@ -120,7 +122,7 @@ def _value(line: bytes, where: str) -> Any:
         raise BadData(f"{where}: cannot be read: {error}.") from None
 
 
-def _listed(path: Path, start: Place) -> Iterator[tuple[Passage, Place]]:
+def _listed(path: Path, start: FilePosition) -> Iterator[tuple[Passage, FilePosition]]:
     """Read a JSON list, an element at a time."""
     if path.suffix == ".gz":
         raise BadData(f"{path}: a JSON list cannot be read packed; unpack it, or write it as JSON lines.")
@@ -128,7 +130,7 @@ def _listed(path: Path, start: Place) -> Iterator[tuple[Passage, Place]]:
     for record, offset in stream_objects(path, start.offset):
         passage = passage_of_record(record, records, f"{path}: record {records + 1}")
         records += 1
-        yield passage, Place(offset, records, records)
+        yield passage, FilePosition(offset, records, records)
 
 
 def passage_of_record(record: Any, number: int, where: str) -> Passage:

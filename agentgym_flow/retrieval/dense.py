@@ -10,7 +10,7 @@ from typing import Any, Self
 from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Encoder
-from agentgym_flow.retrieval.passage import Corpus, Found
+from agentgym_flow.retrieval.passage import Corpus, Hit
 from agentgym_flow.retrieval.vector_index import (
     FaissIndex,
     FlatIndex,
@@ -80,7 +80,7 @@ class DenseRetriever:
             return cls(corpus, encoder, FlatIndex(embeddings))
         return cls(corpus, encoder, FaissIndex(embeddings, kind, effort=effort))
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query the `topk` nearest passages, best first; the score is the cosine.
 
         Raises `BadSetting` when `topk` is below 1.
@@ -88,7 +88,7 @@ class DenseRetriever:
         if topk < 1:
             raise BadSetting(f"topk must be at least 1, got {topk}")
         found = self.index.search(self.encoder.encode(queries), topk)
-        return [[Found(self.corpus[hit.document], hit.score) for hit in hits] for hits in found]
+        return [[Hit(self.corpus[hit.document], hit.score) for hit in hits] for hits in found]
 
     def __repr__(self) -> str:
         return f"<DenseRetriever over {len(self.corpus):,} passages, {self.encoder.name}>"

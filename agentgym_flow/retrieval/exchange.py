@@ -124,7 +124,7 @@ class Exchange:
         except BaseException:
             wrapped.close()
             raise
-        return _Connection(host, port, _Timed(wrapped, self._read_timeout))
+        return _Connection(host, port, _TimedSocket(wrapped, self._read_timeout))
 
     def _post(self, connection: _Connection, body: bytes, deadline: float) -> Answer:
         connection.timed.deadline = deadline
@@ -157,13 +157,13 @@ class _Connection(http.client.HTTPConnection):
 
     auto_open = 0
 
-    def __init__(self, host: str, port: int, timed: _Timed) -> None:
+    def __init__(self, host: str, port: int, timed: _TimedSocket) -> None:
         super().__init__(host, port)
         self.timed = timed
         self.sock = cast("socket.socket", timed)
 
 
-class _Timed:
+class _TimedSocket:
     """The part of a socket that `http.client` uses, with a deadline over all that is sent and read."""
 
     def __init__(self, wrapped: socket.socket, patience: float) -> None:
@@ -186,7 +186,7 @@ class _Timed:
 
 
 class _TimedReader(io.RawIOBase):
-    def __init__(self, timed: _Timed, raw: io.RawIOBase) -> None:
+    def __init__(self, timed: _TimedSocket, raw: io.RawIOBase) -> None:
         self._timed, self._raw = timed, raw
 
     def readable(self) -> bool:

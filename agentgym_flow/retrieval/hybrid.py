@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.passage import Found, Passage, Retriever
+from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 
 
 class HybridRetriever:
@@ -40,7 +40,7 @@ class HybridRetriever:
         self._k = k
         self._depth = depth
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query the `topk` passages of the highest fused score, best first.
 
         Raises `BadSetting` when `topk` is below 1, and whatever one of the retrievers raises.
@@ -51,7 +51,7 @@ class HybridRetriever:
         answers = [retriever.search(queries, depth) for retriever in self.retrievers]
         return [self._fuse([answer[number] for answer in answers])[:topk] for number in range(len(queries))]
 
-    def _fuse(self, rankings: Sequence[Sequence[Found]]) -> list[Found]:
+    def _fuse(self, rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
         parts: dict[str, list[float]] = {}
         passages: dict[str, Passage] = {}
         for ranking in rankings:
@@ -63,7 +63,7 @@ class HybridRetriever:
                     passages.setdefault(name, found.passage)
                     parts.setdefault(name, []).append(1 / (self._k + rank))
         # A sum that does not depend on the order, so that ties are ties; the sort keeps the order of meeting for them.
-        fused = [Found(passages[name], math.fsum(shares)) for name, shares in parts.items()]
+        fused = [Hit(passages[name], math.fsum(shares)) for name, shares in parts.items()]
         return sorted(fused, key=lambda found: -found.score)
 
     def __repr__(self) -> str:

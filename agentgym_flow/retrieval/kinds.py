@@ -12,7 +12,7 @@ from pathlib import Path
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.retrieval import building
 from agentgym_flow.retrieval.passage import Retriever
-from agentgym_flow.retrieval.resuming import Progress
+from agentgym_flow.retrieval.resuming import ImportProgress
 
 KINDS = ("bm25", "dense", "hybrid")
 """The kinds of retriever. `hybrid` fuses the rankings of the other two."""
@@ -27,7 +27,7 @@ def build_retriever(
     *,
     kind: str = "bm25",
     index: str | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[ImportProgress], object] | None = None,
 ) -> Retriever:
     """Make the folder that `open_retriever` opens, and open it. When it was killed, call it again: it goes on.
 
@@ -38,7 +38,7 @@ def build_retriever(
         kind: one of `KINDS`.
         index: of the vectors, for a kind that has them: one of `vector_index.KINDS`; None for the one that suits the
             number of passages.
-        progress: called with a `Progress` now and then; its phases are those of `building`, then `dense`.
+        progress: called with a `ImportProgress` now and then; its phases are those of `building`, then `dense`.
 
     Raises:
         UnknownOption: there is no such kind, or no such index.
@@ -62,7 +62,7 @@ def build_retriever(
         encoder,
         Path(folder) / VECTORS,
         kind=index,
-        progress=lambda done: tell(Progress(VECTORS, done, total, done)),
+        progress=lambda done: tell(ImportProgress(VECTORS, done, total, done)),
     )
     return open_retriever(folder, kind=kind, index=index)
 

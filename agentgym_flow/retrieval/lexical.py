@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.bm25 import BM25
-from agentgym_flow.retrieval.passage import Corpus, Found
+from agentgym_flow.retrieval.passage import Corpus, Hit
 
 
 class LexicalRetriever:
@@ -33,13 +33,13 @@ class LexicalRetriever:
         if len(self.index) != len(corpus):
             raise BadIndex(f"an index of {len(self.index)} documents does not belong to {len(corpus)} passages")
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query the `topk` best passages that have a word of it, best first.
 
         Raises `BadSetting` when `topk` is below 1.
         """
         hits = self.index.search_many(queries, topk)
-        return [[Found(self.corpus[document], score) for document, score in found] for found in hits]
+        return [[Hit(self.corpus[document], score) for document, score in found] for found in hits]
 
     def __repr__(self) -> str:
         return f"<LexicalRetriever over {len(self.corpus):,} passages>"

@@ -52,7 +52,7 @@ class Passage(NamedTuple):
         return f"{self.title}\n{self.text}"
 
 
-class Found(NamedTuple):
+class Hit(NamedTuple):
     """A passage that a query found.
 
     Attributes:
@@ -73,7 +73,7 @@ class Retriever(Protocol):
 
     name: str
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query what it finds, best first and at most `topk`; an empty list when it finds nothing.
 
         Raises `BadSetting` when `topk` is below 1. No text of a query raises.

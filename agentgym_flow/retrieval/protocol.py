@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import stable_hash
 
 PATH = "/retrieve"
@@ -55,7 +55,7 @@ def single_request_of(query: str, topk: int) -> bytes:
     return json.dumps({"query": query[:MAX_QUERY], "topk": topk, "return_scores": True}).encode("ascii")
 
 
-def answer_of(found: Sequence[Sequence[Found]], scores: bool) -> bytes:
+def answer_of(found: Sequence[Sequence[Hit]], scores: bool) -> bytes:
     """Return the body of an answer: one list for each query, best first."""
     return b"".join((ANSWER_START, b", ".join(result_of(some, scores) for some in found), ANSWER_END))
 
@@ -64,12 +64,12 @@ ANSWER_START, ANSWER_END = b'{"result": [', b"]}"
 """What stands around the results of an answer, which a comma and a blank separate."""
 
 
-def result_of(found: Sequence[Found], scores: bool) -> bytes:
+def result_of(found: Sequence[Hit], scores: bool) -> bytes:
     """Return the part of an answer that one query has: its documents, best first."""
     return json.dumps([_scored(one) if scores else _document(one.passage) for one in found]).encode("ascii")
 
 
-def _scored(one: Found) -> dict[str, Any]:
+def _scored(one: Hit) -> dict[str, Any]:
     return {"document": _document(one.passage), "score": one.score}
 
 
@@ -89,7 +89,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_answer(body: bytes, queries: int, topk: int) -> list[list[Found]]:
+def read_answer(body: bytes, queries: int, topk: int) -> list[list[Hit]]:
     """Return what an answer to so many queries found: a list for each, cut to `topk`.
 
     Raises `BadAnswer` when the body has another shape; the message has nothing of what it says.
@@ -107,7 +107,7 @@ def read_answer(body: bytes, queries: int, topk: int) -> list[list[Found]]:
     return [[_read_found(one) for one in some[:topk]] for some in result]
 
 
-def _read_found(one: Any) -> Found:
+def _read_found(one: Any) -> Hit:
     if not isinstance(one, Mapping):
         raise BadAnswer("a document is not an object")
     document = one.get("document", one)
@@ -115,7 +115,7 @@ def _read_found(one: Any) -> Found:
         document = {"contents": document}
     if not isinstance(document, Mapping):
         raise BadAnswer("a document is not an object")
-    return Found(_read_passage(document), _read_score(one.get("score")))
+    return Hit(_read_passage(document), _read_score(one.get("score")))
 
 
 def _read_score(score: Any) -> float:

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import naming
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import canonical
 from agentgym_flow.sharing import Lock
 from agentgym_flow.sqlite_file import open_sqlite
@@ -81,17 +81,17 @@ class QueryCache:
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a clone of an environment asks the same file
 
-    def get(self, identity: str, queries: Sequence[str], topk: int) -> list[list[Found] | None]:
+    def get(self, identity: str, queries: Sequence[str], topk: int) -> list[list[Hit] | None]:
         """Return for each query the answer that is kept, or None."""
         keys = [_key(identity, query, topk) for query in queries]
 
-        def read(file: sqlite3.Connection) -> list[list[Found] | None]:
+        def read(file: sqlite3.Connection) -> list[list[Hit] | None]:
             rows = (file.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone() for key in keys)
             return [None if row is None else _read(row[0]) for row in rows]
 
         return self._try(read, [None] * len(keys))
 
-    def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Found]]]) -> None:
+    def put(self, identity: str, topk: int, answers: Iterable[tuple[str, list[Hit]]]) -> None:
         """Keep answers: pairs of a query and what it found. An answer that is there already stays."""
         rows = [(_key(identity, query, topk), _written(found)) for query, found in answers]
         rows = [row for row in rows if len(row[1]) <= self.max_bytes]
@@ -155,9 +155,9 @@ def _key(identity: str, query: str, topk: int) -> bytes:
     return hashlib.sha256(canonical([identity, query, topk])).digest()
 
 
-def _written(found: list[Found]) -> bytes:
+def _written(found: list[Hit]) -> bytes:
     return json.dumps([[*one.passage, one.score] for one in found]).encode("ascii")
 
 
-def _read(answer: bytes) -> list[Found]:
-    return [Found(Passage(*names), float(score)) for *names, score in json.loads(answer)]
+def _read(answer: bytes) -> list[Hit]:
+    return [Hit(Passage(*names), float(score)) for *names, score in json.loads(answer)]

@@ -65,7 +65,7 @@ class Ranker:
             sums = self._spare.pop()
         except IndexError:
             sums = np.zeros(self._num_documents, np.float64)
-        found = _Search(sorted(terms, key=lambda term: len(term.documents)), k, sums).contenders()
+        found = _Query(sorted(terms, key=lambda term: len(term.documents)), k, sums).contenders()
         self._spare.append(sums)
         if found is None:
             return plain(terms, k, self._num_documents, self._ties)
@@ -88,7 +88,7 @@ def plain(
     return _first(found, sums[found].astype(np.float32), k, ties)
 
 
-class _Search:
+class _Query:
     """One query.
 
     Args:

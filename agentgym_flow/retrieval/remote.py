@@ -18,7 +18,7 @@ from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.breaker import Breaker, Pass
 from agentgym_flow.retrieval.exchange import Answer, Exchange, TooLarge, address_of
-from agentgym_flow.retrieval.passage import Found
+from agentgym_flow.retrieval.passage import Hit
 from agentgym_flow.retrieval.protocol import BadAnswer
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.seeding import Stream
@@ -131,7 +131,7 @@ class RemoteRetriever:
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a clone of an environment has the same server before it
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """Return for each query what the server finds, best first and at most `topk`.
 
         Queries are cut to 4,096 characters. A document without a score has the score 0.
@@ -143,7 +143,7 @@ class RemoteRetriever:
         if not 1 <= topk <= self.topk_limit:
             raise BadSetting(f"topk is 1 to {self.topk_limit}, not {topk}")
         asked = [query[: protocol.MAX_QUERY] for query in queries]
-        known: dict[str, list[Found]] = {}
+        known: dict[str, list[Hit]] = {}
         missing = list(dict.fromkeys(asked))
         if self._cache is not None:
             kept = self._cache.get(self._identity, missing, topk)
@@ -155,7 +155,7 @@ class RemoteRetriever:
             raise failure
         return [list(known[query]) for query in asked]
 
-    def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Found]]) -> RetrieverFailed | None:
+    def _ask_all(self, queries: Sequence[str], topk: int, known: dict[str, list[Hit]]) -> RetrieverFailed | None:
         """Ask in as many requests as it takes, and put the answers into `known`; return the first failure.
 
         After one the others are asked for all the same, unless so much time went by that the server must be gone.
@@ -180,7 +180,7 @@ class RemoteRetriever:
         """Close the connections that are kept; the next search opens new ones."""
         self._exchange.close()
 
-    def _ask(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def _ask(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         body = protocol.single_request_of(queries[0], topk) if self._single else protocol.request_of(queries, topk)
         end = time.monotonic() + self._deadline
         chance = Stream("remote retriever", self.url, os.getpid(), next(self._numbers))

@@ -22,7 +22,7 @@ from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.builder import IndexBuilder
 
 
-class Progress(NamedTuple):
+class ImportProgress(NamedTuple):
     """How far an import is.
 
     Attributes:
@@ -124,14 +124,14 @@ def fingerprint(path: Path) -> str:
         raise BadData(f"{path}: cannot be read ({error.strerror}).") from error
 
 
-def merge_runs(runs: Path, index: Path, documents: int, tell: Callable[[Progress], object]) -> str:
+def merge_runs(runs: Path, index: Path, documents: int, tell: Callable[[ImportProgress], object]) -> str:
     """Make the index of its runs unless it is there, remove the runs, and return the index's digest.
 
     Args:
         runs: the folder of an `IndexBuilder`.
         index: where the index will be.
         documents: how many the runs must have.
-        tell: called with the `Progress` of the phase `index`.
+        tell: called with the `ImportProgress` of the phase `index`.
 
     Raises `BadIndex` when the runs are damaged or have other documents, and `OSError`.
     """
@@ -140,6 +140,6 @@ def merge_runs(runs: Path, index: Path, documents: int, tell: Callable[[Progress
     if not index.exists():
         builder = IndexBuilder(runs)
         builder.rewind(documents)
-        builder.finish(index, progress=lambda done, total: tell(Progress("index", done, total, documents)))
+        builder.finish(index, progress=lambda done, total: tell(ImportProgress("index", done, total, documents)))
     shutil.rmtree(runs, ignore_errors=True)
     return BM25.open(index, verify=False).digest

@@ -23,7 +23,7 @@ from agentgym_flow.retrieval.similarity import check_settings, idf, inverse_norm
 _BLOCK = 1 << 22  # postings that are merged at a time: 32 MB of the index
 
 
-class Run(NamedTuple):
+class IndexSegment(NamedTuple):
     """What is indexed of consecutive documents.
 
     Attributes:
@@ -79,7 +79,7 @@ class RunBuilder:
         self._terms.extend(map(self._numbers.__getitem__, analyse(text)))
         self._lengths.append(len(self._terms) - before)
 
-    def run(self) -> Run:
+    def run(self) -> IndexSegment:
         """Return the run: postings by term in the order of their spelling, and then by document."""
         spelled = sorted(self._numbers)  # by code points, which is the order of UTF-8, too
         names = [term.encode() for term in spelled]
@@ -92,7 +92,7 @@ class RunBuilder:
         postings += np.repeat(np.arange(len(lengths)), lengths)
         postings, times = np.unique(postings, return_counts=True)
         terms, documents = np.divmod(postings, every)
-        return Run(
+        return IndexSegment(
             np.frombuffer(b"".join(names), np.uint8),
             running([len(name) for name in names]),
             running(np.bincount(terms, minlength=len(names))),
@@ -116,7 +116,7 @@ class Merged:
     Raises `BadSetting` for a `k1` or `b` out of range, and `BadData` when there is no document.
     """
 
-    def __init__(self, runs: Sequence[Run], k1: float, b: float) -> None:
+    def __init__(self, runs: Sequence[IndexSegment], k1: float, b: float) -> None:
         check_settings(k1, b)
         self._runs = runs
         lengths = np.concatenate([run.lengths for run in runs]) if runs else np.zeros(0, np.int64)
@@ -190,7 +190,7 @@ def _blocks(starts: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _merged_terms(
-    runs: Sequence[Run],
+    runs: Sequence[IndexSegment],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
     """Return all terms and their ends, and for each run the numbers that its terms have among all."""
     if len(runs) == 1:
@@ -207,7 +207,7 @@ def _merged_terms(
     return np.frombuffer(names, np.uint8), np.array(ends, np.int64), [np.array(place, np.int64) for place in places]
 
 
-def _named(run: Run, number: int) -> Iterator[tuple[bytes, int]]:
+def _named(run: IndexSegment, number: int) -> Iterator[tuple[bytes, int]]:
     """Yield each term of a run with the run's number."""
     names = run.terms.tobytes()
     for start, end in pairwise(run.term_ends.tolist()):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
 from agentgym_flow.files import whole
-from agentgym_flow.retrieval.bm25 import Hit
+from agentgym_flow.retrieval.bm25 import DocumentHit
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Floats
 
@@ -44,7 +44,7 @@ class VectorIndex(Protocol):
         """Return the number of vectors."""
         ...
 
-    def search(self, queries: Floats, topk: int) -> list[list[Hit]]:
+    def search(self, queries: Floats, topk: int) -> list[list[DocumentHit]]:
         """Return for each row of `queries` at most `topk` hits, best first; equal scores in document order."""
         ...
 
@@ -62,7 +62,7 @@ class FlatIndex:
     def __len__(self) -> int:
         return len(self._embeddings)
 
-    def search(self, queries: Floats, topk: int) -> list[list[Hit]]:
+    def search(self, queries: Floats, topk: int) -> list[list[DocumentHit]]:
         """Return for each row of `queries` the `topk` nearest, best first."""
         vectors = self._embeddings.vectors
         count, dimension = vectors.shape
@@ -131,7 +131,7 @@ class FaissIndex:
     def __len__(self) -> int:
         return len(self._embeddings)
 
-    def search(self, queries: Floats, topk: int) -> list[list[Hit]]:
+    def search(self, queries: Floats, topk: int) -> list[list[DocumentHit]]:
         """Return for each row of `queries` at most `topk` near ones, best first."""
         if not len(queries):
             return []
@@ -143,11 +143,11 @@ class FaissIndex:
         ]
 
 
-def nearest(query: Floats, vectors: Floats, candidates: npt.NDArray[np.intp], topk: int) -> list[Hit]:
+def nearest(query: Floats, vectors: Floats, candidates: npt.NDArray[np.intp], topk: int) -> list[DocumentHit]:
     """Return the best `topk` of the numbered `candidates`, each with its inner product rounded once to 32 bits."""
     scores = (vectors[candidates].astype(np.float64) * query.astype(np.float64)).sum(axis=1).astype(np.float32)
     best = np.lexsort((candidates, -scores))[:topk]
-    return [Hit(int(candidates[at]), float(scores[at])) for at in best]
+    return [DocumentHit(int(candidates[at]), float(scores[at])) for at in best]
 
 
 def kind_for(count: int) -> str:

@@ -23,8 +23,8 @@ from starlette.types import Receive, Scope, Send
 from agentgym_flow import loopback
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
-from agentgym_flow.retrieval.passage import Found, Retriever
-from agentgym_flow.retriever.batching import MAX_WAITING, Batcher, Failed, Full, Late, Results
+from agentgym_flow.retrieval.passage import Hit, Retriever
+from agentgym_flow.retriever.batching import MAX_WAITING, Batcher, DeadlineExceeded, QueueFull, Results, RetrievalFailed
 from agentgym_flow.retriever.metrics import Metrics
 
 DEFAULT_TOPK = 3
@@ -52,7 +52,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 """What a client is told when the queue is full: come back after a second."""
 
 
-class Asked(NamedTuple):
+class RetrieveRequest(NamedTuple):
     """What a request asks for."""
 
     queries: list[str]
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     scores: bool
 
 
-class _Refused(Exception):
+class _RetrieveRefused(Exception):
     def __init__(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
         self.status, self.reason, self.headers = status, reason, headers
@@ -106,7 +106,7 @@ def create_app(
 
     return Starlette(
         routes=[Route("/retrieve", service.retrieve, methods=["POST"]), Route("/health", service.health)],
-        exception_handlers={_Refused: _refused, HTTPException: _refused},
+        exception_handlers={_RetrieveRefused: _refused, HTTPException: _refused},
         lifespan=lifespan,
     )
 
@@ -128,7 +128,7 @@ class _Service:
         try:
             response = await self._retrieve(request, body)
             status = response.status_code
-        except _Refused as refused:
+        except _RetrieveRefused as refused:
             status = refused.status
             raise
         except ClientDisconnect:
@@ -146,10 +146,10 @@ class _Service:
         different = list(dict.fromkeys(asked.queries))  # rollouts of one group often ask the same
         try:
             found = await _unless_gone(request, self.batcher.search(different, asked.topk))
-        except (Full, Late):
-            raise _Refused(503, "too many requests wait; come back later", RETRY_AFTER) from None
-        except Failed as error:
-            raise _Refused(500, f"the retriever failed ({error}); the server's log says more") from None
+        except (QueueFull, DeadlineExceeded):
+            raise _RetrieveRefused(503, "too many requests wait; come back later", RETRY_AFTER) from None
+        except RetrievalFailed as error:
+            raise _RetrieveRefused(500, f"the retriever failed ({error}); the server's log says more") from None
         return await _answer(asked, dict(zip(different, found, strict=True)))
 
     async def _receive(self, request: Request, body: list[bytes]) -> None:
@@ -160,9 +160,9 @@ class _Service:
             size += len(part)
             self._held += len(part)
             if size > MAX_BODY:
-                raise _Refused(413, f"a request has at most {MAX_BODY} bytes", {"Connection": "close"})
+                raise _RetrieveRefused(413, f"a request has at most {MAX_BODY} bytes", {"Connection": "close"})
             if self._held > MAX_BODIES:
-                raise _Refused(503, "too many bytes of requests wait", {"Connection": "close", **RETRY_AFTER})
+                raise _RetrieveRefused(503, "too many bytes of requests wait", {"Connection": "close", **RETRY_AFTER})
 
     async def health(self, request: Request) -> Response:
         """Say that the server is there; to those who may ask for passages, also how it is doing."""
@@ -184,9 +184,9 @@ class _Service:
 
     def _check_place(self, request: Request) -> None:
         if self._local and not loopback.is_this_machine(request.headers.getlist("host")):
-            raise _Refused(421, "this retriever answers under the names of its own machine only")
+            raise _RetrieveRefused(421, "this retriever answers under the names of its own machine only")
         if self._local and "origin" in request.headers:
-            raise _Refused(403, "this retriever answers no page of a browser")
+            raise _RetrieveRefused(403, "this retriever answers no page of a browser")
 
     def _has_token(self, request: Request) -> bool:
         if self._token is None:
@@ -197,25 +197,27 @@ class _Service:
     def _check_admitted(self, request: Request) -> None:
         self._check_place(request)
         if not self._has_token(request):
-            raise _Refused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+            raise _RetrieveRefused(401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"})
 
-    def _read(self, body: bytes) -> Asked:
+    def _read(self, body: bytes) -> RetrieveRequest:
         try:
             message = protocol.read_json(body)
         except protocol.BadAnswer as error:
-            raise _Refused(400, f"the request cannot be read: {error}") from None
+            raise _RetrieveRefused(400, f"the request cannot be read: {error}") from None
         if not isinstance(message, Mapping):
-            raise _Refused(400, "the request is not a JSON object")
-        asked = Asked(_queries(message), self._number(message.get("topk")), _flag(message.get("return_scores")))
+            raise _RetrieveRefused(400, "the request is not a JSON object")
+        asked = RetrieveRequest(
+            _queries(message), self._number(message.get("topk")), _flag(message.get("return_scores"))
+        )
         if len(asked.queries) * asked.topk > MAX_PASSAGES:
-            raise _Refused(413, f"a request is answered with at most {MAX_PASSAGES} passages; send it in parts")
+            raise _RetrieveRefused(413, f"a request is answered with at most {MAX_PASSAGES} passages; send it in parts")
         return asked
 
     def _number(self, topk: Any) -> int:
         if topk is None:
             return self._topk
         if isinstance(topk, bool) or not isinstance(topk, int) or not 0 <= topk <= MAX_TOPK:
-            raise _Refused(400, f"topk is a whole number from 0 (which means {self._topk}) to {MAX_TOPK}")
+            raise _RetrieveRefused(400, f"topk is a whole number from 0 (which means {self._topk}) to {MAX_TOPK}")
         return topk or self._topk
 
 
@@ -226,9 +228,9 @@ def _queries(message: Mapping[str, Any]) -> list[str]:
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise _Refused(400, 'the request has "queries", a list of texts, or "query", a text')
+        raise _RetrieveRefused(400, 'the request has "queries", a list of texts, or "query", a text')
     if not queries:
-        raise _Refused(400, "a request has at least one query")
+        raise _RetrieveRefused(400, "a request has at least one query")
     return [query[: protocol.MAX_QUERY] for query in queries]
 
 
@@ -236,7 +238,7 @@ def _flag(value: Any) -> bool:
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise _Refused(400, "return_scores is true or false")
+        raise _RetrieveRefused(400, "return_scores is true or false")
     return value
 
 
@@ -259,7 +261,7 @@ async def _leave(request: Request) -> None:
         pass
 
 
-async def _answer(asked: Asked, found: Mapping[str, Sequence[Found]]) -> Response:
+async def _answer(asked: RetrieveRequest, found: Mapping[str, Sequence[Hit]]) -> Response:
     """Return the answer, written in parts between which other requests get their turn."""
     written: dict[str, bytes] = {}
     parts = [protocol.ANSWER_START]
@@ -290,7 +292,7 @@ class _Parts(Response):
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, _Refused):
+    if isinstance(error, _RetrieveRefused):
         return JSONResponse({"error": error.reason}, error.status, error.headers)
     assert isinstance(error, HTTPException)  # nothing else is handled here
     return JSONResponse({"error": "ask POST /retrieve or GET /health"}, error.status_code, error.headers)

@@ -16,25 +16,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentgym_flow.retrieval.passage import Found, Retriever
+from agentgym_flow.retrieval.passage import Hit, Retriever
 
 _log = logging.getLogger(__name__)
 
 MAX_WAITING = 16_384
 """Queries that may wait: four trainers' worth, when each sends 4,096 at once."""
 
-Results = list[list[Found]]
+Results = list[list[Hit]]
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """Too many queries wait already."""
 
 
-class Late(Exception):
+class DeadlineExceeded(Exception):
     """A request waited for so long that nobody waits for its answer any more."""
 
 
-class Failed(Exception):
+class RetrievalFailed(Exception):
     """The retriever raised an error, which is in the log of this module."""
 
 
@@ -94,9 +94,9 @@ class Batcher:
         self.waiting = self.batches = self.searched = 0
 
     async def search(self, queries: Sequence[str], topk: int) -> Results:
-        """Return what the retriever finds. Raises `Full`, `Late` or `Failed`."""
+        """Return what the retriever finds. Raises `QueueFull`, `DeadlineExceeded` or `RetrievalFailed`."""
         if self.waiting and self.waiting + len(queries) > self._max_waiting:
-            raise Full
+            raise QueueFull
         asked = _Asked(queries, topk, self._clock(), asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         self.waiting += len(queries)
@@ -142,7 +142,7 @@ class Batcher:
         oldest = self._clock() - self._max_wait
         for asked in self._asked:
             if not asked.taken and asked.since < oldest and not asked.answer.done():
-                asked.answer.set_exception(Late())
+                asked.answer.set_exception(DeadlineExceeded())
         self.waiting -= sum(asked.left for asked in self._asked if asked.answer.done())
         self._asked = [asked for asked in self._asked if not asked.answer.done()]
 
@@ -159,7 +159,7 @@ class Batcher:
             _log.exception("the retriever failed")
             answer = parts[0].asked.answer
             if not answer.done():
-                answer.set_exception(Failed(type(error).__name__))
+                answer.set_exception(RetrievalFailed(type(error).__name__))
             return
         start = 0
         for asked, some in parts:

@@ -21,7 +21,7 @@ NoOp = bool | Callable[[Turn], bool]
 """Which turns did nothing: True for those with an invalid action, False for none, or a function that says so."""
 
 
-class Passage(NamedTuple):
+class TurnEdge(NamedTuple):
     """One turn as the graph sees it.
 
     Attributes:
@@ -37,7 +37,7 @@ class Passage(NamedTuple):
     bridged: bool
 
 
-def passages(episode: Episode, bridge_noops: NoOp = False) -> list[Passage]:
+def passages(episode: Episode, bridge_noops: NoOp = False) -> list[TurnEdge]:
     """Return the turns of an episode as steps between nodes.
 
     With bridging, a turn that did nothing leads back to the state before it, and the next turn starts there, whatever
@@ -52,13 +52,13 @@ def passages(episode: Episode, bridge_noops: NoOp = False) -> list[Passage]:
         if turn.terminated:
             held = None
             dst = outcome_node(turn.next_state_key, terminated=True, success=turn.success)
-            found.append(Passage(turn, src, dst, False))
+            found.append(TurnEdge(turn, src, dst, False))
         elif does_nothing is not None and does_nothing(turn):
             held = src
-            found.append(Passage(turn, src, src, True))
+            found.append(TurnEdge(turn, src, src, True))
         else:
             held = None
-            found.append(Passage(turn, src, turn.next_state_key, False))
+            found.append(TurnEdge(turn, src, turn.next_state_key, False))
     return found
 
 
@@ -84,7 +84,7 @@ def group_graph(
     return graph_of(group, [passages(episode, bridge_noops) for episode in group], gamma, edges)
 
 
-def graph_of(group: Group, steps: Iterable[Iterable[Passage]], gamma: float, edges: EdgeMode) -> StateGraph:
+def graph_of(group: Group, steps: Iterable[Iterable[TurnEdge]], gamma: float, edges: EdgeMode) -> StateGraph:
     """Return the same for the `passages` of each episode."""
     graph = StateGraph(gamma=gamma, edges=edges)
     for episode, of_episode in zip(group, steps, strict=True):

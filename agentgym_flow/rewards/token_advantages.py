@@ -26,7 +26,7 @@ from agentgym_flow.rewards.credit import credit_function
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TokenTurn:
     """One turn.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class TokenEpisode:
     """One episode.
 
     Attributes:
@@ -52,12 +52,14 @@ class Attempt:
         length: the number of tokens of the response.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[TokenTurn]
     success: bool
     length: int
 
 
-def token_advantages(attempts: Sequence[Attempt], credit: str = "rewardflow", **settings: Any) -> list[list[float]]:
+def token_advantages(
+    attempts: Sequence[TokenEpisode], credit: str = "rewardflow", **settings: Any
+) -> list[list[float]]:
     """Return the advantages of all tokens, [attempts][tokens]; 0 for tokens outside of the turns.
 
     Args:
@@ -117,9 +119,10 @@ def batch_advantages(
             raise BadSetting(f"row {number} has {len(spans)} stretches of the policy's tokens and {len(steps)} turns")
         spans += [(length, length)] * (len(steps) - len(spans))
         made = [
-            Step(state, following, reward, span) for (state, following, reward), span in zip(steps, spans, strict=True)
+            TokenTurn(state, following, reward, span)
+            for (state, following, reward), span in zip(steps, spans, strict=True)
         ]
-        attempts.append(Attempt(made, bool(success[number]), length))
+        attempts.append(TokenEpisode(made, bool(success[number]), length))
         groups.setdefault(index[number], []).append(number)
     advantages = np.zeros(mask.shape, np.float32)
     for numbers in groups.values():
@@ -133,7 +136,7 @@ def _stretches(row: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(int(first), int(behind)) for first, behind in edges.reshape(-1, 2)]
 
 
-def _episode(attempt: Attempt, number: int, start: str) -> Episode:
+def _episode(attempt: TokenEpisode, number: int, start: str) -> Episode:
     last = len(attempt.steps) - 1
     turns = [
         Turn(
@@ -154,7 +157,7 @@ def _episode(attempt: Attempt, number: int, start: str) -> Episode:
     return Episode("", {}, {}, "", 0, "", "", 0, number, 1, start, start, turns=turns)
 
 
-def _spread(attempt: Attempt, of_turns: Sequence[float]) -> list[float]:
+def _spread(attempt: TokenEpisode, of_turns: Sequence[float]) -> list[float]:
     advantages, end = [0.0] * attempt.length, 0
     for step, advantage in zip(attempt.steps, of_turns, strict=True):
         first, behind = step.span

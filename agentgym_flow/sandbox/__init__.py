@@ -24,7 +24,16 @@ from typing import Any
 
 from agentgym_flow.sandbox import checking
 from agentgym_flow.sandbox.box import Sandbox, default
-from agentgym_flow.sandbox.verdict import CallVerdict, Level, Limits, Machine, Outcome, Status, TestVerdict, Verdict
+from agentgym_flow.sandbox.verdict import (
+    CallVerdict,
+    Level,
+    Limits,
+    Machine,
+    Outcome,
+    ProgramVerdict,
+    Status,
+    TestVerdict,
+)
 
 __all__ = [
     "CallVerdict",
@@ -32,10 +41,10 @@ __all__ = [
     "Limits",
     "Machine",
     "Outcome",
+    "ProgramVerdict",
     "Sandbox",
     "Status",
     "TestVerdict",
-    "Verdict",
     "call",
     "check",
     "default",
@@ -56,7 +65,7 @@ def run(
     files: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     least: Level | None = None,
-) -> Verdict:
+) -> ProgramVerdict:
     """Run `program` as a script and return how it ended; arguments and errors are those of `Sandbox.run`."""
     return default().run(program, stdin=stdin, files=files, limits=limits, least=least)
 

@@ -11,7 +11,7 @@ from agentgym_flow.sandbox.job import Job, see_through
 from agentgym_flow.sandbox.keeper.order import Walls
 from agentgym_flow.sandbox.link import Link
 from agentgym_flow.sandbox.probing import WALLS, order, probe
-from agentgym_flow.sandbox.verdict import LEVELS, Level, Limits, Machine, Verdict
+from agentgym_flow.sandbox.verdict import LEVELS, Level, Limits, Machine, ProgramVerdict
 
 PROGRAM = "program.py"
 
@@ -49,7 +49,7 @@ class Sandbox:
         files: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         least: Level | None = None,
-    ) -> Verdict:
+    ) -> ProgramVerdict:
         """Run `program` as a script of this Python, with the standard library only, and return how it ended.
 
         Args:

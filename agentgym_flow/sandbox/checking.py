@@ -17,7 +17,7 @@ from agentgym_flow.sandbox.harness.test_side import MOST_REPORT_BYTES, TASK, TES
 from agentgym_flow.sandbox.harness.values import NotPlain, decode, encode
 from agentgym_flow.sandbox.job import see_through
 from agentgym_flow.sandbox.keeper import wire
-from agentgym_flow.sandbox.verdict import CallVerdict, Level, Limits, Outcome, Status, TestVerdict, Verdict
+from agentgym_flow.sandbox.verdict import CallVerdict, Level, Limits, Outcome, ProgramVerdict, Status, TestVerdict
 
 _FOLDER = "harness"
 _MAIN = f"{_FOLDER}/main.py"
@@ -33,8 +33,8 @@ class _Report(NamedTuple):
     message: str
     calls: int
     value: Any
-    program: Verdict
-    tests: Verdict
+    program: ProgramVerdict
+    tests: ProgramVerdict
 
 
 def check(
@@ -92,7 +92,7 @@ def _judged(
     return _concluded(found, program_verdict, tests_verdict)
 
 
-def _concluded(found: dict[str, Any] | None, program: Verdict, tests: Verdict) -> _Report:
+def _concluded(found: dict[str, Any] | None, program: ProgramVerdict, tests: ProgramVerdict) -> _Report:
     """Return the report of the judge, or why there is none."""
     if found is not None and found["outcome"] != "gone":
         value = decode(found["value"])

@@ -14,7 +14,7 @@ from agentgym_flow.errors import SandboxFailed
 from agentgym_flow.sandbox.keeper import wire
 from agentgym_flow.sandbox.keeper.order import RUN, Order
 from agentgym_flow.sandbox.link import Link
-from agentgym_flow.sandbox.verdict import Level, Status, Verdict
+from agentgym_flow.sandbox.verdict import Level, ProgramVerdict, Status
 
 _CHUNK = 1 << 16
 _PATIENCE_S = 30.0  # beyond a program's own time, before the sandbox counts as broken
@@ -116,7 +116,7 @@ class Job:
         if time.monotonic() > self._give_up_at:
             raise SandboxFailed("A sandbox does not answer, long after its program's time was over; it was given up.")
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ProgramVerdict:
         """Return how the program ended. Raises `SandboxFailed` when it was never started, or nobody can say."""
         assert self.ended, "the program has not ended"
         if self._result is None:
@@ -128,7 +128,7 @@ class Job:
         stdout, stderr = (bytes(stream.data).decode("utf-8", "replace") for stream in self._streams.values())
         code = self._result["code"]
         status = self._status(code, stderr)
-        return Verdict(
+        return ProgramVerdict(
             status=status,
             exit_code=code if status in ("ok", "error", "memory") else None,
             stdout=stdout,

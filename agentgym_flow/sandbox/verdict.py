@@ -74,7 +74,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProgramVerdict:
     """How one program ended.
 
     Everything but `cpu_seconds` is the same in every run of a program that is a function of its input and stays clear
@@ -110,7 +110,8 @@ class TestVerdict:
     Attributes:
         outcome: `passed`; `failed` (an assertion did not hold, or the tests could not go on with what they got);
             `error` (the program raised, lacks the function, or ended by itself); `unsupported` (the tests pass or get
-            something other than plain data, or never call the program); or how the program was ended, as in `Verdict`.
+            something other than plain data, or never call the program); or how the program was ended,
+            as in `ProgramVerdict`.
         message: what went wrong, in one line; empty when passed. It quotes the tests and the program.
         calls: how often the tests called the program.
         program: how the program's process ended.
@@ -122,8 +123,8 @@ class TestVerdict:
     outcome: Outcome
     message: str
     calls: int
-    program: Verdict
-    tests: Verdict
+    program: ProgramVerdict
+    tests: ProgramVerdict
 
     @property
     def passed(self) -> bool:
@@ -142,7 +143,7 @@ class CallVerdict:
 
     Attributes:
         outcome: `returned`, or why it did not: `error`, `unsupported` (the value is not plain data), or how the program
-            was ended, as in `Verdict`.
+            was ended, as in `ProgramVerdict`.
         value: the value, if it returned: plain data.
         message: what went wrong, in one line; empty when it returned. It quotes the program.
         program: how the program's process ended.
@@ -151,7 +152,7 @@ class CallVerdict:
     outcome: Outcome
     value: Any
     message: str
-    program: Verdict
+    program: ProgramVerdict
 
     @property
     def returned(self) -> bool:

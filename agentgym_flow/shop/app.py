@@ -33,7 +33,7 @@ from agentgym_flow.loopback import same
 from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused
 from agentgym_flow.shop.money import priced, with_cents
 from agentgym_flow.shop.score_card import score_card
-from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, Session, Shop, State
+from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession
 
 ADMIN = "agentgym_flow_admin"
 """The cookie of a browser that has given the token."""
@@ -178,7 +178,7 @@ class _Site:
         self._shop.step(session, action)
         return _to(session)
 
-    def _session(self, request: Request) -> Session:
+    def _session(self, request: Request) -> ShopSession:
         session = self._shop.session(request.path_params["id"])
         if session is None:
             known = self._shop.record(request.path_params["id"]) is not None
@@ -230,7 +230,7 @@ class _Site:
         """Send the lines of all visits that are written down, the earliest first."""
         self._check_admitted(request)
         ending = _ending(request)
-        over = [record for record in reversed(self._shop.records()) if record.state is not State.SHOPPING]
+        over = [record for record in reversed(self._shop.records()) if record.state is not SessionState.SHOPPING]
         return _lines("".join(self._shop.lines(record, ending) for record in over))
 
     def _actions(self, record: Record) -> list[str]:
@@ -291,7 +291,7 @@ def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
     }
 
 
-def _to(session: Session, step: int | None = None, note: str = "") -> Response:
+def _to(session: ShopSession, step: int | None = None, note: str = "") -> Response:
     """Return the redirect to the page of a visit, by default the present one."""
     place = len(session.episode.turns) if step is None else step
     return RedirectResponse(f"/visits/{session.record.id}/{place}{f'?note={note}' if note else ''}", 303)

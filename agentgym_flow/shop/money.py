@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agentgym_flow.envs.webshop.page import Element, Kind
+from agentgym_flow.envs.webshop.page import Element, TextKind
 
 _AMOUNT = re.compile(r"\$(\d+(?:\.\d+)?(?:e[+-]\d+)?)")
 
@@ -16,4 +16,4 @@ def with_cents(text: str) -> str:
 
 def priced(element: Element) -> Element:
     """Return the text of a page, with two decimals where it is a price."""
-    return element._replace(node=with_cents(element.node)) if element.kind is Kind.PRICE else element
+    return element._replace(node=with_cents(element.node)) if element.kind is TextKind.PRICE else element

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from agentgym_flow.envs.webshop.goals import Goal
+from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.reward import Score
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.errors import BadLog
 from agentgym_flow.files import LineWriter
 
@@ -80,7 +80,7 @@ class PageView:
     reward_info: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, visit: Visit, session: str, score: Score | None = None) -> Self:
+    def of(cls, visit: WebShopGame, session: str, score: Score | None = None) -> Self:
         """Return the line of the page that `visit` is on; `score` is that of the purchase, once there is one."""
         content = _content(visit)
         return cls(
@@ -152,7 +152,7 @@ def address(page: str, session: str, content: Mapping[str, Any], sub_page: str =
     return "/".join([ADDRESS, *(quote(part, safe=":/", errors="replace") for part in parts)])
 
 
-def _goal(goal: Goal) -> dict[str, Any]:
+def _goal(goal: WebShopGoal) -> dict[str, Any]:
     options = goal.options
     return {
         "asin": goal.asin,
@@ -168,7 +168,7 @@ def _goal(goal: Goal) -> dict[str, Any]:
     }
 
 
-def _content(visit: Visit) -> dict[str, Any] | None:
+def _content(visit: WebShopGame) -> dict[str, Any] | None:
     words = list(visit.keywords)
     if visit.page is Page.INDEX:
         return None

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agentgym_flow.envs.webshop import reward
-from agentgym_flow.envs.webshop.goals import NO_BOUND, Goal
+from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.envs.webshop.reward import Score
-from agentgym_flow.envs.webshop.visit import Visit
+from agentgym_flow.envs.webshop.visit import WebShopGame
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """One thing that the goal asks for.
 
     Attributes:
@@ -43,7 +43,7 @@ class ScoreCard:
     """
 
     score: Score
-    parts: tuple[Part, ...]
+    parts: tuple[ScorePart, ...]
     bought: Product
     wanted: Product
     chosen: Mapping[str, str]
@@ -62,7 +62,7 @@ class ScoreCard:
         return self.bought.asin == self.wanted.asin
 
 
-def score_card(visit: Visit, score: Score) -> ScoreCard:
+def score_card(visit: WebShopGame, score: Score) -> ScoreCard:
     """Return the card of a visit that ended with a purchase, and its score."""
     bought, goal = visit.product, visit.goal
     assert bought is not None  # the visit ended with a purchase
@@ -75,9 +75,9 @@ def score_card(visit: Visit, score: Score) -> ScoreCard:
     return ScoreCard(
         score=score,
         parts=(
-            *(Part("attribute", wanted, _has_attribute(bought, goal, wanted)) for wanted in goal.attributes),
-            *(Part("option", name, _has_option(bought, goal, one, visit.options)) for name, one in options),
-            Part("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price),
+            *(ScorePart("attribute", wanted, _has_attribute(bought, goal, wanted)) for wanted in goal.attributes),
+            *(ScorePart("option", name, _has_option(bought, goal, one, visit.options)) for name, one in options),
+            ScorePart("price", "any price" if limit is None else f"at most ${limit:.2f}", score.r_price),
         ),
         bought=bought,
         wanted=visit.catalogue.listing(goal.product).product,
@@ -88,12 +88,12 @@ def score_card(visit: Visit, score: Score) -> ScoreCard:
     )
 
 
-def _has_attribute(bought: Product, goal: Goal, wanted: str) -> bool:
+def _has_attribute(bought: Product, goal: WebShopGoal, wanted: str) -> bool:
     return reward.score(bought, replace(goal, attributes=(wanted,), options=()), {}, _no_nouns).r_att == 1.0
 
 
 def _has_option(
-    bought: Product, goal: Goal, wanted: Mapping[str, str] | tuple[str, ...], chosen: Mapping[str, str]
+    bought: Product, goal: WebShopGoal, wanted: Mapping[str, str] | tuple[str, ...], chosen: Mapping[str, str]
 ) -> bool:
     return reward.score(bought, replace(goal, options=wanted), chosen, _no_nouns).r_option == 1.0
 

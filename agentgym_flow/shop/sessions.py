@@ -20,7 +20,7 @@ from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
 from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.shop.original_log import PageView, write_session
 from agentgym_flow.task_choice import check_task
@@ -43,7 +43,7 @@ LEFT = "left"
 _NAME = re.compile(r"(\d+)-[0-9a-f]{16}" + re.escape(EPISODE))
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     """How far a visit is."""
 
     SHOPPING = "shopping"
@@ -76,13 +76,13 @@ class Record:
     seed: int
     goal: str
     steps: int = 0
-    state: State = State.SHOPPING
+    state: SessionState = SessionState.SHOPPING
     score: float | None = None
     trouble: str = ""
 
 
 @dataclass(slots=True)
-class Session:
+class ShopSession:
     """A visit in memory.
 
     Attributes:
@@ -94,7 +94,7 @@ class Session:
 
     record: Record
     env: WebShopEnv
-    recorder: Recorder
+    recorder: EpisodeRecorder
     views: list[PageView] = field(default_factory=list)
 
     @property
@@ -115,9 +115,9 @@ class Session:
         if turn.action_valid:
             self._show()
         if turn.terminated:
-            self.record.state, self.record.score = State.BOUGHT, turn.score
+            self.record.state, self.record.score = SessionState.BOUGHT, turn.score
         elif turn.truncated:
-            self.record.state = State.OUT_OF_STEPS
+            self.record.state = SessionState.OUT_OF_STEPS
         return turn.action_valid
 
     def _show(self) -> None:
@@ -181,7 +181,7 @@ class Shop:
             "search": search,
         }
         self._num_tasks: dict[str, int] = {}
-        self._open: OrderedDict[str, Session] = OrderedDict()
+        self._open: OrderedDict[str, ShopSession] = OrderedDict()
         self._records: OrderedDict[str, Record] = OrderedDict()
         if task is not None:
             check_task(task, self.num_tasks(self.split), self.split)
@@ -198,10 +198,10 @@ class Shop:
             self._num_tasks[split] = self._make(split).num_tasks
         return self._num_tasks[split]
 
-    def start(self, split: str, task: int | None = None) -> Session:
+    def start(self, split: str, task: int | None = None) -> ShopSession:
         """Begin a visit; without a task its seed draws one. Raises `UnknownSplit` and `UnknownTask`."""
         env = self._make(check_split(split, SPLIT_ALIASES))
-        recorder, seed = Recorder(env), self._seed + self._number
+        recorder, seed = EpisodeRecorder(env), self._seed + self._number
         episode = recorder.reset(seed=seed, task=task)
         episode.meta["policy"] = "human"
         record = Record(
@@ -217,18 +217,18 @@ class Shop:
             self._put_away(next(iter(self._open.values())), "made room for a later visit")
         while len(self._records) >= MAX_RECORDS:
             self._records.popitem(last=False)
-        session = Session(record, env, recorder)
+        session = ShopSession(record, env, recorder)
         session._show()
         self._open[record.id], self._records[record.id] = session, record
         return session
 
-    def session(self, name: str) -> Session | None:
+    def session(self, name: str) -> ShopSession | None:
         """Return the visit of this id, and remember that it is in use; None when it is not in memory."""
         if name in self._open:
             self._open.move_to_end(name)
         return self._open.get(name)
 
-    def step(self, session: Session, action: str) -> bool:
+    def step(self, session: ShopSession, action: str) -> bool:
         """Take a step and return whether the shop accepted it; a visit that ends with it is written down."""
         accepted = session.step(action)
         if session.over:
@@ -287,17 +287,17 @@ class Shop:
     def _make(self, split: str) -> WebShopEnv:
         return cast("WebShopEnv", make_text_env(ENV_ID, split=split, **self._kwargs))
 
-    def _put_away(self, session: Session, why: str) -> None:
+    def _put_away(self, session: ShopSession, why: str) -> None:
         record = session.record
         if not session.over:
-            record.state = State.PUT_AWAY
+            record.state = SessionState.PUT_AWAY
             session.episode.meta[LEFT] = why
         if session.episode.turns and (not session.over or record.trouble):
             self._write(session)
         del self._open[record.id]
         session.env.close()
 
-    def _write(self, session: Session) -> None:
+    def _write(self, session: ShopSession) -> None:
         """Write both files. A full disk must not take the score from the person, so trouble is told, not raised."""
         record = session.record
         try:

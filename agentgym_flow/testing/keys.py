@@ -25,7 +25,7 @@ _WALK = 4
 """Steps of the random walk that begins where a visit was left."""
 
 
-class Visit(NamedTuple):
+class KeyVisit(NamedTuple):
     """A clone in some state.
 
     Attributes:
@@ -43,7 +43,7 @@ class Visit(NamedTuple):
     passed: frozenset[tuple[str, str]]
 
 
-class Step(NamedTuple):
+class KeyStep(NamedTuple):
     """What the first step of an action from a key came to, and the actions that had led there."""
 
     reward: float
@@ -52,7 +52,7 @@ class Step(NamedTuple):
     history: tuple[str, ...]
 
 
-class Place:
+class KeyRecord:
     """What is known of one key.
 
     Attributes:
@@ -63,14 +63,14 @@ class Place:
         came: how many visits came.
     """
 
-    def __init__(self, first: Visit) -> None:
-        self.waiting: list[Visit] = []
+    def __init__(self, first: KeyVisit) -> None:
+        self.waiting: list[KeyVisit] = []
         self.left: list[frozenset[tuple[str, str]]] = []
         self.counts: set[int] = set()
         self.shown = _shown(first)
         self.came = 0
 
-    def add(self, visit: Visit, rng: Stream) -> None:
+    def add(self, visit: KeyVisit, rng: Stream) -> None:
         """Keep a visit, unless one with the same steps in its history is here or too many are."""
         self.came += 1
         self.counts.add(visit.accepted)
@@ -81,7 +81,7 @@ class Place:
         elif (at := rng.below(self.came)) < _MOST_WAITING:
             self.waiting[at] = visit
 
-    def take(self) -> Visit:
+    def take(self) -> KeyVisit:
         """Return the waiting visit whose history is least like those of the visits that have been left."""
 
         def unlike(number: int) -> float:
@@ -101,10 +101,10 @@ class Histories:
 
     def __init__(self, start: TextEnv, most_states: int) -> None:
         self.most_states = most_states
-        self.places: dict[str, Place] = {}
-        self.steps: dict[tuple[str, str], Step] = {}
+        self.places: dict[str, KeyRecord] = {}
+        self.steps: dict[tuple[str, str], KeyStep] = {}
         self.rng = Stream("histories")
-        self.root = Visit(start, start.state_key(), (), 0, frozenset())
+        self.root = KeyVisit(start, start.state_key(), (), 0, frozenset())
         self._came(self.root)
 
     def wander(self, walks: int, length: int) -> None:
@@ -128,40 +128,40 @@ class Histories:
             if number >= self.most_states:  # what candidates leave out, and where nothing new is near
                 self._walk(_cloned(visit), "mixed", Stream("future", number), _WALK)
 
-    def _next(self) -> Place | None:
+    def _next(self) -> KeyRecord | None:
         """Return the place that was left least often, of those where a visit waits; the first of them."""
         among = [place for place in list(self.places.values())[: self.most_states] if place.waiting]
         return min(among, key=lambda place: len(place.left), default=None)
 
-    def _walk(self, visit: Visit, policy: str, rng: Stream, length: int) -> None:
+    def _walk(self, visit: KeyVisit, policy: str, rng: Stream, length: int) -> None:
         for _ in range(length):
             following = self._step(visit, play.choose(visit.env, policy, rng), copied=True)
             if following is None:
                 return
             visit = following
 
-    def _step(self, visit: Visit, action: str, *, copied: bool = False) -> Visit | None:
+    def _step(self, visit: KeyVisit, action: str, *, copied: bool = False) -> KeyVisit | None:
         """Step the clone of a visit, compare, and return the visit after it; None when the episode is over."""
         moment = play.advance(visit.env, action)
         promised = {key: moment.info[key] for key in _PROMISED}
         known = self.steps.setdefault(
-            (visit.key, action), Step(moment.reward, moment.terminated, promised, visit.actions)
+            (visit.key, action), KeyStep(moment.reward, moment.terminated, promised, visit.actions)
         )
         _compare(known, moment, visit, action)
         if moment.over:
             return None
         accepted = visit.accepted + moment.info["action_valid"]
         passed = visit.passed | {(visit.key, action)}
-        after = Visit(visit.env, moment.info["state_key"], (*visit.actions, action), accepted, passed)
+        after = KeyVisit(visit.env, moment.info["state_key"], (*visit.actions, action), accepted, passed)
         self._came(_cloned(after) if copied else after)
         return after
 
-    def _came(self, visit: Visit) -> None:
+    def _came(self, visit: KeyVisit) -> None:
         place = self.places.get(visit.key)
         if place is None:
             if len(self.places) >= 4 * self.most_states:
                 return
-            place = self.places[visit.key] = Place(visit)
+            place = self.places[visit.key] = KeyRecord(visit)
         admissible, success, history = place.shown
         who = f"the histories {list(history)} and {list(visit.actions)} reach the key {visit.key!r}"
         assert admissible == visit.env.admissible_actions(), f"{who}, but admissible_actions differ"
@@ -169,20 +169,20 @@ class Histories:
         place.add(visit, self.rng)
 
 
-def _shown(visit: Visit) -> tuple[list[str], bool, tuple[str, ...]]:
+def _shown(visit: KeyVisit) -> tuple[list[str], bool, tuple[str, ...]]:
     return visit.env.admissible_actions(), visit.env.success(), visit.actions
 
 
-def _cloned(visit: Visit) -> Visit:
+def _cloned(visit: KeyVisit) -> KeyVisit:
     return visit._replace(env=copy.deepcopy(visit.env))
 
 
-def _apart(visit: Visit, passed: frozenset[tuple[str, str]]) -> float:
+def _apart(visit: KeyVisit, passed: frozenset[tuple[str, str]]) -> float:
     """Return how different two histories are: the share of their steps that only one of them has."""
     return len(visit.passed ^ passed) / max(1, len(visit.passed | passed))
 
 
-def _compare(known: Step, moment: play.Moment, visit: Visit, action: str) -> None:
+def _compare(known: KeyStep, moment: play.Moment, visit: KeyVisit, action: str) -> None:
     """Raise `AssertionError` unless a step came to what the first one of its action from its key came to."""
     who = f"the histories {list(known.history)} and {list(visit.actions)} reach the key {visit.key!r}"
     after = f"after {action!r:.80}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import read_log, write_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.replay import verify
@@ -27,7 +27,7 @@ class LogChecks(TextSuite):
 
     def record(self, variant: Variant, seed: int, policy: str, split: str = "train") -> Episode:
         """Return one recorded episode."""
-        recorder = Recorder(self.make(variant, split=split))
+        recorder = EpisodeRecorder(self.make(variant, split=split))
         recorded = recorder.reset(seed=seed)
         rng = Stream("agentgym_flow.testing", "record", policy, seed)
         while not recorder.done:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agentgym_flow.core import SPLITS, TextEnv
-from agentgym_flow.episode import Group, Recorder
+from agentgym_flow.episode import EpisodeRecorder, Group
 from agentgym_flow.errors import UnknownOption
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing import play
@@ -151,7 +151,7 @@ class TaskChecks(TextSuite):
             assert observation == again, f"task {task} does not start alike in two instances"
             attempts = []
             for attempt, played in enumerate((env, env, self.make(variant))):
-                recorder = Recorder(played)
+                recorder = EpisodeRecorder(played)
                 recorder.reset(seed=1, task=task, attempt=attempt)
                 recorder.step(played.sample_action(Stream("attempt", attempt)))
                 attempts.append(recorder.episode)

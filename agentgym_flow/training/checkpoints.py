@@ -53,18 +53,18 @@ MANIFEST = "manifest.json"
 _STATE = "trainer_state.json"
 
 
-class Progress(NamedTuple):
+class CheckpointProgress(NamedTuple):
     """How far a checkpoint is: optimizer steps done, and epochs of the training tasks."""
 
     step: int
     epoch: float
 
 
-def progress_of(checkpoint: Path) -> Progress:
+def progress_of(checkpoint: Path) -> CheckpointProgress:
     """Return how far a checkpoint is. Raises `BadSetting` when the folder is not a checkpoint."""
     try:
         state = json.loads((checkpoint / _STATE).read_text("utf-8"))
-        return Progress(int(state["global_step"]), float(state["epoch"]))
+        return CheckpointProgress(int(state["global_step"]), float(state["epoch"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadSetting(f"resume: {checkpoint} is not a checkpoint that training can go on from ({error})") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from agentgym_flow.generation.padding import left_padded
-from agentgym_flow.training.rows import MergedRow, Row
+from agentgym_flow.training.rows import MergedRow, TrainingRow
 
 Batch = dict[str, torch.Tensor]
 
@@ -19,7 +19,7 @@ COMPLETION = (
 
 
 def collate(
-    batch: Sequence[Row], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
+    batch: Sequence[TrainingRow], *, pad: int, multiple: int, least: int = 0, device: torch.device | None = None
 ) -> Batch:
     """Return TRL's tensors for ordinary rows: prompts padded on the left, completions on the right.
 
@@ -38,7 +38,7 @@ def collate(
         `prompt_ids`, `prompt_mask` (R, P); `completion_ids`, `completion_mask`, `tool_mask`, `advantages`,
         `old_per_token_logps` (R, C).
     """
-    padding = [Row([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, least)
+    padding = [TrainingRow([pad], [pad], [0.0], [0.0], weight=0.0)] * _missing(len(batch), multiple, least)
     every = [*batch, *padding]
     prompt_ids, prompt_mask = left_padded([row.prompt for row in every], pad)
     lengths = torch.tensor([len(row.completion) for row in every])

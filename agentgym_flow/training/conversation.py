@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import TemplateError
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import ConversationProfile, Profile, TranscriptProfile
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import ConversationTemplate, PromptTemplate, TranscriptTemplate
 from agentgym_flow.training.chat_template import training_template
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Conversation:
 
     Args:
         tokenizer: without a chat template, texts follow each other with an empty line between them.
-        profile: must say what follows an action. What a `TranscriptProfile` says is appended as it is.
+        profile: must say what follows an action. What a `TranscriptTemplate` says is appended as it is.
         ends: the tokens that end a completion.
 
     Raises:
@@ -43,8 +43,8 @@ class Conversation:
             none in its place.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: Profile, ends: Set[int]) -> None:
-        if not isinstance(profile, ConversationProfile):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, ends: Set[int]) -> None:
+        if not isinstance(profile, ConversationTemplate):
             raise BadSetting(
                 f"profile {profile.name!r} has no follow_up message, which layout conversation needs: use profile "
                 "text, or set layout to turn"
@@ -53,11 +53,11 @@ class Conversation:
         self._profile = profile
         self._ends = ends
         self._known: dict[str, tuple[int, ...]] = {}
-        self._is_transcript = isinstance(profile, TranscriptProfile)
+        self._is_transcript = isinstance(profile, TranscriptTemplate)
         chats = tokenizer.chat_template is not None and not self._is_transcript
         self._written = self._lasting_template() if chats else None
 
-    def prompt(self, view: View) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return what was said so far and what is new, as tokens, for a turn that is not the episode's first.
 
         Raises `BadSetting` when the last turn has no tokens.

@@ -14,7 +14,7 @@ from agentgym_flow.episode import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class SampledBatch:
     """The groups of one batch.
 
     Attributes:
@@ -32,7 +32,7 @@ class Collected:
 
 def collect(
     play: Callable[[int, int], list[Group]], wanted: int, *, alike: Callable[[Group], bool], max_rounds: int = 1
-) -> Collected:
+) -> SampledBatch:
     """Return a batch of `wanted` groups; for those that ended alike others are played, as long as rounds are left.
 
     A round plays as many groups as are still missing, so none with variance is ever left out. When the last round has
@@ -58,4 +58,4 @@ def collect(
             if places < 0:
                 continue
         batch.append(group)
-    return Collected(batch, played, kept, rounds)
+    return SampledBatch(batch, played, kept, rounds)

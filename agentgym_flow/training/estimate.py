@@ -17,10 +17,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import ConversationProfile, Profile
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import ConversationTemplate, PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.memory import LAYOUTS, Memory, Work, config_of, memory
@@ -72,7 +72,7 @@ class Flops(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """The cost of a run.
 
     Attributes:
@@ -139,7 +139,7 @@ class Estimate:
         return shown
 
 
-def estimate(configs: Configs) -> Estimate:
+def estimate(configs: Configs) -> CostEstimate:
     """Return what a run with these settings costs.
 
     Raises:
@@ -164,7 +164,9 @@ def estimate(configs: Configs) -> Estimate:
     update = parameters * found.trained * (passes * episodes + per_token * cloned / found.turns)
     played = 2 * parameters * (episodes + evaluated)
     flops = Flops(update, played * found.read, played * found.turns * answer)
-    return Estimate(parameters, batches, episodes, evaluated, answer, found, flops, memory_of(configs, found, answer))
+    return CostEstimate(
+        parameters, batches, episodes, evaluated, answer, found, flops, memory_of(configs, found, answer)
+    )
 
 
 def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, int], Memory]:
@@ -190,7 +192,7 @@ def memory_of(configs: Configs, probe: Probe, answer: int) -> dict[tuple[int, in
     }
 
 
-def count_parameters(run: RunConfig, profile: Profile) -> int:
+def count_parameters(run: RunConfig, profile: PromptTemplate) -> int:
     """Return the number of a model's parameters: from its shape where that is on disk, else from its name.
 
     Raises `BadSetting` when neither says it.
@@ -214,17 +216,17 @@ def count_parameters(run: RunConfig, profile: Profile) -> int:
     return int(float(found[1]) * (1e9 if found[2] == "B" else 1e6))
 
 
-def probe(run: RunConfig, profile: Profile, layout: str, answer: int) -> Probe:
+def probe(run: RunConfig, profile: PromptTemplate, layout: str, answer: int) -> Probe:
     """Play a few training tasks at random, as far as they go, and count; an answer has `answer` tokens."""
     prompts: list[list[int]] = []
     seconds = 0.0
     with closing(run.make_env()) as env:
-        recorder = Recorder(env)
+        recorder = EpisodeRecorder(env)
         for task in env.drawn_tasks[:_PROBES]:
             episode, rng = recorder.reset(seed=0, task=task), Stream("estimate", task)
             new = []
             while not recorder.done:
-                view = View(env, recorder.observation, recorder.info, episode, rng)
+                view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
                 new.append(_tokens(_told(profile, view, layout), run.model))
                 action = env.sample_action(rng)
                 begun = time.process_time()
@@ -243,9 +245,9 @@ def probe(run: RunConfig, profile: Profile, layout: str, answer: int) -> Probe:
     )
 
 
-def _told(profile: Profile, view: View, layout: str) -> str:
+def _told(profile: PromptTemplate, view: PolicyInput, layout: str) -> str:
     """Return what is new in a prompt: in a conversation what was said before is still there."""
-    if layout != TURN and view.episode.turns and isinstance(profile, ConversationProfile):
+    if layout != TURN and view.episode.turns and isinstance(profile, ConversationTemplate):
         return profile.follow_up(view)
     return profile.prompt(view)
 

@@ -22,8 +22,8 @@ from agentgym_flow.evaluation import Evaluation
 from agentgym_flow.generation import Generator
 from agentgym_flow.play_split import play_split
 from agentgym_flow.policies import AsyncPolicy, Policy
-from agentgym_flow.prompts import Profile
-from agentgym_flow.replay import Verdict, verify_log
+from agentgym_flow.prompts import PromptTemplate
+from agentgym_flow.replay import LogVerdict, verify_log
 from agentgym_flow.training.generators import transformers_generator
 from agentgym_flow.training.policy import model_policy
 from agentgym_flow.training.processes import Together
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class EvaluationRun:
     """One evaluation with what it played and where the log is."""
 
     evaluation: Evaluation
@@ -62,7 +62,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class ModelEvaluation:
     """A model at one moment.
 
     Attributes:
@@ -71,12 +71,12 @@ class Examination:
         also_on: further tasks, sampled, by the name that the settings give them.
     """
 
-    sampled: Examined
-    greedy: Examined
-    also_on: Mapping[str, Examined]
+    sampled: EvaluationRun
+    greedy: EvaluationRun
+    also_on: Mapping[str, EvaluationRun]
 
     @property
-    def parts(self) -> list[Examined]:
+    def parts(self) -> list[EvaluationRun]:
         """Everything that was played."""
         return [self.sampled, self.greedy, *self.also_on.values()]
 
@@ -87,7 +87,7 @@ class Examination:
         return figures | ({"also_on": also_on} if also_on else {})
 
 
-class Examiner:
+class ModelEvaluator:
     """Evaluates a model while it changes.
 
     Args:
@@ -115,7 +115,7 @@ class Examiner:
         agent: AgentConfig,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        profile: Profile,
+        profile: PromptTemplate,
         folder: Path,
         together: Together | None = None,
         generator: Generator | None = None,
@@ -128,7 +128,7 @@ class Examiner:
         self._together = together or Together()
         self._generator = generator
 
-    def examine(self, moment: str, split: str = "test") -> Examination | None:
+    def examine(self, moment: str, split: str = "test") -> ModelEvaluation | None:
         """Play the tasks of `split` sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
 
         All processes must call this; the main process gets the result, the others None.
@@ -136,14 +136,14 @@ class Examiner:
         kwargs, count = self._run.env_settings, self._run.eval_episodes
         sampled = self._play(f"{moment}_sampled", kwargs, count, greedy=False, split=split)
         greedy = self._play(f"{moment}_greedy", kwargs, count, greedy=True, split=split)
-        also_on: dict[str, Examined | None] = {}
+        also_on: dict[str, EvaluationRun | None] = {}
         for name, further in self._also_on.items():
             others = {key: value for key, value in further.items() if key != "split"}
             log, count = f"{moment}_{name}", self._run.also_on_episodes
             also_on[name] = self._play(log, others, count, greedy=False, split=further["split"])
         if sampled is None or greedy is None:
             return None
-        return Examination(sampled, greedy, {name: part for name, part in also_on.items() if part is not None})
+        return ModelEvaluation(sampled, greedy, {name: part for name, part in also_on.items() if part is not None})
 
     def validate(self, episodes: int) -> float:
         """Return the sampled success on the first `episodes` validation tasks; all processes must call this."""
@@ -163,7 +163,7 @@ class Examiner:
         with closing(make_text_env(self._run.env_id, **kwargs, split=split)) as env:
             return len(env.drawn_tasks)
 
-    def verify(self, log: Path) -> Verdict:
+    def verify(self, log: Path) -> LogVerdict:
         """Step every episode of a log again."""
         return verify_log(log, self._data, jobs=0)
 
@@ -194,7 +194,9 @@ class Examiner:
             name=name,
         )
 
-    def _play(self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str) -> Examined | None:
+    def _play(
+        self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
+    ) -> EvaluationRun | None:
         log = self._folder / f"{name}.jsonl.gz"
         tasks = self._num_tasks(kwargs, split)
         done: list[Episode] = []  # by a killed run that is resumed
@@ -205,14 +207,14 @@ class Examiner:
             return len(done) == min(count, tasks)
 
         if self._together.alone(is_done):
-            return Examined(Evaluation.of(done, name, tasks), done, log) if done else None
+            return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
         episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split)
         if episodes is None:
             return None
         with LogWriter(log, replace=True) as writer:  # of a killed run
             for episode in episodes:
                 writer.write(episode)
-        return Examined(Evaluation.of(episodes, name, tasks), episodes, log)
+        return EvaluationRun(Evaluation.of(episodes, name, tasks), episodes, log)
 
     def _gathered(
         self, name: str, kwargs: Mapping[str, Any], count: int, *, greedy: bool, split: str
@@ -275,7 +277,7 @@ def _held_out(run: RunConfig) -> bool:
     return len(keys) == len(SPLITS)
 
 
-def problems(examiner: Examiner, examinations: Sequence[Examination]) -> list[str]:
+def problems(examiner: ModelEvaluator, examinations: Sequence[ModelEvaluation]) -> list[str]:
     """Verify every log of `examinations`; return one sentence per problem, none when all came out as logged."""
     found = []
     for part in (part for examination in examinations for part in examination.parts):

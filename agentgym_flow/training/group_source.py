@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentgym_flow.episode import Group
 from agentgym_flow.rewards.structure import with_structure_rewards
-from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect
@@ -27,7 +27,7 @@ from agentgym_flow.training.task_replay import TaskReplay, TaskSelector
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from agentgym_flow.policies import View
+    from agentgym_flow.policies import PolicyInput
     from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy
     from agentgym_flow.training.processes import Together
 
@@ -154,7 +154,7 @@ class OwnRollout:
         """Close the environments."""
         self.envs.close()
 
-    def _play(self, starts: list[Start], version: int) -> list[Group]:
+    def _play(self, starts: list[EpisodeSpec], version: int) -> list[Group]:
         """Play these starts, each process its share; return the groups of all processes."""
         mine = starts[self.together.part(len(starts))]
         with self.frozen_model() as model:
@@ -168,7 +168,7 @@ class OwnRollout:
         return [with_structure_rewards(group, self._structure) for group in played]
 
 
-def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[Start]:
+def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: int, groups: int) -> list[EpisodeSpec]:
     """Return the starts of one round of a batch, group by group; round 0 is the first.
 
     All tasks in turn are a function of the number of the batch. With `replay_share`, `dynamic_sampling` or another
@@ -179,15 +179,15 @@ def starts_of_batch(tasks: TaskSelector, args: AgentConfig, batch: int, number: 
     later = (number,) if number else ()
     seed = Stream("training batch", args.seed, batch, *later).word()
     before: Counter[int] = Counter()
-    starts: list[Start] = []
+    starts: list[EpisodeSpec] = []
     in_turn = isinstance(tasks, TaskReplay) and not (args.replay_share or args.dynamic_sampling)
     for task in tasks.at(batch * groups, groups) if in_turn else tasks.draw(groups):  # type: ignore[attr-defined]
         first = before[task]
         before[task] += args.num_generations
-        starts += [Start(seed, task, attempt) for attempt in range(first, before[task])]
+        starts += [EpisodeSpec(seed, task, attempt) for attempt in range(first, before[task])]
     return starts
 
 
-def stop_on(key: str | None) -> Callable[[View], bool] | None:
+def stop_on(key: str | None) -> Callable[[PolicyInput], bool] | None:
     """Return a function that ends an episode when `info[key]` is true; None for None."""
     return None if key is None else lambda view: bool(view.info[key])

@@ -23,7 +23,7 @@ from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadSetting
 from agentgym_flow.evaluation import Evaluation, paired_difference
 from agentgym_flow.testing.card.findings import Finding, Status
-from agentgym_flow.testing.card.parts import Request, serve
+from agentgym_flow.testing.card.parts import ValidationRequest, serve
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import probe
@@ -128,7 +128,7 @@ class _Speed:
         return int(max(0.0, seconds - self.start) / self.episode)
 
 
-class _Timed:
+class _TimedCalls:
     """Calls functions; `seconds` is how long the last one took."""
 
     seconds = 0.0
@@ -157,12 +157,12 @@ class _Until(TrainerCallback):  # type: ignore[misc]
         control.should_training_stop |= now + self.longest > self.deadline
 
 
-def plan(request: Request) -> list[Finding]:
+def plan(request: ValidationRequest) -> list[Finding]:
     """Return what will be found out, as a finding without a result."""
     return [_finding("unfinished")]
 
 
-def work(request: Request) -> Iterator[Finding]:
+def work(request: ValidationRequest) -> Iterator[Finding]:
     """Yield whether the policy has learnt, or how far it has come in the time."""
     begun = time.monotonic()
     quiet()
@@ -182,14 +182,14 @@ def _finding(status: Status, said: str = "", mend: str = "", **figures: object) 
     return Finding("learning", "tiny_policy_learns", TITLE, status, "", said, mend, False, figures)
 
 
-def _configs(request: Request, folder: Path, **settings: object) -> Configs:
+def _configs(request: ValidationRequest, folder: Path, **settings: object) -> Configs:
     if "split" in request.kwargs:
         raise BadSetting("training uses all splits: leave split out of --env-arg")
     settings = {**_SETTINGS, "env_kwargs": json.dumps(dict(request.kwargs)), "output_dir": folder, **settings}
     return parse_configs(["--env_id", request.env_id, *(f"--{name}={value}" for name, value in settings.items())])
 
 
-def _learn(request: Request, folder: Path, begun: float, progress: _Progress) -> None:
+def _learn(request: ValidationRequest, folder: Path, begun: float, progress: _Progress) -> None:
     deadline = begun + request.seconds - _AFTER
     with opened(_configs(request, folder / "speed", **_amounts(1, 1, 2)), Console(quiet=True)) as recipe:
         speed, words = _speed(recipe), _words(recipe)
@@ -201,7 +201,7 @@ def _learn(request: Request, folder: Path, begun: float, progress: _Progress) ->
         recipe.clone()
         progress.taught = "the expert" if recipe.warm.warm_start_noise < 1 else "random actions"
         progress.during = "the first evaluation"
-        timed = _Timed()
+        timed = _TimedCalls()
         progress.before = timed(lambda: recipe.examiner.play_alone("test", recipe.run.eval_episodes))
         progress.during = "the updates"
         recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
@@ -228,7 +228,7 @@ def _speed(recipe: Recipe) -> _Speed:
     env = run.make_env()
     tasks, noise = min(_TRIED_SHOWN, len(env.drawn_tasks)), recipe.warm.warm_start_noise if env.has_expert else 1.0
     env.close()
-    timed = _Timed()
+    timed = _TimedCalls()
     rows = timed(
         lambda: demonstrations(
             run.make_env, recipe.tokenizer, recipe.profile, tasks=tasks, noise=noise, layout=agent.layout

@@ -40,7 +40,7 @@ def ended_alike(group: Group, outcome: str = "success", policy: str | None = Non
 
 
 @dataclass
-class Played:
+class TrainingOutcomes:
     """What all processes have played since training began, also what was not trained on.
 
     Attributes:

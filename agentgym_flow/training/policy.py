@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, Generator, Request, Sampling
+from agentgym_flow.generation import SEEDS, BatchGenerator, Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import session
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import CONVERSATION, LAYOUTS, TURN
-from agentgym_flow.word_prompts import WordProfile
+from agentgym_flow.word_prompts import WordTemplate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -28,7 +28,7 @@ MAX_PROMPTS = 1 << 17
 """Tokenised prompts are kept from batch to batch up to about this many."""
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: Profile, view: View) -> str:
+def prompt_text(tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput) -> str:
     """Return the text of a turn's prompt: the profile's chat if the tokenizer has a template, else its plain prompt.
 
     A last message of the policy itself is the beginning of its answer.
@@ -84,7 +84,7 @@ class PromptedPolicy:
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        profile: Profile,
+        profile: PromptTemplate,
         *,
         generator: Generator | None = None,
         temperature: float = 1.0,
@@ -120,11 +120,11 @@ class PromptedPolicy:
             self._ids[text] = ids
         return ids
 
-    def prompt_ids(self, view: View) -> tuple[int, ...]:
+    def prompt_ids(self, view: PolicyInput) -> tuple[int, ...]:
         """Return the tokens of this turn's prompt. Raises `BadSetting` when they are too many or some are unknown."""
         return self._prompt(view)[0]
 
-    def _prompt(self, view: View) -> tuple[tuple[int, ...], int | None]:
+    def _prompt(self, view: PolicyInput) -> tuple[tuple[int, ...], int | None]:
         """Return the tokens of a prompt, and how many of them a conversation begins with; None without one."""
         if self.conversation is None or not view.episode.turns:
             ids = self.encode(prompt_text(self.tokenizer, self.profile, view))
@@ -146,7 +146,7 @@ class PromptedPolicy:
             check_context(self.model, length, self.sampling.max_new_tokens, layout)
 
     def _check_words(self, ids: tuple[int, ...]) -> None:
-        if isinstance(self.profile, WordProfile):  # whose words are those that play has shown when it was trained
+        if isinstance(self.profile, WordTemplate):  # whose words are those that play has shown when it was trained
             return
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
             raise BadSetting(
@@ -154,19 +154,19 @@ class PromptedPolicy:
             )
 
     # ---------------------------------------------------------------- requests and answers
-    def request(self, view: View) -> Request:
+    def request(self, view: PolicyInput) -> GenerationRequest:
         """Return what to ask the generator at this turn; one draw is taken from `view.rng`. Raises `BadSetting`."""
         ids, said = self._prompt(view)
-        return Request(ids, self.sampling, int(view.rng.uniform() * SEEDS), said)  # the seed is exact
+        return GenerationRequest(ids, self.sampling, int(view.rng.uniform() * SEEDS), said)  # the seed is exact
 
-    def move(self, view: View, request: Request, answer: Completion) -> Move:
+    def move(self, view: PolicyInput, request: GenerationRequest, answer: Completion) -> PolicyOutput:
         """Return the move that an answer is."""
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
         action = self.profile.parse(text, view)  # equal prompts may stand for different actions
         completion = None if text == action else text
-        return Move(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
+        return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
 
     def _text(self, tokens: tuple[int, ...]) -> str:
         if len(tokens) > 1:
@@ -180,7 +180,7 @@ class PromptedPolicy:
 class ModelPolicy(PromptedPolicy):
     """Answers all running episodes together, which a generator in this process wants; see `PromptedPolicy`."""
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, with its tokens and log-probabilities; the time taken is added to `seconds`.
 
         Raises:
@@ -211,7 +211,7 @@ class AsyncModelPolicy(PromptedPolicy):
     async def __aexit__(self, *raised: Any) -> None:
         await session(self.generator).__aexit__(*raised)
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         """Return the move for one view; the time in which anything was waited for is added to `seconds`.
 
         Raises what `ModelPolicy.act` raises, and `GenerationFailed` when the generator has no answer.
@@ -232,7 +232,7 @@ class AsyncModelPolicy(PromptedPolicy):
 def model_policy(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: Profile,
+    profile: PromptTemplate,
     *,
     generator: Generator,
     **settings: Any,
@@ -288,7 +288,9 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
         )
 
 
-def check_answers(tokenizer: PreTrainedTokenizerBase, profile: Profile, view: View, max_new_tokens: int) -> None:
+def check_answers(
+    tokenizer: PreTrainedTokenizerBase, profile: PromptTemplate, view: PolicyInput, max_new_tokens: int
+) -> None:
     """Check that the answers for every admissible action of a turn can be sampled and read back.
 
     Raises `BadSetting` naming the first that has unknown tokens, needs more than `max_new_tokens` of them, or does not

@@ -27,7 +27,7 @@ from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validati
 from agentgym_flow.training.checkpoints import last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
-from agentgym_flow.training.examine import Examination, Examiner, problems
+from agentgym_flow.training.examine import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.generators import make_generator
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
@@ -82,7 +82,7 @@ class Recipe:
                 targets=run.lora_targets,
             )
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
-        self.examiner = Examiner(
+        self.examiner = ModelEvaluator(
             run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
         )
         if not self.examiner.held_out:
@@ -97,7 +97,7 @@ class Recipe:
             generator=self.generator,
         )
         self.cloned: WarmStart | None = None
-        self.examinations: dict[str, Examination] = {}
+        self.examinations: dict[str, ModelEvaluation] = {}
         self._checkpoint, damaged = together.alone(partial(last_intact, folder.path))
         for problem in damaged:
             console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.policies import View
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.policies.openai_chat import LOGPROBS
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.policy import prompt_text, prompt_tokens
 
@@ -50,7 +50,7 @@ def rescore(
     track: Track,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: Profile,
+    profile: PromptTemplate,
     *,
     share: float = 0.02,
     seed: str = "",
@@ -97,7 +97,7 @@ def _turns(
     log: Path,
     track: Track,
     tokenizer: PreTrainedTokenizerBase,
-    profile: Profile,
+    profile: PromptTemplate,
     share: float,
     seed: str,
     data: Mapping[str, str | Path] | None,
@@ -105,7 +105,7 @@ def _turns(
     """Yield the tokens of the prompt, the completion and its log-probabilities, of a random share of the turns."""
     chosen = False
     with closing(track.make_env(data)) as env:
-        recorder = Recorder(env)
+        recorder = EpisodeRecorder(env)
         for logged in read_log(log):
             draws = Stream("rescore", seed, logged.task, logged.attempt)
             if logged.tape is not None:
@@ -116,7 +116,7 @@ def _turns(
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions or (), strict=True)):
                 if draws.uniform() < share or not chosen:
                     chosen = True
-                    view = View(env, recorder.observation, recorder.info, episode, rng)
+                    view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
                     prompt = prompt_tokens(tokenizer, prompt_text(tokenizer, profile, view))
                     yield prompt, completion, logprobs[step]
                 recorder.step(action)

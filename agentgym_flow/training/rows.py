@@ -34,7 +34,7 @@ Advantage = float | Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One prompt and what came after it.
 
     Attributes:
@@ -89,7 +89,7 @@ class MergedRow:
     weights: Sequence[float]
 
 
-AnyRow = TypeVar("AnyRow", Row, MergedRow)
+AnyRow = TypeVar("AnyRow", TrainingRow, MergedRow)
 
 
 def rows(
@@ -100,7 +100,7 @@ def rows(
     weights: Sequence[Sequence[float]] | None = None,
     mask_observations: bool = True,
     policy: str | None = None,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """Return the training rows of a batch of groups, in the order of groups, episodes and turns.
 
     An episode without turns has no row. Where several policies share episodes, each has its own rows, and every sampled
@@ -129,7 +129,7 @@ def rows(
         raise BadSetting("only rows of layout conversation hold observations that can be trained on")
     weights = [[1.0] * len(group) for group in batch] if weights is None else weights
     _same_length("groups", batch, advantages, weights)
-    made: list[Row] = []
+    made: list[TrainingRow] = []
     for group, group_advantages, group_weights in zip(batch, advantages, weights, strict=True):
         _same_length("episodes", group.episodes, group_advantages, group_weights)
         for episode, of_turns, weight in zip(group, group_advantages, group_weights, strict=True):
@@ -151,7 +151,7 @@ def rows(
     return made
 
 
-def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> Row:
+def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> TrainingRow:
     prompt, completion, logprobs = turn.prompt_ids, turn.completion_ids, turn.logprobs
     if not prompt or not completion or logprobs is None or len(logprobs) != len(completion):
         raise BadSetting(
@@ -162,10 +162,10 @@ def _row(episode: Episode, turn: Turn, advantage: Advantage, weight: float) -> R
         _same_length("tokens", completion, advantage)
     else:
         advantage = (float(advantage),) * len(completion)
-    return Row(prompt, completion, logprobs, advantage, weight)
+    return TrainingRow(prompt, completion, logprobs, advantage, weight)
 
 
-def _conversation(episode: Episode, turns: Sequence[Row], masked: bool) -> Row:
+def _conversation(episode: Episode, turns: Sequence[TrainingRow], masked: bool) -> TrainingRow:
     """Return the turns of one episode as one row."""
     unknown = 0.0 if masked else math.nan
     came_of = 0.0  # the advantage of what the observation answers
@@ -187,7 +187,7 @@ def _conversation(episode: Episode, turns: Sequence[Row], masked: bool) -> Row:
         sampled += [*[int(not masked)] * len(given), *[1] * len(turn.completion)]
         came_of = 0.0 if masked else turn.advantages[-1]
         seen = [*turn.prompt, *turn.completion]
-    return Row(turns[0].prompt, completion, logprobs, advantages, turns[0].weight, sampled)
+    return TrainingRow(turns[0].prompt, completion, logprobs, advantages, turns[0].weight, sampled)
 
 
 def _same_length(of: str, *sequences: Sequence[object]) -> None:
@@ -196,9 +196,9 @@ def _same_length(of: str, *sequences: Sequence[object]) -> None:
         raise BadSetting(f"episodes, advantages and weights must agree in their {of}, got {lengths}")
 
 
-def teaches(row: Row | MergedRow) -> bool:
+def teaches(row: TrainingRow | MergedRow) -> bool:
     """Return whether any advantage in `row` is not 0, so that it moves the policy."""
-    if isinstance(row, Row):
+    if isinstance(row, TrainingRow):
         return any(row.advantages)
     return any(row.positive) or any(row.negative)
 
@@ -226,12 +226,12 @@ def thinned(batch: Sequence[AnyRow], share: float, stream: Stream) -> list[AnyRo
 
 
 def _weighed(row: AnyRow, factor: float) -> AnyRow:
-    if isinstance(row, Row):
+    if isinstance(row, TrainingRow):
         return replace(row, weight=row.weight * factor)
     return replace(row, weights=[weight * factor for weight in row.weights])
 
 
-def merge(batch: Sequence[Row]) -> list[MergedRow]:
+def merge(batch: Sequence[TrainingRow]) -> list[MergedRow]:
     """Return one row per distinct prompt, in order of first appearance, with the same loss and gradient as `batch`.
 
     Raises `BadSetting` when a completion has more than one token.

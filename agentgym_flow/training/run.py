@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym_flow.errors import BadSetting, OtherProcessFailed, UnknownOption
 from agentgym_flow.files import whole
 from agentgym_flow.importing import find_modules_here, imported
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.signals import signals_go_to
 from agentgym_flow.training.checkpoints import writing
 from agentgym_flow.training.lora import POLICY, is_adapted, is_adapter, load_adapter
@@ -211,7 +211,7 @@ def load_weights(folder: Path, model: PreTrainedModel) -> None:
 
 
 def load_model(
-    name: str, profile: Profile, *, seed: int = 0, dtype: str = "float32"
+    name: str, profile: PromptTemplate, *, seed: int = 0, dtype: str = "float32"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return model and tokenizer: the fresh tiny model for the profile's vocabulary, or a Hugging Face causal model.
 
@@ -256,7 +256,9 @@ def is_own_model(name: str) -> bool:
     return ":" in name and not Path(name).exists()
 
 
-def _own_model(name: str, profile: Profile, seed: int, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _own_model(
+    name: str, profile: PromptTemplate, seed: int, dtype: str
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 

@@ -13,7 +13,7 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import DEFAULT_ENV, make_text_env
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.prompts import Profile, profile_for
+from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.training.lora import ALL_LINEAR, is_adapter
 from agentgym_flow.training.run import TINY
 
@@ -120,7 +120,7 @@ class RunConfig:
         """The data on disk that tasks come from; None for tasks of the package. Raises what `env_settings` raises."""
         return self.env_settings.get("data")
 
-    def make_profile(self) -> Profile:
+    def make_profile(self) -> PromptTemplate:
         """Return the prompt profile. Raises what `profile_for` raises."""
         return profile_for(self.env_id, self.profile, mapping("profile_settings", self.profile_settings))
 

@@ -21,11 +21,11 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Group, Recorder, Turn
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.generation import Generator
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile, valid_turns
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import PromptTemplate, valid_turns
 from agentgym_flow.rewards.credit import WEIGHTS
 from agentgym_flow.rewards.credit.comparison import Weights
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
@@ -58,7 +58,7 @@ from agentgym_flow.training.loss import (
 from agentgym_flow.training.off_policy import Mismatch, corrected, staleness
 from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import UPDATE, out_of_memory
-from agentgym_flow.training.outcomes import Played, outcome_metrics, without_lost
+from agentgym_flow.training.outcomes import TrainingOutcomes, outcome_metrics, without_lost
 from agentgym_flow.training.policy import check_answers, check_vocabulary, model_policy
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.reference import Reference
@@ -123,7 +123,7 @@ class AgentTrainer(RowTrainer):
         model: PreTrainedModel,
         args: AgentConfig,
         tokenizer: PreTrainedTokenizerBase,
-        profile: Profile,
+        profile: PromptTemplate,
         make_env: Callable[[], TextEnv],
         callbacks: Sequence[TrainerCallback] = (),
         together: Together | None = None,
@@ -135,13 +135,13 @@ class AgentTrainer(RowTrainer):
         if source is not None:
             check_source(args)
         env = make_env()
-        recorder = Recorder(env)
+        recorder = EpisodeRecorder(env)
         recorder.reset(seed=0)
         info = recorder.info
         check_vocabulary(model, tokenizer)
         write_settings(tokenizer, mapping("chat_template_kwargs", args.chat_template_kwargs))
         assert recorder.episode is not None  # reset above
-        start = View(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
+        start = PolicyInput(env, recorder.observation, info, recorder.episode, Stream("first prompt"))
         check_answers(tokenizer, profile, start, args.max_completion_length or 1)
         check_environment(args, (*info, *env.optional_info))
         self.credit = args.credit_function
@@ -160,7 +160,7 @@ class AgentTrainer(RowTrainer):
         self.policy.prompt_ids(start)
         self.reference = Reference(model, bf16=args.mixed_precision == "bf16") if args.beta else None
         self.groups: list[Group] = []
-        self.played = Played()
+        self.played = TrainingOutcomes()
         self._clock = UpdateClock(self.record)
         tasks = TaskReplay(env.drawn_tasks, args.replay_share, args.seed, args.outcome)
         # TRL counts passes over a data set; what its rows hold is not looked at.
@@ -211,7 +211,7 @@ class AgentTrainer(RowTrainer):
             progress_of(checkpoint)
             self._together.alone(partial(check_intact, checkpoint))
             check_made_with(checkpoint, self._made_with())
-            self.played = Played(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
+            self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))
         self.generator.version = -1  # the weights may be others than those that it was last given
         try:

@@ -17,13 +17,13 @@ from pathlib import Path
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.files import whole
-from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import Profile, SettingsProfile
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import PromptTemplate, SettingsTemplate
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.processes import Together
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig
-from agentgym_flow.word_prompts import FIXED, WordProfile, words_of
+from agentgym_flow.word_prompts import FIXED, WordTemplate, words_of
 
 TASKS = 60
 """Training tasks that are played for their words."""
@@ -37,7 +37,7 @@ SIZE = 1000
 _RANDOM = 4  # of so many steps of the expert one is random
 
 
-class _Reader:
+class _VocabularyReader:
     """Plays the expert with random actions in between, and counts the words that it is shown."""
 
     name = "reader"
@@ -46,10 +46,10 @@ class _Reader:
         self.words: Counter[str] = Counter()
         self.proposed = False
 
-    def act(self, views: Sequence[View]) -> list[Move]:
-        return [Move(self._read(view)) for view in views]
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        return [PolicyOutput(self._read(view)) for view in views]
 
-    def _read(self, view: View) -> str:
+    def _read(self, view: PolicyInput) -> str:
         proposed = view.candidates()
         self.proposed |= bool(proposed)
         for text in (view.info["goal"], view.observation, *proposed):
@@ -62,13 +62,13 @@ class _Reader:
 
 
 def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
-    """Return the vocabulary of an environment for `WordProfile`.
+    """Return the vocabulary of an environment for `WordTemplate`.
 
     Raises `BadSetting` if the environment proposes no actions, so that there is nothing to choose from.
     """
-    reader = _Reader()
+    reader = _VocabularyReader()
     env = make_env()
-    starts = [Start(0, task) for task in env.drawn_tasks[:TASKS]]
+    starts = [EpisodeSpec(0, task) for task in env.drawn_tasks[:TASKS]]
     episodes = rollout(reader, make_env, starts, stop=lambda view: len(view.episode.turns) >= STEPS)
     if not reader.proposed:
         raise BadSetting(
@@ -83,7 +83,7 @@ def learnt_vocabulary(make_env: Callable[[], TextEnv]) -> tuple[str, ...]:
     return (*FIXED, *list(dict.fromkeys(word for word in (*shown, *manual) if word not in FIXED))[:SIZE])
 
 
-def profile_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> Profile:
+def profile_of(run: RunConfig, saved: Path | None = None, together: Together | None = None) -> PromptTemplate:
     """Return the profile of a run; for the tiny policy it has a vocabulary.
 
     Args:
@@ -95,9 +95,9 @@ def profile_of(run: RunConfig, saved: Path | None = None, together: Together | N
         AgentGymFlowError: there is no such environment or profile, or it proposes no actions.
     """
     profile = run.make_profile()
-    if isinstance(profile, SettingsProfile):
+    if isinstance(profile, SettingsTemplate):
         profile = profile.for_settings(run.env_settings)
-    if run.model != TINY or not isinstance(profile, WordProfile):
+    if run.model != TINY or not isinstance(profile, WordTemplate):
         return profile
     work = partial(_kept_vocabulary, run, saved)
     return replace(profile, vocabulary=work() if together is None else together.alone(work))

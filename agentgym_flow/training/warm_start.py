@@ -20,10 +20,10 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.files import whole
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
-from agentgym_flow.prompts import Profile
-from agentgym_flow.rollout import ERROR, Start, rollout
+from agentgym_flow.prompts import PromptTemplate
+from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.training.checkpoints import MANIFEST, check_intact, write_manifest
 from agentgym_flow.training.collate import Batch, collate
@@ -33,7 +33,7 @@ from agentgym_flow.training.optim import MuonAdamW, linear_decay
 from agentgym_flow.training.out_of_memory import CLONING, out_of_memory
 from agentgym_flow.training.outcomes import without_lost
 from agentgym_flow.training.policy import check_context, prompt_text, prompt_tokens
-from agentgym_flow.training.rows import CONVERSATION, TURN, Row, rows, teaches
+from agentgym_flow.training.rows import CONVERSATION, TURN, TrainingRow, rows, teaches
 from agentgym_flow.training.run import load_weights
 from agentgym_flow.training.run_config import WarmStartConfig
 
@@ -74,7 +74,7 @@ class NoisyExpert:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
-        profile: Profile,
+        profile: PromptTemplate,
         noise: float,
         layout: str = TURN,
         max_new_tokens: int = 1,
@@ -87,7 +87,7 @@ class NoisyExpert:
         ends = frozenset() if tokenizer.eos_token_id is None else frozenset([tokenizer.eos_token_id])
         self.conversation = Conversation(tokenizer, profile, ends) if layout == CONVERSATION else None
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, each with the tokens of its prompt and of its answer.
 
         Raises `BadSetting` when an expert is needed and the environment has none, or when the profile cannot ask for
@@ -97,7 +97,7 @@ class NoisyExpert:
             check_expert(view.env)
         return [self._move(view) for view in views]
 
-    def _asked(self, view: View) -> str:
+    def _asked(self, view: PolicyInput) -> str:
         """Return the completion that asks for what is to be played."""
         expert = None if view.rng.uniform() < self.noise else view.env.expert_action()
         if expert is None:
@@ -112,7 +112,7 @@ class NoisyExpert:
             "clone: set warm_start_levels to 0, or use another profile"
         )
 
-    def _move(self, view: View) -> Move:
+    def _move(self, view: PolicyInput) -> PolicyOutput:
         asked = self._asked(view)
         action = self.profile.parse(asked, view)
         if self.conversation is None or not view.episode.turns:
@@ -124,7 +124,7 @@ class NoisyExpert:
         if len(answer) < self.max_new_tokens and self.tokenizer.eos_token_id is not None:
             answer = [*answer, self.tokenizer.eos_token_id]
         # A demonstration has no sampling distribution; cloning does not read the log-probabilities.
-        return Move(action, None if asked == action else asked, prompt, answer, [0.0] * len(answer))
+        return PolicyOutput(action, None if asked == action else asked, prompt, answer, [0.0] * len(answer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +182,16 @@ def check_demonstrations(env: TextEnv, tasks: int, noise: float) -> None:
 def demonstrations(
     make_env: Callable[[], TextEnv],
     tokenizer: PreTrainedTokenizerBase,
-    profile: Profile,
+    profile: PromptTemplate,
     *,
     tasks: int,
     noise: float,
     seed: int = 0,
-    stop: Callable[[View], bool] | None = None,
+    stop: Callable[[PolicyInput], bool] | None = None,
     layout: str = TURN,
     max_new_tokens: int = 1,
     imitate_noise: bool = True,
-) -> list[Row]:
+) -> list[TrainingRow]:
     """Let the noisy expert play the first `tasks` training tasks once each; return the rows in the given layout.
 
     Episodes in which the environment raised are left out. The advantages of a row are the weights of its tokens in the
@@ -203,7 +203,7 @@ def demonstrations(
     env = make_env()
     check_demonstrations(env, tasks, noise)
     policy = NoisyExpert(tokenizer, profile, noise, layout, max_new_tokens)
-    episodes = rollout(policy, make_env, [Start(seed, task) for task in env.drawn_tasks[:tasks]], stop=stop)
+    episodes = rollout(policy, make_env, [EpisodeSpec(seed, task) for task in env.drawn_tasks[:tasks]], stop=stop)
     groups = without_lost(Group([episode]) for episode in episodes)
     if not groups:
         error = episodes[0].meta[ERROR]
@@ -216,12 +216,12 @@ def demonstrations(
     return [row for row in rows(groups, weights, layout=layout) if teaches(row)]
 
 
-def with_text(row: Row, weight: float) -> Row:
+def with_text(row: TrainingRow, weight: float) -> TrainingRow:
     """Return a demonstration as one text to learn: the first token is the prompt; what was given weighs `weight`."""
     before = len(row.prompt) - 1
     sampled = row.sampled or [1] * len(row.completion)
     weights = [a if s else weight for a, s in zip(row.advantages, sampled, strict=True)]
-    return Row(
+    return TrainingRow(
         row.prompt[:1],
         [*row.prompt[1:], *row.completion],
         [0.0] * (before + len(row.completion)),
@@ -233,7 +233,7 @@ def with_text(row: Row, weight: float) -> Row:
 
 def clone(
     model: PreTrainedModel,
-    examples: Sequence[Row],
+    examples: Sequence[TrainingRow],
     config: WarmStartConfig,
     *,
     pad: int,
@@ -285,7 +285,7 @@ def clone(
     return losses, validation
 
 
-def _gradients(model: PreTrainedModel, chosen: Sequence[Row], pad: int) -> float:
+def _gradients(model: PreTrainedModel, chosen: Sequence[TrainingRow], pad: int) -> float:
     """Add the gradients of the loss of cloning on these rows to the model's; return the loss.
 
     Conversations differ much in length, and share a pass with others of about their own.
@@ -317,12 +317,12 @@ def imitation_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    profile: Profile,
+    profile: PromptTemplate,
     make_env: Callable[[], TextEnv],
     config: WarmStartConfig,
     *,
     seed: int = 0,
-    stop: Callable[[View], bool] | None = None,
+    stop: Callable[[PolicyInput], bool] | None = None,
     max_new_tokens: int = 1,
     validate: Callable[[], float] | None = None,
     layout: str = TURN,

@@ -25,7 +25,7 @@ from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.examine import problems
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.recipe import Recipe, opened
-from agentgym_flow.training.rows import Row
+from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet
 from agentgym_flow.training.vocabulary import profile_of
 from agentgym_flow.training.warm_start import clone, demonstrations
@@ -82,7 +82,7 @@ def run(plan: Plan, cell: Cell, output: Path, budget: float = 0.0) -> Outcome:
     is_control = cell.name not in setting.algorithms
     configs = setting.plain_configs(cell.seed, place) if is_control else setting.configs(cell.name, cell.seed, place)
     begun = time.process_time()
-    shown: Sequence[Row] = ()
+    shown: Sequence[TrainingRow] = ()
     if cell.name == EVERYTHING:  # settings that share a warm start share environment and prompts
         shown = _all_demonstrations(plan.setting(Cell(setting.warm_start, WARM_START, cell.seed)))
     with opened(configs, Console(quiet=True, force_terminal=False)) as recipe:
@@ -174,7 +174,7 @@ class _Best:
         return success
 
 
-def _clone_for(recipe: Recipe, examples: Sequence[Row], budget: float) -> Learnt:
+def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -> Learnt:
     """Clone for about `budget` core-seconds, validations included; keep the weights of the best validation."""
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
@@ -194,7 +194,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[Row], budget: float) -> Learnt
     return learning, updates, [Point(0, 0, max(best.measured))]
 
 
-def _same_demonstrations(recipe: Recipe) -> list[Row]:
+def _same_demonstrations(recipe: Recipe) -> list[TrainingRow]:
     """Return what the warm start was cloned from."""
     warm, agent = recipe.warm, recipe.agent
     return demonstrations(
@@ -211,7 +211,7 @@ def _same_demonstrations(recipe: Recipe) -> list[Row]:
 
 
 @lru_cache(maxsize=1)
-def _all_demonstrations(setting: Setting) -> list[Row]:
+def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
     """Return what the expert shows on every training task once, without noise: the same for all seeds."""
     run, _, agent = setting.plain_configs()
     profile = profile_of(run)

@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadData
 from agentgym_flow.play_split import play_split
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 
 ALL_TYPES = ""
 """Stands for all task types where one strategy is played in all of them."""
@@ -72,11 +72,11 @@ class FixedPolicy:
     def __init__(self, strategies: Strategies, chosen: Mapping[str, str]) -> None:
         self._actions = {of_type: strategies.actions_of(text) for of_type, text in chosen.items()}
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return the next action of each episode."""
-        return [Move(self._action(view)) for view in views]
+        return [PolicyOutput(self._action(view)) for view in views]
 
-    def _action(self, view: View) -> str:
+    def _action(self, view: PolicyInput) -> str:
         actions = self._actions.get(view.episode.task_type) or self._actions[ALL_TYPES]
         return actions[min(len(view.episode.turns), len(actions) - 1)]
 

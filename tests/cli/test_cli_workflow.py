@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED
 from agentgym_flow.envs.canvas.workflow.text import read
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.report import workflow_svg
 from agentgym_flow.seeding import Stream
@@ -161,7 +161,7 @@ gym.register(Designing.env_id, entry_point=Designing)
 
 
 def test_view_steps_a_log_again_and_draws_its_workflows(run):
-    recorder = Recorder(Designing())
+    recorder = EpisodeRecorder(Designing())
     episode = recorder.reset(seed=0)
     for action in ("Plan", "Custom", "finish"):
         recorder.step(action)

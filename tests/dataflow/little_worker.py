@@ -9,11 +9,11 @@ import threading
 from agentgym_flow.cli.worker import follow
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.tokens import read_token
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease
+from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey
 
 
-def held(lease: Lease) -> Held:
-    return Held(lease.stream, lease.slot.id, lease.attempt)
+def held(lease: Lease) -> LeaseKey:
+    return LeaseKey(lease.stream, lease.slot.id, lease.attempt)
 
 
 def played(lease: Lease) -> Commit:

@@ -23,13 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from little_worker import played
 
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.network import calls, serving, tokens
 from agentgym_flow.dataflow.network.http_client import HttpFlow
 from agentgym_flow.dataflow.network.http_server import create_app
 from agentgym_flow.dataflow.network.http_server import serving as http_serving
-from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, Held, Lease, Slot, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Commit, CommitVerdict, Lease, LeaseKey, Slot
 from agentgym_flow.errors import BadSetting, FlowDown
 
 TOKEN = "a-token-for-tests"
@@ -76,7 +76,7 @@ def test_records_keep_their_types(served: Served) -> None:
     (lease, *_) = served.flow.lease("w", 4)
     assert (type(lease), type(lease.slot)) == (Lease, Slot)
     (verdict,) = served.flow.commit("w", [played(lease)])
-    assert verdict is Verdict.ACCEPTED
+    assert verdict is CommitVerdict.ACCEPTED
     (arrival,) = served.flow.arrivals(claim, 0)
     assert type(arrival) is Arrival
     assert arrival.payload == played(lease).payload
@@ -84,8 +84,8 @@ def test_records_keep_their_types(served: Served) -> None:
 
 RECORDS = st.one_of(
     st.builds(Slot, *[st.integers(-(2**63) + 1, 2**63 - 1)] * 5),
-    st.builds(Held, st.text(), st.tuples(*[st.integers(0, 2**40)] * 3), st.integers(0, 99)),
-    st.sampled_from(Verdict),
+    st.builds(LeaseKey, st.text(), st.tuples(*[st.integers(0, 2**40)] * 3), st.integers(0, 99)),
+    st.sampled_from(CommitVerdict),
 )
 
 
@@ -129,7 +129,7 @@ def test_the_token_of_workers_is_good_for_their_calls_alone() -> None:
         leases = worker.lease("w", 3)
         assert worker.fetch("a", leases[0].weights["a"], None) == WEIGHTS
         assert worker.renew("w", [played(leases[0]).held]) == []
-        assert worker.commit("w", [played(leases[0])]) == [Verdict.ACCEPTED]
+        assert worker.commit("w", [played(leases[0])]) == [CommitVerdict.ACCEPTED]
         worker.fail("w", played(leases[1]).held, "it broke")
         worker.give_back("w", [played(leases[2]).held])
         before = there._book.ledgers["s"].snapshot()
@@ -294,7 +294,7 @@ def test_many_who_wait_hold_up_nobody(served: Served) -> None:
         waiting = [pool.submit(served.flow.lease, f"w{number}", 1, 30.0) for number in range(workers)]
         while len(served.flow.status()["workers"]) < workers + 1:
             time.sleep(0.01)
-        assert served.flow.commit("first", [played(lease) for lease in first]) == [Verdict.ACCEPTED] * 4
+        assert served.flow.commit("first", [played(lease) for lease in first]) == [CommitVerdict.ACCEPTED] * 4
         arrivals = served.flow.arrivals(claim, 0)
         served.flow.ack(claim, 0, [one.played for one in arrivals], [])
         served.flow.publish(claim, 1, 1, WEIGHTS)
@@ -326,7 +326,7 @@ def until_something(call: Callable[..., list[Any]], *args: Any) -> list[Any]:
 
 def test_clients_wait_for_a_server_that_is_started_again_on_its_journal(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        with closing(manager(journal=Journal(tmp_path / "journal"))) as there, http_serving(there, TOKEN) as url:
+        with closing(manager(journal=ManagerJournal(tmp_path / "journal"))) as there, http_serving(there, TOKEN) as url:
             flow = HttpFlow(url, TOKEN, deadline=60.0)
             claim = opened(flow)
             first = flow.lease("w", 4)
@@ -335,10 +335,13 @@ def test_clients_wait_for_a_server_that_is_started_again_on_its_journal(tmp_path
             while "v" not in there.status()["workers"]:
                 time.sleep(0.01)
         port = urlsplit(url).port or 0
-        with closing(manager(journal=Journal(tmp_path / "journal"))) as there, http_serving(there, TOKEN, port=port):
+        with (
+            closing(manager(journal=ManagerJournal(tmp_path / "journal"))) as there,
+            http_serving(there, TOKEN, port=port),
+        ):
             flow.fail("w", played(first[0]).held, "it broke")
             assert [one.slot for one in lease.result()] == [first[0].slot]
-            assert flow.commit("w", [played(first[1])]) == [Verdict.ACCEPTED]
+            assert flow.commit("w", [played(first[1])]) == [CommitVerdict.ACCEPTED]
             assert [one.slot for one in arrivals.result()] == [first[1].slot]
 
 
@@ -428,4 +431,4 @@ def test_one_client_serves_many_threads(served: Served) -> None:
 
 
 def test_a_commit_of_an_unknown_stream_is_late(served: Served) -> None:
-    assert served.flow.commit("w", [Commit(Held("none", (0, 0, 0), 1), "x", {})]) == [Verdict.LATE]
+    assert served.flow.commit("w", [Commit(LeaseKey("none", (0, 0, 0), 1), "x", {})]) == [CommitVerdict.LATE]

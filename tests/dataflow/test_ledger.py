@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agentgym_flow.dataflow.bookkeeping import journal as journal_module
-from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
-from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, Published, State
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, ORDERS, READY, Ledger, PublishedWeights, SlotState
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Lease, Slot, SlotId, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, CommitVerdict, Lease, Slot, SlotId
 from agentgym_flow.errors import BadSetting, PutAside, Superseded, UnknownName, UnknownOption
 
 SIZE = 2  # slots of a batch
@@ -138,7 +138,7 @@ class Flow(RuleBasedStateMachine):
         return Manager(
             lease_seconds=5.0,
             deadline=1e9,
-            journal=Journal(Path(self.folder.name) / "journal"),
+            journal=ManagerJournal(Path(self.folder.name) / "journal"),
             store=self.store,
             clock=self.clock,
         )
@@ -238,16 +238,16 @@ class Flow(RuleBasedStateMachine):
         key = lease.slot.id, lease.attempt
         before = self.ledger.snapshot()
         [verdict] = self.manager.commit("w", [commit_of(lease, payload)])
-        if verdict is Verdict.ACCEPTED:
+        if verdict is CommitVerdict.ACCEPTED:
             assert self.attempts[lease.slot.id] == lease.attempt, "only the last attempt commits"
             assert key not in self.accepted, "and once"
             self.accepted[key] = payload
             return
-        if verdict is Verdict.REPEATED:
+        if verdict is CommitVerdict.REPEATED:
             assert self.accepted[key] == payload
         before["slots"]["counts"].pop("late", None)
         after = self.ledger.snapshot()
-        assert (after["slots"]["counts"].pop("late", 0) > 0) >= (verdict is Verdict.LATE)
+        assert (after["slots"]["counts"].pop("late", 0) > 0) >= (verdict is CommitVerdict.LATE)
         assert after == before
 
     @precondition(lambda self: self.leases)
@@ -257,7 +257,7 @@ class Flow(RuleBasedStateMachine):
         there = self.ledger.slots.leased(lease.slot.id, lease.attempt) is not None
         sent = commit_of(lease, "played with weights of another run")._replace(digests={"a": "0" * 64})
         [verdict] = self.manager.commit("w", [sent])
-        assert verdict is (Verdict.OTHER_WEIGHTS if there else Verdict.LATE)
+        assert verdict is (CommitVerdict.OTHER_WEIGHTS if there else CommitVerdict.LATE)
 
     @rule(count=st.integers(1, 4))
     def play_slowly(self, count: int) -> None:
@@ -306,7 +306,7 @@ class Flow(RuleBasedStateMachine):
         states, entries = self.ledger.slots.states(), self.ledger.entries
         assert sum(states.values()) == self.ledger.counts["admitted"]
         found = Counter(entry.state for entry in entries.values())
-        assert all(states[state] == found[state] for state in State)
+        assert all(states[state] == found[state] for state in SlotState)
 
     @invariant()
     def each_slot_is_used_once_and_not_too_old(self) -> None:
@@ -370,14 +370,14 @@ TestFlow.settings = settings(max_examples=40, stateful_step_count=40, deadline=N
 def ledger_with(batches: int, policies: str = "a", **options: Any) -> Ledger:
     ledger = Ledger([*policies], **options)
     for policy in policies:
-        ledger.publish(policy, Published(1, 0, 0))
+        ledger.publish(policy, PublishedWeights(1, 0, 0))
     ledger.admit(slot for batch in range(batches) for slot in planned(batch))
     return ledger
 
 
 def play(ledger: Ledger, count: int = 100) -> list[Attempt]:
     entries = ledger.lease("w", count, 5.0)
-    assert {ledger.commit(entry.slot.id, entry.attempt, "digest") for entry in entries} <= {Verdict.ACCEPTED}
+    assert {ledger.commit(entry.slot.id, entry.attempt, "digest") for entry in entries} <= {CommitVerdict.ACCEPTED}
     return [Attempt(entry.slot.id, entry.attempt) for entry in entries]
 
 
@@ -442,27 +442,27 @@ def test_episodes_that_are_too_old_cannot_be_trained_on() -> None:
 def test_a_withdrawn_slot_cannot_be_committed_when_it_is_planned_again() -> None:
     ledger = ledger_with(1, staleness=0)
     ledger.ack("a", 0, play(ledger))
-    ledger.publish("a", Published(2, 1, 1))
+    ledger.publish("a", PublishedWeights(2, 1, 1))
     ledger.admit(planned(1))
     [first] = ledger.lease("early", 1, 5.0)
     assert first.slot.id in ledger.rewind("a", 0)
     ledger.ack("a", 0, first_of(planned(0)))
-    ledger.publish("a", Published(3, 1, 1))
+    ledger.publish("a", PublishedWeights(3, 1, 1))
     ledger.admit(planned(1))
     [second] = ledger.lease("late", 1, 5.0)
     assert (second.slot, second.attempt) == (first.slot, 2)
-    assert ledger.commit(first.slot.id, 1, "played with weights that never were") is Verdict.LATE
+    assert ledger.commit(first.slot.id, 1, "played with weights that never were") is CommitVerdict.LATE
 
 
 def test_what_was_played_with_an_update_published_twice_is_void_once_it_is_gone_back_behind() -> None:
     ledger = ledger_with(2, staleness=0)
     ledger.ack("a", 0, play(ledger))
-    ledger.publish("a", Published(2, 1, 1))
+    ledger.publish("a", PublishedWeights(2, 1, 1))
     played = play(ledger)
     ledger.rewind("a", 1)
-    ledger.publish("a", Published(3, 1, 1))
+    ledger.publish("a", PublishedWeights(3, 1, 1))
     [entry, _] = ledger.arrived("a", SIZE)
-    assert ledger.played_with(entry) == {"a": Published(2, 1, 1)}, "the old version is known"
+    assert ledger.played_with(entry) == {"a": PublishedWeights(2, 1, 1)}, "the old version is known"
     assert ledger.rewind("a", 0) == [one.slot for one in played]
     ledger.ack("a", 0, first_of(planned(0)))
     assert ledger.lease("w", 1, 5.0) == [], "update 1 is not there"

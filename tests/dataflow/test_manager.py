@@ -16,11 +16,11 @@ import pytest
 from flow_parts import Clock, Messages, commit_of, held, make_manager, opened, played
 
 from agentgym_flow.dataflow.bookkeeping import pace
-from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.bookkeeping.workers import MOST_FAILED
 from agentgym_flow.dataflow.pictures.metrics import advice
-from agentgym_flow.dataflow.records import Attempt, Claim, Slot, SlotId, Verdict, stage_digest
+from agentgym_flow.dataflow.records import Attempt, Claim, CommitVerdict, Slot, SlotId, stage_digest
 from agentgym_flow.errors import (
     BadData,
     BadSetting,
@@ -70,8 +70,8 @@ def test_a_batch_goes_round(clock: Clock) -> None:
     leases = manager.lease("w", 8)
     assert [lease.slot for lease in leases] == slots(0)
     assert manager.fetch("a", leases[0].weights["a"], None) == b"weights"
-    assert manager.commit("w", [played(lease) for lease in leases]) == [Verdict.ACCEPTED] * 4
-    assert manager.commit("w", [played(leases[0])]) == [Verdict.REPEATED]
+    assert manager.commit("w", [played(lease) for lease in leases]) == [CommitVerdict.ACCEPTED] * 4
+    assert manager.commit("w", [played(leases[0])]) == [CommitVerdict.REPEATED]
     arrivals = manager.arrivals(a, 0)
     assert [(one.slot, one.payload) for one in arrivals] == [(lease.slot, played(lease).payload) for lease in leases]
     assert {(one.steps["a"], one.updates["a"], one.attempt) for one in arrivals} == {(5, 0, 1)}
@@ -90,7 +90,7 @@ def test_a_batch_goes_round(clock: Clock) -> None:
 
 
 def test_any_text_can_be_an_episode(clock: Clock, tmp_path: Path) -> None:
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
@@ -111,7 +111,7 @@ def test_a_rejected_episode_is_played_again(clock: Clock) -> None:
     assert manager.status()["workers"]["forger"] == {"silent": 0.0, "accepted": 1, "rejected": 1}
     [again] = manager.lease("w", 1)
     assert again.attempt == 2
-    assert manager.commit("forger", [played(lease)]) == [Verdict.LATE]
+    assert manager.commit("forger", [played(lease)]) == [CommitVerdict.LATE]
 
 
 def test_the_same_message_has_the_same_version(clock: Clock) -> None:
@@ -141,7 +141,7 @@ def test_an_episode_that_was_played_with_other_weights_is_played_again(clock: Cl
     assert lease.digests == {"a": digest_of(b"weights")}
     assert manager.commit("w", [played(lease)._replace(digests={"a": digest_of(b"others")})]) == ["other_weights"]
     assert manager.status()["streams"]["s"]["counts"]["other_weights"] == 1
-    assert manager.commit("w", [played(lease)]) == [Verdict.LATE]
+    assert manager.commit("w", [played(lease)]) == [CommitVerdict.LATE]
     assert manager.arrivals(a, 0) == []
     assert manager.lease("w", 1)[0].attempt == 2
 
@@ -270,14 +270,14 @@ def test_an_episode_that_another_trainer_has_refused_is_not_trained_on(clock: Cl
 
 
 def test_a_trainer_that_was_only_stopped_cannot_go_on(tmp_path: Path, clock: Clock) -> None:
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     old = manager.open("s", "a", 0, SETUP, "old")
     new = manager.open("s", "a", 0, SETUP, "new")
     assert (old.epoch, new.epoch) == (1, 2)
     assert manager.open("s", "a", 0, SETUP, "new") == new, "an answer that was lost"
     manager.publish(new, 0, 0, b"")
     manager.close()
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     manager.admit(new, slots(0))
     with pytest.raises(Superseded, match="another trainer of a has begun since"):
         manager.beat(old)
@@ -356,7 +356,7 @@ def test_leases_end_unless_they_are_renewed(clock: Clock) -> None:
         held(other),
         held(one)._replace(stream="t"),
     ]
-    assert manager.commit("w", [played(one), played(other)]) == [Verdict.ACCEPTED, Verdict.LATE]
+    assert manager.commit("w", [played(one), played(other)]) == [CommitVerdict.ACCEPTED, CommitVerdict.LATE]
 
 
 def test_a_slot_that_cannot_be_played_is_lost_in_the_end(clock: Clock) -> None:
@@ -418,7 +418,7 @@ def test_a_trainer_does_not_wait_for_ever_for_another_ones_weights(clock: Clock)
 # -------------------------------------------------------------------- restarts
 def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     store, path = Messages(), tmp_path / "folder" / "journal"
-    manager = make_manager(clock, store=store, journal=Journal(path))
+    manager = make_manager(clock, store=store, journal=ManagerJournal(path))
     a = opened(manager, "s", "a", 0, SETUP)
     turn(manager, a, 0)
     manager.keep(a, 1)
@@ -433,13 +433,13 @@ def test_a_restart_goes_on(tmp_path: Path, clock: Clock) -> None:
     store.put("a", 3, b"published, and never answered")
 
     clock.now = 0.0  # another machine
-    manager = make_manager(clock, store=store, journal=Journal(path))
+    manager = make_manager(clock, store=store, journal=ManagerJournal(path))
     after = manager.status()
     assert after["streams"] == before["streams"]
     assert store.versions() == [2]
     assert [arrival.payload for arrival in manager.arrivals(a, 0)] == [played(one).payload]
     clock.now = 4.0
-    assert manager.commit("w", [played(one), played(other)]) == [Verdict.REPEATED, Verdict.ACCEPTED]
+    assert manager.commit("w", [played(one), played(other)]) == [CommitVerdict.REPEATED, CommitVerdict.ACCEPTED]
     assert manager.publish(a, 2, 20, b"2") == 3
 
 
@@ -460,7 +460,7 @@ def test_a_trainer_cannot_go_on_from_what_is_not_there(clock: Clock) -> None:
 def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.MOST_ROWS", 7)
     store, path = Messages(), tmp_path / "journal"
-    plain, manager = make_manager(clock), make_manager(clock, store=store, journal=Journal(path))
+    plain, manager = make_manager(clock), make_manager(clock, store=store, journal=ManagerJournal(path))
     claims = [opened(one, "s", "a", 0, SETUP) for one in (manager, plain)]
     assert claims[0] == claims[1]
     for batch in range(6):
@@ -470,28 +470,28 @@ def test_a_long_journal_is_compacted(tmp_path: Path, clock: Clock, monkeypatch: 
         with sqlite3.connect(path) as file:
             assert file.execute("SELECT count(*) FROM calls").fetchone()[0] < 7
         file.close()
-        manager = make_manager(clock, store=store, journal=Journal(path))
+        manager = make_manager(clock, store=store, journal=ManagerJournal(path))
         manager.lease("w", 1), plain.lease("w", 1)
         plain._workers._counts.clear()
 
 
 def test_another_manager_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.dataflow.bookkeeping.journal.PATIENCE", 0.05)
-    first = Journal(tmp_path / "journal")
+    first = ManagerJournal(tmp_path / "journal")
     with pytest.raises(BadSetting, match="another manager has"):
-        Journal(tmp_path / "journal")
+        ManagerJournal(tmp_path / "journal")
     first.close()
-    Journal(tmp_path / "journal").close()
+    ManagerJournal(tmp_path / "journal").close()
 
 
 def test_a_restart_knows_settings_and_actors(tmp_path: Path, clock: Clock) -> None:
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     for size in (1, 2):  # a trainer that comes back may tell something else
         opened(manager, "s", "a", 0, {**SETUP, "actor": {"size": size}})
     told = manager.describe()
     assert told == {"s": {**SETUP, "actors": {"a": {"size": 2}}}}
     manager.close()
-    again = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    again = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     assert again.describe() == told
     with pytest.raises(BadSetting, match="stream s has staleness=0, and this trainer 3"):
         opened(again, "s", "a", 0, {**SETUP, "staleness": 3})
@@ -521,20 +521,20 @@ def spoilt(path: Path) -> Iterator[None]:
 
 def test_damaged_and_foreign_files_are_refused_and_left_alone(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
-    manager = make_manager(clock, journal=Journal(path))
+    manager = make_manager(clock, journal=ManagerJournal(path))
     a = opened(manager, "s", "a", 0, SETUP)
     turn(manager, a, 0)
     manager.close()
     for _ in spoilt(path):
         damaged = path.read_bytes()
         with pytest.raises(BadData, match=str(path)):
-            make_manager(clock, journal=Journal(path))
+            make_manager(clock, journal=ManagerJournal(path))
         assert path.read_bytes() == damaged
 
 
 def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "journal"
-    manager = make_manager(clock, journal=Journal(path))
+    manager = make_manager(clock, journal=ManagerJournal(path))
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")
     manager.admit(a, slots(0))
@@ -544,11 +544,11 @@ def test_a_damaged_episode_is_noticed(tmp_path: Path, clock: Clock) -> None:
         file.execute("UPDATE payloads SET payload = CAST('x' AS BLOB) WHERE sample = 1")
     file.close()
     with pytest.raises(BadData, match="the episode of slot"):
-        make_manager(clock, journal=Journal(path))
+        make_manager(clock, journal=ManagerJournal(path))
 
 
 def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock: Clock) -> None:
-    journal = Journal(tmp_path / "journal")
+    journal = ManagerJournal(tmp_path / "journal")
     manager = make_manager(clock, journal=journal)
     a = opened(manager, "s", "a", 0, SETUP)
     manager.publish(a, 0, 0, b"")
@@ -557,18 +557,18 @@ def test_a_journal_that_cannot_be_written_ends_the_manager(tmp_path: Path, clock
         with pytest.raises(FlowDown, match="the journal cannot be used"):
             manager.admit(a, slots(0))
     journal.close()
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     assert manager.status()["streams"]["s"]["counts"] == {}
 
 
 CHILD = """
 import sys
 from flow_parts import Clock, make_manager, played
-from agentgym_flow.dataflow.bookkeeping.journal import Journal, digest_of
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal, digest_of
 from agentgym_flow.dataflow.records import Attempt, Slot
 slots = lambda batch: [Slot(batch, group, 0, group, 7) for group in range(4)]
 clock = Clock()
-manager = make_manager(clock, journal=Journal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
+manager = make_manager(clock, journal=ManagerJournal(sys.argv[1]), lease_seconds=1e9, deadline=1e12)
 clock.now += 2e9  # nobody plays on what an earlier process has leased
 there = manager.status()["streams"].get("s")
 done = there["policies"]["a"]["done"] if there else 0
@@ -604,7 +604,7 @@ def test_a_killed_manager_has_lost_nothing_that_it_answered(tmp_path: Path) -> N
         told += [line for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
         child.wait()
         child.stdout.close()
-        manager = make_manager(Clock(), journal=Journal(path))
+        manager = make_manager(Clock(), journal=ManagerJournal(path))
         policy = manager.status()["streams"]["s"]["policies"]["a"]
         entries = manager._book.ledgers["s"].entries
         for line in told:
@@ -701,7 +701,7 @@ def test_a_worker_does_not_get_again_at_once_what_it_has_failed(clock: Clock) ->
     for _ in range(5):
         assert manager.lease("bad", 1) == [], "another worker may do better"
     [lease] = manager.lease("good", 1)
-    assert manager.commit("good", [played(lease)]) == [Verdict.ACCEPTED]
+    assert manager.commit("good", [played(lease)]) == [CommitVerdict.ACCEPTED]
     assert manager.status()["streams"]["s"]["counts"].get("lost", 0) == 0
 
 
@@ -729,7 +729,7 @@ def test_workers_that_leave_use_up_no_attempts(clock: Clock) -> None:
         manager.give_back(f"w{number}", [held(lease) for lease in manager.lease(f"w{number}", 1)])
     [lease] = manager.lease("last", 1)
     assert lease.attempt == 6
-    assert manager.commit("last", [played(lease)]) == [Verdict.ACCEPTED]
+    assert manager.commit("last", [played(lease)]) == [CommitVerdict.ACCEPTED]
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -772,14 +772,14 @@ def test_a_worker_that_succeeds_now_and_then_stays(clock: Clock) -> None:
 
 
 def test_when_all_runs_are_finished_workers_are_told(tmp_path: Path, clock: Clock) -> None:
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     assert manager.lease("w", 1) == [], "no run has begun"
     a, b = (opened(manager, "s", policy, 0, SHARED) for policy in "ab")
     manager.finish(a)
     assert manager.lease("w", 1) == []
     manager.finish(b)
     manager.close()
-    manager = make_manager(clock, journal=Journal(tmp_path / "journal"))
+    manager = make_manager(clock, journal=ManagerJournal(tmp_path / "journal"))
     clock.now += 1000
     with pytest.raises(RunsFinished):
         manager.lease("w", 1)

@@ -24,10 +24,10 @@ from agentgym_flow.dataflow.batches.task_selectors import SELECTORS, FilterSolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.policies import Move
+from agentgym_flow.policies import PolicyOutput
 from agentgym_flow.policies.base import FunctionPolicy
 from agentgym_flow.rewards.credit import rewardflow
-from agentgym_flow.rollout import EnvPool, Start, rollout_groups
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
 
 
 def walked(
@@ -72,17 +72,17 @@ def drop_long(group: Group, *, most: int) -> Group | None:
 def of_sokoban() -> list[Group]:
     """Groups of a policy that is right half of the time."""
 
-    def act(views: Any) -> list[Move]:
+    def act(views: Any) -> list[PolicyOutput]:
         moves = []
         for view in views:
             expert, drawn = view.env.expert_action(), view.env.sample_action(view.rng)
-            moves.append(Move(expert if expert and view.rng.below(2) else drawn, None, (1, 2), (3,), (-0.1,)))
+            moves.append(PolicyOutput(expert if expert and view.rng.below(2) else drawn, None, (1, 2), (3,), (-0.1,)))
         return moves
 
     def make() -> Any:
         return make_text_env("agentgym_flow/Sokoban-v0", size=6, boxes=1, split="train", max_steps=12)
 
-    starts = [Start(task, task) for task in range(12)]
+    starts = [EpisodeSpec(task, task) for task in range(12)]
     return rollout_groups(FunctionPolicy("half", act), EnvPool(make), starts, 4)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_flow.dataflow.simulator.scenario import MODES, Change, Outcome, Region, Scenario
+from agentgym_flow.dataflow.simulator.scenario import MODES, Region, Scenario, SimulationResult, WorkerChange
 from agentgym_flow.dataflow.simulator.simulate import simulate
 from agentgym_flow.errors import BadSetting, NoWorkers, UnknownName, UnknownOption
 
@@ -95,9 +95,9 @@ def test_a_worker_with_room_for_one_version_must_finish_before_it_takes_the_next
 def test_workers_join_and_leave() -> None:
     scenario = Scenario(updates=20, regions=(Region("a", 16),))
     alone = simulate(scenario)
-    joined = simulate(replace(scenario, changes=(Change(600, "join", 16, "a"),)))
-    left = simulate(replace(scenario, changes=(Change(600, "leave", 8, "a"),)))
-    killed = simulate(replace(scenario, changes=(Change(600, "kill", 8, "a"),)))
+    joined = simulate(replace(scenario, changes=(WorkerChange(600, "join", 16, "a"),)))
+    left = simulate(replace(scenario, changes=(WorkerChange(600, "leave", 8, "a"),)))
+    killed = simulate(replace(scenario, changes=(WorkerChange(600, "kill", 8, "a"),)))
     assert joined.hours < alone.hours < left.hours < killed.hours * 1.05
     assert (left.repeated, left.kills) == (0, 0)
     assert (killed.repeated, killed.kills) == (8, 8)
@@ -106,7 +106,7 @@ def test_workers_join_and_leave() -> None:
 
 def test_when_nobody_is_left_the_run_ends_with_an_error() -> None:
     with pytest.raises(NoWorkers, match="virtual hours"):
-        simulate(replace(EQUAL, changes=(Change(100, "kill", 64, "local"),)))
+        simulate(replace(EQUAL, changes=(WorkerChange(100, "kill", 64, "local"),)))
 
 
 regions = st.builds(
@@ -120,7 +120,7 @@ regions = st.builds(
     st.booleans(),
 )
 changes = st.builds(
-    Change, st.floats(0, 2000), st.sampled_from(["join", "leave", "kill"]), st.integers(1, 4), st.just("b")
+    WorkerChange, st.floats(0, 2000), st.sampled_from(["join", "leave", "kill"]), st.integers(1, 4), st.just("b")
 )
 disturbed = st.fixed_dictionaries(
     {
@@ -133,7 +133,7 @@ disturbed = st.fixed_dictionaries(
 )
 
 
-def check(scenario: Scenario, outcome: Outcome) -> None:
+def check(scenario: Scenario, outcome: SimulationResult) -> None:
     assert outcome.trained == scenario.updates * scenario.groups * scenario.size
     used = outcome.trained * len(scenario.policies)
     assert sum(outcome.staleness.values()) == used
@@ -217,9 +217,9 @@ print(simulate(Scenario(mode="ready", staleness=1, updates=6, groups=4, regions=
         ({"train_seconds": ()}, BadSetting),
         ({"lease_seconds": 0.0}, BadSetting),
         ({"regions": (Region("a", 1), Region("a", 2))}, BadSetting),
-        ({"changes": (Change(1.0, "join", 1, "moon"),)}, UnknownName),
-        ({"changes": (Change(1.0, "vanish", 1, "local"),)}, UnknownOption),
-        ({"changes": (Change(-1.0, "join", 1, "local"),)}, BadSetting),
+        ({"changes": (WorkerChange(1.0, "join", 1, "moon"),)}, UnknownName),
+        ({"changes": (WorkerChange(1.0, "vanish", 1, "local"),)}, UnknownOption),
+        ({"changes": (WorkerChange(-1.0, "join", 1, "local"),)}, BadSetting),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(wrong: dict[str, Any], error: type[Exception]) -> None:

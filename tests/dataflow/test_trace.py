@@ -23,7 +23,7 @@ from agentgym_flow.dataflow.pictures.timeline import (
     QUEUE,
     TRAIN,
     WAIT,
-    Span,
+    TimelineSpan,
     chrome_trace,
     lanes,
     spans_of,
@@ -32,8 +32,8 @@ from agentgym_flow.dataflow.pictures.timeline import (
     write_pictures,
 )
 from agentgym_flow.dataflow.pictures.trace import Event, Traced, TraceWriter, read_trace
-from agentgym_flow.dataflow.records import Flow, Slot, Verdict
-from agentgym_flow.dataflow.simulator.scenario import Change, Region, Scenario
+from agentgym_flow.dataflow.records import CommitVerdict, Flow, Slot
+from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, WorkerChange
 from agentgym_flow.dataflow.simulator.simulate import simulate
 from agentgym_flow.errors import BadData, BadSetting
 
@@ -99,8 +99,8 @@ def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:
     flow.fail("w1", held(leases[1]), "out of memory")
     (other,) = flow.lease("w2", 1)
     assert flow.commit("w1", [commit_of(leases[0], "zero"), commit_of(leases[1], "late")]) == [
-        Verdict.ACCEPTED,
-        Verdict.LATE,
+        CommitVerdict.ACCEPTED,
+        CommitVerdict.LATE,
     ]
     flow.commit("w2", [commit_of(other, "one")])
     arrivals = flow.arrivals(claim, 0)
@@ -131,13 +131,13 @@ def test_a_slot_that_is_leased_again_was_lost_by_its_worker_before() -> None:
     ]
     args = {"stream": "s", "batch": 0, "group": 0, "sample": 0}
     assert spans_of(events) == [
-        Span("a", LOST, 0.0, 4.0, {**args, "attempt": 1, "end": "expired"}),
-        Span("b", PLAY, 4.0, 6.0, {**args, "attempt": 2, "end": "accepted"}),
+        TimelineSpan("a", LOST, 0.0, 4.0, {**args, "attempt": 1, "end": "expired"}),
+        TimelineSpan("b", PLAY, 4.0, 6.0, {**args, "attempt": 2, "end": "accepted"}),
     ]
 
 
 def test_the_spans_of_a_simulation_add_up_to_its_figures() -> None:
-    _, outcome, events = simulated(changes=(Change(60, "kill", 2, "near"),))
+    _, outcome, events = simulated(changes=(WorkerChange(60, "kill", 2, "near"),))
     spans = spans_of(events)
     assert sum(span.what == PLAY and span.args["end"] == "accepted" for span in spans) == outcome.played
     assert sum(span.what == LOST for span in spans) == outcome.repeated > 0
@@ -176,7 +176,7 @@ def test_the_chrome_trace_can_be_read() -> None:
 
 
 def test_actors_come_in_the_order_of_their_names_and_numbers() -> None:
-    spans = [Span(who, PLAY, 0.0, 1.0, {}) for who in ("w10", "w2", "relay of x", "trainer of p")]
+    spans = [TimelineSpan(who, PLAY, 0.0, 1.0, {}) for who in ("w10", "w2", "relay of x", "trainer of p")]
     assert list(lanes(spans)) == ["trainer of p", "relay of x", "w2", "w10"]
 
 

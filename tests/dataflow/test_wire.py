@@ -28,9 +28,9 @@ from agentgym_flow.envs.sokoban.prompt import PROFILES as OF_SOKOBAN
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting, Forged
 from agentgym_flow.generation import Completion
-from agentgym_flow.policies import Move, View
-from agentgym_flow.retrieval.passage import Found, Passage
-from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import word_tokenizer
@@ -44,18 +44,18 @@ class World:
 
     make_env: Callable[[], TextEnv]
     policies: dict[str, ModelPolicy]
-    acting: Callable[[View], str] = lambda view: "one"
-    stop: Callable[[View], bool] | None = None
+    acting: Callable[[PolicyInput], str] = lambda view: "one"
+    stop: Callable[[PolicyInput], bool] | None = None
     keep: tuple[str, ...] = ()
     steps: dict[str, int] = field(default_factory=lambda: STEPS)
     name: str = "team"
 
     def play(self, slots: Sequence[Slot]) -> list[Episode]:
         """What an honest worker records."""
-        starts = [Start(slot.seed, slot.task, slot.sample) for slot in slots]
+        starts = [EpisodeSpec(slot.seed, slot.task, slot.sample) for slot in slots]
         return rollout(self, EnvPool(self.make_env, self.keep), starts, stop=self.stop)
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Let whoever is to act answer, with the weights that were asked for."""
         moves = []
         for view in views:
@@ -109,8 +109,8 @@ class Found1:
 
     name = "found"
 
-    def search(self, queries: list[str], topk: int) -> list[list[Found]]:
-        return [[Found(Passage(query, "Fjords", f"{query} and fjords"), 1.0)] for query in queries]
+    def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        return [[Hit(Passage(query, "Fjords", f"{query} and fjords"), 1.0)] for query in queries]
 
 
 def make_search() -> TextEnv:
@@ -204,7 +204,7 @@ def test_the_text_that_ends_an_answer_is_its_last() -> None:
     nothing, asks = tokenizer.convert_tokens_to_ids(["nothing", "<search>harbour</search>"])
 
     class Scripted(World):
-        def act(self, views: Sequence[View]) -> list[Move]:
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             said = Completion((nothing, asks), (-0.5, -0.25), 7)
             return [policy.move(view, policy.request(view), said) for view in views]
 

@@ -19,7 +19,7 @@ from agentgym_flow.envs.answers import (
     sub_exact_match,
     token_f1,
 )
-from agentgym_flow.envs.search.dialogue import Dialogue
+from agentgym_flow.envs.search.dialogue import SearchGame
 from agentgym_flow.envs.search.official import question_of
 
 WORDS = st.lists(st.sampled_from(["a", "The", "red", "fox", "Fox!", "1,000", "é", "-", "an", "yes"]), max_size=6)
@@ -98,7 +98,7 @@ def test_a_right_answer_given_word_for_word_scores_1(gold: str) -> None:
     for metric, score in METRICS.items():
         assert score(gold, [gold]) == 1
         if normalise(gold):
-            dialogue = Dialogue(question, metric=metric)
+            dialogue = SearchGame(question, metric=metric)
             assert dialogue.act(f"answer[{gold}]", lambda query: []).reward == 1
 
 

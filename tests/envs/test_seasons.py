@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import SPLITS, TextEnv, check_season
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.envs.sokoban.game import Game
+from agentgym_flow.envs.sokoban.game import SokobanGame
 from agentgym_flow.envs.sokoban.generator import LevelSettings
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.envs.sokoban.solver import solve
@@ -25,7 +25,7 @@ from agentgym_flow.episode_log import read_log, write_log
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import ExpertPolicy
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 ONE, OTHER = "9f3c27", "00"
@@ -126,7 +126,7 @@ def test_equal_in_every_process(env_id: str, settings: dict[str, Any]) -> None:
 @every
 def test_a_log_names_its_season_and_verifies(env_id: str, settings: dict[str, Any], tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    starts = [Start(task=task, seed=0) for task in range(3)]
+    starts = [EpisodeSpec(task=task, seed=0) for task in range(3)]
     episodes = rollout(ExpertPolicy(), lambda: make(env_id, settings, ONE), starts)
     write_log(log, episodes)
     assert {one.kwargs["season"] for one in read_log(log)} == {ONE}
@@ -197,7 +197,7 @@ def test_levels_of_a_season_are_solvable_and_belong_to_test() -> None:
     settings = LevelSettings(size=(7, 7), boxes=2, min_pushes=5)
     for task in range(30):
         level = task_level(settings, "test", task, ONE)
-        game, pushes = Game(level, "native"), 0
+        game, pushes = SokobanGame(level, "native"), 0
         for word in solve(level) or ():
             before = tuple(game.boxes)
             game.move(ACTIONS.index(word))

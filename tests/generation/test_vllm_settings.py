@@ -27,7 +27,7 @@ from agentgym_flow.errors import (
     UnsupportedVLLM,
     UpdateFailed,
 )
-from agentgym_flow.generation import Completion, Request, Sampling, vllm_version
+from agentgym_flow.generation import Completion, GenerationRequest, Sampling, vllm_version
 from agentgym_flow.generation.vllm_server import VLLMServers
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model
@@ -66,7 +66,9 @@ def make(servers: list[FakeVLLM], model: Any, tmp_path: Path) -> Make:
 def ask(generator: VLLMServers, count: int = 8) -> list[Completion]:
     async def all_of_them() -> list[Completion]:
         async with generator:
-            return await asyncio.gather(*(generator.generate(Request((3, 4), SAMPLING, n)) for n in range(count)))
+            return await asyncio.gather(
+                *(generator.generate(GenerationRequest((3, 4), SAMPLING, n)) for n in range(count))
+            )
 
     return asyncio.run(all_of_them())
 
@@ -139,7 +141,7 @@ def test_a_server_that_dies_with_a_request_hands_it_to_another(make: Make, serve
 
     async def killed_in_the_middle() -> list[Completion]:
         async with generator:
-            asked = [asyncio.ensure_future(generator.generate(Request((3,), SAMPLING, n))) for n in range(6)]
+            asked = [asyncio.ensure_future(generator.generate(GenerationRequest((3,), SAMPLING, n))) for n in range(6)]
             await asyncio.sleep(0.5)  # long enough to be asked for its health, more than once
             assert sum(one.done() for one in asked) == 3
             await asyncio.to_thread(servers[0].kill)
@@ -191,7 +193,7 @@ def test_weights_of_somebody_else_are_not_used(make: Make, servers: list[FakeVLL
 
     async def changed_in_the_middle() -> None:
         async with generator:
-            await generator.generate(Request((3,), SAMPLING, 0))
+            await generator.generate(GenerationRequest((3,), SAMPLING, 0))
             servers[1].answers["/weight_info"] = {"weight_version": "another run's"}
 
     with pytest.raises(UpdateFailed, match=f"{servers[1].url} has other weights than those of version 0"):
@@ -241,7 +243,7 @@ def test_a_prompt_that_does_not_fit_and_a_server_that_is_not_there_are_named(mak
 
     async def long() -> None:
         async with generator:
-            await generator.generate(Request((3,) * 63, SAMPLING, 0))
+            await generator.generate(GenerationRequest((3,) * 63, SAMPLING, 0))
 
     with pytest.raises(BadSetting, match=r"63 tokens and a completion of 2 do not fit into the 64 .*--max-model-len"):
         asyncio.run(long())

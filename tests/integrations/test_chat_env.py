@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, MissingExtra, ResetNeeded, UnknownEnvironment
 from agentgym_flow.integrations.chat import ChatEnv, results
 
@@ -28,7 +28,7 @@ ADAPTERS = {
 @pytest.mark.parametrize("env_id", TEXT_IDS)
 def test_answers_play_the_episode_of_their_actions(env_id: str) -> None:
     chat_episode, said = won(env_id, 1, seed=4)
-    recorder = Recorder(make_text_env(env_id))
+    recorder = EpisodeRecorder(make_text_env(env_id))
     episode = recorder.reset(seed=4, task=1)
     chat = ChatEnv(env_id)
     (first,) = chat.reset(seed=4, task=1)

@@ -23,7 +23,7 @@ from openenv.core import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from agentgym_flow.integrations.openenv import FlowAction, FlowClient, FlowEnvironment, bearer
+from agentgym_flow.integrations.openenv import FlowAction, FlowClient, OpenEnvEnvironment, bearer
 from agentgym_flow.integrations.openenv_server import serve
 
 pytestmark = pytest.mark.heavy
@@ -89,7 +89,7 @@ def test_the_expert_wins_over_the_network(address: str) -> None:
 @pytest.mark.parametrize("env_id", TEXT_IDS)
 def test_the_expert_wins_every_environment_of_openenv(env_id: str) -> None:
     episode, _ = won(env_id, 2)
-    env = FlowEnvironment(env_id)
+    env = OpenEnvEnvironment(env_id)
     observation = env.reset(seed=0, index=2)
     assert (observation.goal, observation.task_key) == (episode.goal, episode.task_key)
     for turn in episode.turns:

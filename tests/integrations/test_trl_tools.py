@@ -20,7 +20,7 @@ from trl.chat_template_utils import qwen3_chat_template
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import BadSetting, ResetNeeded, TrainingFailed, UnknownEnvironment, UnknownOption
 from agentgym_flow.integrations.chat import ChatEnv
-from agentgym_flow.integrations.trl import OVER, FlowEnvironment, environment_factory
+from agentgym_flow.integrations.trl import OVER, TRLEnvironment, environment_factory
 from agentgym_flow.integrations.trl_text import TextRollout, native_return, success
 
 GROUP = 4
@@ -81,7 +81,7 @@ def test_a_stock_trainer_learns_from_tool_calls(env_id: str, tmp_path: Path) -> 
     before = weights(model)
     seen: list[list[Any]] = []
 
-    def watched(environments: list[FlowEnvironment], **others: Any) -> list[float]:
+    def watched(environments: list[TRLEnvironment], **others: Any) -> list[float]:
         seen.append([environment.episode for environment in environments])
         return [0.0] * len(environments)
 

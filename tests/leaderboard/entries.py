@@ -14,7 +14,7 @@ from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.policies import ExpertPolicy, Policy, RandomPolicy
 from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import Start
+from agentgym_flow.slots import EpisodeSpec
 
 TRACK = "sokoban-small"
 PLACE = TRACK, "2026-11-23-expert"
@@ -41,7 +41,7 @@ def track() -> Track:
 
 def played(policy: Policy, board: Track) -> tuple[str, ...]:
     """The episodes of a policy on a track, without remarks."""
-    starts = [Start(start.seed, start.task, start.attempt) for start in board.starts()]
+    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in board.starts()]
     episodes = rollout(policy, lambda: make_text_env(board.env_id, **board.env_settings()), starts)
     return tuple(replace(LoggedEpisode.of(episode), meta=None).line() for episode in episodes)
 

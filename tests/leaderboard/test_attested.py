@@ -12,7 +12,7 @@ from entries import PLACE, YAML, board, files, lines, packed, write
 
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 ATTESTED = YAML.replace("badge: replayed", "badge: attested").replace("prompt: none", "prompt: text")
 
@@ -27,7 +27,7 @@ def spoken(change: Callable[[dict[str, Any]], object] = lambda row: None) -> byt
     return packed([json.dumps(row) for row in rows])
 
 
-def judged(folder: Path, log: bytes, about: str = ATTESTED) -> Verdict:
+def judged(folder: Path, log: bytes, about: str = ATTESTED) -> SubmissionVerdict:
     return judge(write(folder / "entry", files(log) | {ABOUT: about.encode()}), PLACE, board(folder), jobs=0)
 
 

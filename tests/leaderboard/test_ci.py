@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.ci import Decision, decide
 from agentgym_flow.leaderboard.git import Repository
 from agentgym_flow.leaderboard.places import ROOT
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -160,7 +160,7 @@ def test_the_command(git: Git, tmp_path: Path) -> None:
     line = ["leaderboard", "ci", "main", "theirs", "--repository", str(git.path), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*line, "--jobs", "0"])
     assert result.exit_code == 0, result.output
-    assert Verdict.read(tmp_path / "out" / "verdict.json").accepted
+    assert SubmissionVerdict.read(tmp_path / "out" / "verdict.json").accepted
     assert "Accepted" in (tmp_path / "out" / "summary.md").read_text("utf-8")
     git.branch(lambda: git.add(files(packed([]))), "worse")
     line[3] = "worse"

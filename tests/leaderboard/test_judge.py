@@ -17,15 +17,15 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, README
 from agentgym_flow.leaderboard.track import Track, make_track
-from agentgym_flow.leaderboard.verdict import CHECKS, Verdict
+from agentgym_flow.leaderboard.verdict import CHECKS, SubmissionVerdict
 
 
-def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> Verdict:
+def judged(folder: Path, content: dict[str, bytes], place: tuple[str, str] = PLACE) -> SubmissionVerdict:
     verdict = judge(write(folder / "entry", content), place, board(folder), jobs=0)
     assert verdict.accepted == (verdict.reason is None) == (verdict.score is not None)
     assert verdict.reason is None or verdict.reason.check in CHECKS
     verdict.write(folder / "verdict.json")
-    assert Verdict.read(folder / "verdict.json") == verdict, "it follows its schema"
+    assert SubmissionVerdict.read(folder / "verdict.json") == verdict, "it follows its schema"
     return verdict
 
 

@@ -24,7 +24,7 @@ from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, WEIGHTS
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.training.run import load_model, save_model
 
@@ -46,7 +46,7 @@ def entry(config: Any = None, weights: bytes | None = None) -> dict[str, bytes]:
     return files() | {ABOUT: REPRODUCED, **policy, WEIGHTS: save(state) if weights is None else weights}
 
 
-def judged(folder: Path, content: dict[str, bytes], secret: str = "") -> Verdict:
+def judged(folder: Path, content: dict[str, bytes], secret: str = "") -> SubmissionVerdict:
     place = board(folder)
     return judge(write(folder / "entry", content), PLACE, place, jobs=0, make_policy=_policy(), secret=secret)
 
@@ -146,6 +146,6 @@ def test_verdicts_are_written_once(tmp_path: Path) -> None:
     write(root / "submissions" / PLACE[0] / PLACE[1], entry())
     first = list(publish(root, jobs=0, make_policy=_policy(), secret="one"))
     file = root / "verdicts" / PLACE[0] / f"{PLACE[1]}.json"
-    assert [Verdict.read(file)] == first
+    assert [SubmissionVerdict.read(file)] == first
     assert list(publish(root, jobs=0, make_policy=_policy(), secret="two")) == []
-    assert [Verdict.read(file)] == first
+    assert [SubmissionVerdict.read(file)] == first

@@ -19,7 +19,7 @@ from agentgym_flow.leaderboard.reproduce import fresh_track, season_of
 from agentgym_flow.leaderboard.season import Season, new_season, season_file
 from agentgym_flow.leaderboard.submission import ABOUT, SOURCE
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.leaderboard.verdict import Mean, Verdict
+from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 
 TRACKS = """\
 [small]
@@ -65,7 +65,7 @@ def test_a_season_from_its_commitment_to_its_check(root: Path, tmp_path: Path) -
     made = Track.read(root / "tracks" / "small-s1.json")
     assert (made.season, made.kwargs["season"], len(made.tasks)) == ("s1", kept["seed"], 4)
     assert "there already" in run(root, "open", "s1")[1]
-    verdict = Verdict(
+    verdict = SubmissionVerdict(
         "small-s1/2027-01-02-a", "ab" * 32, accepted=True, badge="reproduced", score=Mean(1, 1, 1),
         season=season_of(kept["secret"].encode(), "ab" * 32),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_official_data_has_no_fresh_tasks() -> None:
 
 def ruled(
     folder: Path, changes: dict[str, object], about: str = YAML, log: bytes | None = None, **more: bytes
-) -> Verdict:
+) -> SubmissionVerdict:
     root = board(folder)
     replace(track(), **changes).write(root / "tracks" / f"{PLACE[0]}.json")  # type: ignore[arg-type]
     return judge(write(folder / "entry", files(log, **more) | {ABOUT: about.encode()}), PLACE, root, jobs=0)

@@ -23,7 +23,7 @@ from agentgym_flow.leaderboard.budget import Budgeted
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
-from agentgym_flow.leaderboard.verdict import CHECKS, Verdict
+from agentgym_flow.leaderboard.verdict import CHECKS, SubmissionVerdict
 from agentgym_flow.policies import ExpertPolicy, RandomPolicy
 
 Episodes = list[dict[str, Any]]
@@ -216,11 +216,11 @@ def check(number: int, folder: Path, root: Path) -> tuple[str, str]:
     assert verdict.reason is not None
     assert verdict.reason.check in CHECKS, (number, kind)
     assert len(verdict.reason.message) > 10, (number, kind)
-    assert Verdict.read(written(verdict, folder)) == verdict
+    assert SubmissionVerdict.read(written(verdict, folder)) == verdict
     return kind, verdict.reason.check
 
 
-def written(verdict: Verdict, folder: Path) -> Path:
+def written(verdict: SubmissionVerdict, folder: Path) -> Path:
     path = folder.with_suffix(".json")
     verdict.write(path)
     return path

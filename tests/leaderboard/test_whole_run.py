@@ -16,7 +16,7 @@ from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import whole_run
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.submission import ABOUT, TRAINING
-from agentgym_flow.leaderboard.verdict import Verdict
+from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 from agentgym_flow.leaderboard.whole_run import settings_of
 
 REPRODUCED = YAML.replace("badge: replayed", "badge: reproduced").replace("prompt: none", "prompt: compact").encode()
@@ -34,7 +34,7 @@ num_envs: 4
 """
 
 
-def judged(folder: Path, settings: bytes, rules: str = "ten minutes") -> Verdict:
+def judged(folder: Path, settings: bytes, rules: str = "ten minutes") -> SubmissionVerdict:
     root = board(folder)
     replace(track(), rules=rules).write(root / "tracks" / f"{PLACE[0]}.json")
     content = files() | {ABOUT: REPRODUCED, TRAINING: settings}

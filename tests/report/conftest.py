@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentgym_flow.core import TextEnv, Transition
-from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group
 from agentgym_flow.seeding import Stream
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -70,7 +70,7 @@ class Walk(TextEnv):
 
 def walk(env: Walk, attempt: int, skill: float) -> Episode:
     """Play one episode: each step is the expert's with probability `skill`, else random."""
-    recorder, rng = Recorder(env), Stream("walk", attempt)
+    recorder, rng = EpisodeRecorder(env), Stream("walk", attempt)
     episode = recorder.reset(seed=0, task=0, attempt=attempt)
     while not recorder.done:
         wise = rng.uniform() < skill
@@ -94,7 +94,7 @@ def make_episode() -> Callable[..., Episode]:
     """Return a player of given actions: `make_episode(["right", ...], goal="...", completion="...")`."""
 
     def build(actions: list[str], goal: str = "Reach the goal.", completion: str | None = None) -> Episode:
-        recorder = Recorder(Walk(goal=goal))
+        recorder = EpisodeRecorder(Walk(goal=goal))
         episode = recorder.reset(seed=0, task=0)
         for action in actions:
             recorder.step(action, completion=completion)

@@ -94,9 +94,9 @@ def test_common_terms_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     rare = Postings(np.arange(0, 10_000, 100, dtype=np.int32), np.full(100, 9, np.float32), np.float32(8))
     common = Postings(np.arange(10_000, dtype=np.int32), np.full(10_000, 2, np.float32), np.float32(0.1))
     summed: list[int] = []
-    add_up = ranking._Search._add_up
+    add_up = ranking._Query._add_up
     monkeypatch.setattr(
-        ranking._Search, "_add_up", lambda self, term: (summed.append(len(term.documents)), add_up(self, term))[1]
+        ranking._Query, "_add_up", lambda self, term: (summed.append(len(term.documents)), add_up(self, term))[1]
     )
     found = Ranker(10_000).best([common, rare], 10)
     assert summed == [100]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, Pass, State
+from agentgym_flow.retrieval.breaker import PROBE_POLL, Breaker, BreakerState, Pass
 
 FAILURES, REST = 2, 4.0
 
@@ -22,13 +22,13 @@ class Requests(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.breaker = Breaker(FAILURES, REST, clock=lambda: self.now)
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
         self.current: list[Pass] = []  # given since the last change of state
         self.old: list[Pass] = []
         self.row = 0
         self.opened = 0.0
 
-    def change(self, state: State) -> None:
+    def change(self, state: BreakerState) -> None:
         self.state, self.row = state, 0
         self.old += self.current
         self.current = []
@@ -36,14 +36,14 @@ class Requests(RuleBasedStateMachine):
     @rule()
     def ask(self) -> None:
         answer = self.breaker.enter()
-        if self.state is State.CLOSED:
+        if self.state is BreakerState.CLOSED:
             assert isinstance(answer, Pass)
             self.current.append(answer)
-        elif self.state is State.OPEN and self.now >= self.opened + REST:
+        elif self.state is BreakerState.OPEN and self.now >= self.opened + REST:
             assert isinstance(answer, Pass)
-            self.change(State.HALF_OPEN)
+            self.change(BreakerState.HALF_OPEN)
             self.current.append(answer)
-        elif self.state is State.OPEN:
+        elif self.state is BreakerState.OPEN:
             assert answer == self.opened + REST - self.now > 0
         else:
             assert answer == PROBE_POLL, "one probe at a time"
@@ -57,18 +57,18 @@ class Requests(RuleBasedStateMachine):
     def come_back(self, which: int, how: str) -> None:
         given = self.current.pop(which % len(self.current))
         getattr(self.breaker, how)(given)
-        probe = self.state is State.HALF_OPEN
+        probe = self.state is BreakerState.HALF_OPEN
         if how == "succeeded":
             self.row = 0
             if probe:
-                self.change(State.CLOSED)
+                self.change(BreakerState.CLOSED)
         elif how == "failed":
             self.row += 1
             if probe or self.row == FAILURES:
-                self.change(State.OPEN)
+                self.change(BreakerState.OPEN)
                 self.opened = self.now
         elif probe:
-            self.change(State.OPEN)
+            self.change(BreakerState.OPEN)
             self.opened = self.now - REST
 
     @precondition(lambda self: self.old)
@@ -94,9 +94,9 @@ def test_a_result_from_before_says_nothing_of_the_probe(how) -> None:
     now[0] = 1.0
     probe = breaker.enter()
     getattr(breaker, how)(passes[1])
-    assert breaker.state is State.HALF_OPEN
+    assert breaker.state is BreakerState.HALF_OPEN
     breaker.succeeded(probe)
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
 
 
 def test_threads_get_one_probe_between_them() -> None:

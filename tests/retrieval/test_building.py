@@ -21,7 +21,7 @@ import pytest
 from agentgym_flow.data import content_digest, reopened
 from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval import building
-from agentgym_flow.retrieval.building import PHASES, Progress, build_index, open_index
+from agentgym_flow.retrieval.building import PHASES, ImportProgress, build_index, open_index
 from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
@@ -77,7 +77,7 @@ def same(retriever: LexicalRetriever, memory: LexicalRetriever) -> bool:
 
 @pytest.mark.usefixtures("small_runs")
 def test_it_is_the_corpus_and_the_index_in_memory(source: Path, memory: LexicalRetriever, tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[ImportProgress] = []
     built = build_index(source, tmp_path / "deep" / "index", progress=told.append)
     assert same(built, memory)
     assert same(open_index(tmp_path / "deep" / "index", verify=True), memory)
@@ -113,9 +113,9 @@ def test_it_goes_on_after_being_stopped_anywhere(
         source = tmp_path / "lines.gz"
         source.write_bytes(packed)
     begun: list[int] = []
-    told: list[Progress] = []
+    told: list[ImportProgress] = []
 
-    def stop(now: Progress) -> None:
+    def stop(now: ImportProgress) -> None:
         told.append(now)
         if len(told) == 1:
             begun.append(now.documents)
@@ -157,7 +157,7 @@ def test_it_goes_on_after_a_kill(source: Path, memory: LexicalRetriever, tmp_pat
     for at in (14, 9):
         command = [sys.executable, "-c", KILLED, str(source), str(tmp_path / "index"), str(at)]
         assert subprocess.run(command, check=False).returncode == 9
-    told: list[Progress] = []
+    told: list[ImportProgress] = []
     assert same(build_index(source, tmp_path / "index", progress=told.append), memory)
     assert told[0].documents > 20
 
@@ -176,7 +176,7 @@ def test_two_passages_of_one_id_are_refused(far: bool, tmp_path: Path, monkeypat
         build_index(source, tmp_path / "index")
     # It is seen long before the end.
     monkeypatch.setattr(building, "_FIRST_CHECK", 8)
-    told: list[Progress] = []
+    told: list[ImportProgress] = []
     with pytest.raises(BadData, match=message):
         build_index(source, tmp_path / "other", progress=told.append)
     assert told[-1].documents <= (63 if far else 15)
@@ -227,7 +227,7 @@ def test_a_source_that_is_wrong_is_named(content: str, message: str, tmp_path: P
 def test_what_an_earlier_build_left_is_not_trusted(
     damage: str, error: type[Exception], message: str, source: Path, tmp_path: Path
 ) -> None:
-    def stop(now: Progress) -> None:
+    def stop(now: ImportProgress) -> None:
         if now.documents == 30:
             raise KeyboardInterrupt
 
@@ -268,7 +268,7 @@ def test_nothing_is_overwritten_and_only_one_process_builds(source: Path, made: 
     with pytest.raises(FileExistsError):
         build_index(source, made)
 
-    def again(_: Progress) -> None:
+    def again(_: ImportProgress) -> None:
         build_index(source, tmp_path / "index")
 
     with pytest.raises(BadData, match=r"another process is importing into .*index\.partial"):

@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadData, BadIndex
 from agentgym_flow.retrieval import building
 from agentgym_flow.retrieval.building import build_index, open_index
 from agentgym_flow.retrieval.dense import DenseRetriever, build_dense
-from agentgym_flow.retrieval.passage import Found, Retriever
+from agentgym_flow.retrieval.passage import Hit, Retriever
 from agentgym_flow.seeding import Stream
 
 QUERIES = ["red hat 3", "lake 7", "town 11 red"]
@@ -86,7 +86,7 @@ def outcomes(made: Path, tmp_path: Path, kind: str, names: Sequence[str], places
         for changed in damaged(data, places):
             (folder / name).write_bytes(changed)
             try:
-                result: list[list[Found]] = opened(folder, kind, verify).search(QUERIES, 3)
+                result: list[list[Hit]] = opened(folder, kind, verify).search(QUERIES, 3)
             except BadIndex as error:
                 found.add("refused" if str(folder) in str(error) else f"the folder is not named: {error}")
             else:

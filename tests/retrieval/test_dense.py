@@ -20,7 +20,7 @@ from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.dense import DenseRetriever, build_dense
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import PACKAGE, MiniLMEncoder
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.vector_index import FaissIndex, FlatIndex, build_faiss, kind_for, nearest
 
 Floats = npt.NDArray[np.float32]
@@ -67,7 +67,7 @@ def exact(vectors: Floats, query: Floats, topk: int) -> list[tuple[int, float]]:
     return sorted(enumerate(scores), key=lambda hit: (-hit[1], hit[0]))[:topk]
 
 
-def ids(answers: list[list[Found]]) -> list[list[str]]:
+def ids(answers: list[list[Hit]]) -> list[list[str]]:
     return [[found.passage.id for found in answer] for answer in answers]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.hybrid import HybridRetriever
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 
 
 class Fixed:
@@ -23,9 +23,9 @@ class Fixed:
         self.letters = letters
         self.asked: list[int] = []
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         self.asked.append(topk)
-        passages = [Found(Passage(letter, letter, ""), -float(rank)) for rank, letter in enumerate(self.letters)]
+        passages = [Hit(Passage(letter, letter, ""), -float(rank)) for rank, letter in enumerate(self.letters)]
         return [passages[:topk] for _ in queries]
 
 

@@ -15,7 +15,7 @@ from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 
 PASSAGES = [
     Passage("x", "Oslo", "A city by the fjord."),
@@ -32,7 +32,7 @@ def test_titles_and_texts_are_searched_and_equal_scores_come_in_order() -> None:
     assert lake[0].score > lake[1].score > 0
     assert [found.passage.id for found in cities] == ["x", "y", "w"]
     assert len({found.score for found in cities}) == 1
-    assert one == [Found(PASSAGES[1], one[0].score)]
+    assert one == [Hit(PASSAGES[1], one[0].score)]
     assert nothing == empty == []
     assert retriever.search([], 3) == []
     assert [found.passage.id for found in retriever.search(["city"], 2)[0]] == ["x", "y"]

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.query_cache import QueryCache
 
-ANSWER = [Found(Passage("1", "A", "b\ud800\0"), 0.1), Found(Passage("2", "", ""), -3.0)]
+ANSWER = [Hit(Passage("1", "A", "b\ud800\0"), 0.1), Hit(Passage("2", "", ""), -3.0)]
 
 
-def answer(number: int, length: int = 100) -> list[Found]:
-    return [Found(Passage(str(number), "t", "x" * length), float(number))]
+def answer(number: int, length: int = 100) -> list[Hit]:
+    return [Hit(Passage(str(number), "t", "x" * length), float(number))]
 
 
 def test_an_answer_is_kept_for_its_retriever_query_and_number(tmp_path) -> None:
@@ -45,7 +45,7 @@ texts = st.text(st.characters(codec=None), max_size=10)
 
 @given(
     st.lists(
-        st.builds(Found, st.builds(Passage, texts, texts, texts), st.floats(allow_nan=False, allow_infinity=False)),
+        st.builds(Hit, st.builds(Passage, texts, texts, texts), st.floats(allow_nan=False, allow_infinity=False)),
         max_size=3,
     ),
     texts,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.corpus import read_corpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.recall import Needed, Recall, TitleFinder, recall_at
 
 TITLES = [
@@ -39,8 +39,8 @@ class Fixed:
 
     name = "fixed"
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
-        return [[Found(Passage(str(at), title, ""), -at) for at, title in enumerate(query)][:topk] for query in queries]
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        return [[Hit(Passage(str(at), title, ""), -at) for at, title in enumerate(query)][:topk] for query in queries]
 
 
 def test_recall_is_the_mean_share_and_the_share_of_all() -> None:

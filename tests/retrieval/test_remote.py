@@ -33,15 +33,15 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import BadData, BadSetting, RetrieverFailed
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.corpus import passage_of_record
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.retrieval.remote import RemoteRetriever
 
 QUICK: dict[str, Any] = {"backoff": 0.002, "read_timeout": 0.3, "deadline": 5.0, "breaker_rest": 0.02}
 
 
-def expected(query: str, topk: int) -> list[Found]:
-    return [Found(Passage(f"{query}-{n}", f"Title {n}", f"about {query}"), 9.5 - n) for n in range(topk)]
+def expected(query: str, topk: int) -> list[Hit]:
+    return [Hit(Passage(f"{query}-{n}", f"Title {n}", f"about {query}"), 9.5 - n) for n in range(topk)]
 
 
 def test_queries_go_in_one_request_and_answers_come_in_their_order() -> None:
@@ -343,13 +343,13 @@ def test_where_nobody_answers_the_other_requests_are_not_made() -> None:
     assert caught.value.answered == {}
 
 
-def one(document: Any, **rest: Any) -> Found:
+def one(document: Any, **rest: Any) -> Hit:
     return protocol.read_answer(json.dumps({"result": [[{"document": document, **rest}]]}).encode(), 1, 3)[0][0]
 
 
 def test_documents_are_read_in_every_form_of_the_field() -> None:
-    assert one({"id": 7, "contents": '"A b"\nc\nd'}, score=2) == Found(Passage("7", "A b", "c\nd"), 2.0)
-    assert one({"id": "7", "title": "A", "text": "c"}) == Found(Passage("7", "A", "c"), protocol.NO_SCORE)
+    assert one({"id": 7, "contents": '"A b"\nc\nd'}, score=2) == Hit(Passage("7", "A b", "c\nd"), 2.0)
+    assert one({"id": "7", "title": "A", "text": "c"}) == Hit(Passage("7", "A", "c"), protocol.NO_SCORE)
     assert one({"url": "https://x", "text": "c"}).passage == Passage("https://x", "", "c")
     assert one({"id": "1", "title": "A", "text": "c", "contents": '"A"\nc'}).passage == Passage("1", "A", "c")
     assert one({"_id": "d1", "text": "c"}).passage == Passage("d1", "", "c")
@@ -357,7 +357,7 @@ def test_documents_are_read_in_every_form_of_the_field() -> None:
     assert nameless == one({"title": "A", "text": "c"}).passage != one({"contents": "A\nd"}).passage
     assert len(nameless.id) == 16
     plain = {"result": [[{"id": "1", "contents": "A\nc"}] * 5]}  # no scores, and more than were asked for
-    assert protocol.read_answer(json.dumps(plain).encode(), 1, 3) == [[Found(Passage("1", "A", "c"), 0.0)] * 3]
+    assert protocol.read_answer(json.dumps(plain).encode(), 1, 3) == [[Hit(Passage("1", "A", "c"), 0.0)] * 3]
     assert protocol.read_answer(b'{"result": []}', 1, 3) == [[]] == protocol.read_answer(b'{"result": [[]]}', 1, 3)
 
 
@@ -380,7 +380,7 @@ def test_an_answer_and_a_corpus_are_read_alike(record: dict[str, Any]) -> None:
 texts = st.text(st.characters(codec=None), max_size=20)
 lines = texts.map(lambda text: text.replace("\n", ""))
 found = st.builds(
-    Found, st.builds(Passage, texts.filter(bool), lines, texts), st.floats(allow_nan=False, allow_infinity=False)
+    Hit, st.builds(Passage, texts.filter(bool), lines, texts), st.floats(allow_nan=False, allow_infinity=False)
 )
 
 
@@ -410,4 +410,4 @@ def test_no_answer_makes_reading_fail_in_another_way(value, queries) -> None:
         except protocol.BadAnswer:
             continue
         assert len(answer) == queries
-        assert all(len(some) <= 2 and all(isinstance(each, Found) for each in some) for some in answer)
+        assert all(len(some) <= 2 and all(isinstance(each, Hit) for each in some) for some in answer)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow import connections, loopback
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.retriever.app import create_app
 
 PROGRAM = """
@@ -43,7 +43,7 @@ class Echo:
         self.gate.set()
         self.begun = threading.Semaphore(0)
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         self.batches.append(list(queries))
         self.topks.append(topk)
         self.begun.release()
@@ -54,8 +54,8 @@ class Echo:
         return [[] if query == "nothing" else [said(query, n) for n in range(topk)] for query in queries]
 
 
-def said(query: str, number: int) -> Found:
-    return Found(Passage(f"{number}", f"Title {number}", f"about {query}"), 9.5 - number)
+def said(query: str, number: int) -> Hit:
+    return Hit(Passage(f"{number}", f"Title {number}", f"about {query}"), 9.5 - number)
 
 
 @contextmanager
@@ -102,7 +102,7 @@ class Noting(Echo):
         super().__init__(0.002)
         self.notes = Path(notes)
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         with self.notes.open("a", encoding="utf-8") as file:
             file.write("".join(f"{query}\n" for query in queries))
         return super().search(queries, topk)

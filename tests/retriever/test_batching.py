@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 from retriever_running import Echo, said
 
-from agentgym_flow.retrieval.passage import Found
-from agentgym_flow.retriever.batching import Batcher, Failed, Full, Late
+from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.retriever.batching import Batcher, DeadlineExceeded, QueueFull, RetrievalFailed
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ def test_a_request_that_waited_too_long_is_not_searched_for() -> None:
         await asyncio.sleep(0)
         async with searching(batcher):
             assert await new == [[said("new", 0)]]
-            with pytest.raises(Late):
+            with pytest.raises(DeadlineExceeded):
                 await old
 
     asyncio.run(play())
@@ -64,7 +64,7 @@ def test_the_queue_is_served_in_order_by_the_number_of_passages() -> None:
     retriever = Echo()
     batcher = Batcher(retriever, max_batch=3)
 
-    async def play() -> list[list[list[Found]]]:
+    async def play() -> list[list[list[Hit]]]:
         asked = [("a", 1), ("b", 2), ("c", 1), ("d", 2), ("e", 1), ("f", 1)]
         tasks = [asyncio.create_task(batcher.search([query], topk)) for query, topk in asked]
         await asyncio.sleep(0)
@@ -84,7 +84,7 @@ def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
     async def play() -> None:
         large = asyncio.create_task(batcher.search(list("abc"), 1))
         await asyncio.sleep(0)
-        with pytest.raises(Full):
+        with pytest.raises(QueueFull):
             await batcher.search(["d"], 1)
         async with searching(batcher):
             assert len(await large) == 3
@@ -95,14 +95,14 @@ def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
 
 def test_a_retriever_that_answers_too_little_has_failed() -> None:
     class Short(Echo):
-        def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
             return super().search(queries, topk)[1:]
 
     batcher = Batcher(Short())
 
     async def play() -> None:
         async with searching(batcher):
-            with pytest.raises(Failed, match="ValueError"):
+            with pytest.raises(RetrievalFailed, match="ValueError"):
                 await batcher.search(["a", "b"], 1)
 
     asyncio.run(play())

@@ -21,12 +21,12 @@ from retriever_running import Echo, Program, running
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.env import ENV_ID
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import read_log, write_log
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.policies import FunctionPolicy, Move, View
+from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.replay import verify_log
-from agentgym_flow.rollout import ERROR, Start, rollout
+from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 
 EPISODES, SEARCHES = 64, 4
 QUICK = {"backoff": 0.01, "breaker_rest": 0.05, "read_timeout": 0.4, "deadline": 20.0, "retries": 60}
@@ -44,7 +44,9 @@ def queries() -> list[str]:
     return [f"{episode} at {step}" for episode in range(EPISODES) for step in range(SEARCHES)]
 
 
-ASKING = FunctionPolicy("asking", lambda views: [Move(act(one.episode.seed, len(one.episode.turns))) for one in views])
+ASKING = FunctionPolicy(
+    "asking", lambda views: [PolicyOutput(act(one.episode.seed, len(one.episode.turns))) for one in views]
+)
 
 
 def make(address: str, **remote: Any) -> TextEnv:
@@ -63,9 +65,9 @@ class Threads:
             thread.start()
 
     def _play(self, number: int) -> None:
-        [self.episodes[number]] = rollout(ASKING, self._make_env, [Start(number, number)], stop=self._count)
+        [self.episodes[number]] = rollout(ASKING, self._make_env, [EpisodeSpec(number, number)], stop=self._count)
 
-    def _count(self, view: View) -> bool:
+    def _count(self, view: PolicyInput) -> bool:
         self.turns += 1
         return False
 
@@ -117,7 +119,7 @@ def test_64_threads_get_through_every_kind_of_trouble(tmp_path: Path) -> None:
 
 
 def test_64_episodes_in_lock_step_ask_once_a_round_whatever_happens(tmp_path: Path) -> None:
-    starts = [Start(number, number) for number in range(EPISODES)]
+    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
     with faults(*TROUBLE) as server:
         episodes = rollout(ASKING, lambda: make(server.url), starts, num_envs=EPISODES)
     assert check(episodes, tmp_path) == []
@@ -131,7 +133,7 @@ def test_what_fails_for_good_is_marked_and_the_others_go_on(tmp_path: Path) -> N
     """Eight environments at a time: the first round is lost after its tries, and the other episodes are whole."""
     impatient = {"retries": 1, "breaker_failures": 100}
     with faults(status(500), status(500)) as server:
-        starts = [Start(number, number) for number in range(EPISODES)]
+        starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
         episodes = rollout(ASKING, lambda: make(server.url, **impatient), starts, num_envs=8)
     lost = check(episodes, tmp_path)
     assert lost == episodes[:8]
@@ -142,7 +144,7 @@ def test_what_fails_for_good_is_marked_and_the_others_go_on(tmp_path: Path) -> N
 
 def test_one_query_that_fails_loses_one_episode() -> None:
     """A server that takes one query a request fails for the third: the others of the round have their answers."""
-    starts = [Start(number, number) for number in range(8)]
+    starts = [EpisodeSpec(number, number) for number in range(8)]
     with faults(good, good, status(500)) as server:
         episodes = rollout(ASKING, lambda: make(server.url, single=True, retries=0), starts)
     assert [ERROR in episode.meta for episode in episodes] == [number == 2 for number in range(8)]
@@ -151,7 +153,7 @@ def test_one_query_that_fails_loses_one_episode() -> None:
 
 def test_a_step_that_failed_may_be_taken_again() -> None:
     with faults(status(500)) as server:
-        recorder = Recorder(make(server.url, retries=0))
+        recorder = EpisodeRecorder(make(server.url, retries=0))
         episode = recorder.reset(seed=0, task=0)
         with pytest.raises(RetrieverFailed):
             recorder.step(act(0, 0))
@@ -163,7 +165,7 @@ def test_a_step_that_failed_may_be_taken_again() -> None:
 def test_what_was_answered_is_kept_for_later_runs(tmp_path: Path) -> None:
     """A run that is lost half-way goes on from the cache of queries, and asks nothing again."""
     cache = str(tmp_path / "queries.db")
-    starts = [Start(number, number) for number in range(EPISODES)]
+    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
     with faults() as server:
         half = rollout(ASKING, lambda: make(server.url, cache=cache), starts[: EPISODES // 2])
         once = list(server.answered)
@@ -208,13 +210,13 @@ def test_a_rollout_in_lock_step_survives_kills(program: Program, tmp_path: Path)
     program.start()
     rounds = iter(range(100))
 
-    def asking(views: Sequence[View]) -> list[Move]:
+    def asking(views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         if next(rounds) in (1, 3):
             program.stop(signal.SIGKILL)
             threading.Timer(1.0, program.start).start()
         return list(ASKING.act(views))
 
-    starts = [Start(number, number) for number in range(EPISODES)]
+    starts = [EpisodeSpec(number, number) for number in range(EPISODES)]
     episodes = rollout(FunctionPolicy("asking", asking), lambda: make(program.address), starts, num_envs=EPISODES)
     assert check(episodes, tmp_path) == []
     assert Counter(program.notes.read_text().split("\n")[:-1]) == Counter(queries())
@@ -245,7 +247,7 @@ def test_episodes_of_impatient_clients_are_marked_and_the_later_ones_are_whole(
     assert len(lost) > 0
     assert any(episode.turns for episode in lost)
     program.start()
-    recorder = Recorder(make(program.address, deadline=0.5, breaker_failures=3))
+    recorder = EpisodeRecorder(make(program.address, deadline=0.5, breaker_failures=3))
     recorder.reset(seed=0, task=0)
     assert recorder.step(act(0, 0)).tape is not None
 

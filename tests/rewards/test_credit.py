@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Group, Recorder
+from agentgym_flow.episode import EpisodeRecorder, Group
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
 from agentgym_flow.rewards import group_graph, relabel
 from agentgym_flow.rewards.credit import COMPAT_READS, CREDIT, gigpo, graphgpo, grpo, rewardflow, rloo
@@ -481,7 +481,7 @@ def test_compat_says_that_it_needs_the_published_names(name, worked_example):
 def test_four_environments_tell_the_published_names(env_id):
     make = partial(make_text_env, f"agentgym_flow/{env_id}-v0", split="valid")
     assert "compat_key" not in make().reset(seed=0)[1]
-    recorder = Recorder(make(), keep=COMPAT_READS["rewardflow"])
+    recorder = EpisodeRecorder(make(), keep=COMPAT_READS["rewardflow"])
     episode = recorder.reset(seed=0)
     while not recorder.done and len(episode.turns) < 4:
         recorder.step(recorder.env.expert_action())

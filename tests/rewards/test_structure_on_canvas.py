@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agentgym_flow  # noqa: F401 (registers the ids)
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Group, Recorder
+from agentgym_flow.episode import EpisodeRecorder, Group
 from agentgym_flow.rewards import StructureReward, StructureScore, VectorStructureReward, with_structure_rewards
 
 ENV, TASK, TURNS = "agentgym_flow/Canvas-v0", 18, 6
@@ -86,7 +86,9 @@ def test_slots_and_recorded_episodes_have_the_rewards_of_the_wrapper(profile: An
     slots.close()
     episodes = []
     for actions in plays:
-        recorder = Recorder(make_text_env(ENV, split="valid", max_steps=TURNS), keep=StructureScore(profile).reads)
+        recorder = EpisodeRecorder(
+            make_text_env(ENV, split="valid", max_steps=TURNS), keep=StructureScore(profile).reads
+        )
         recorder.reset(seed=0, task=TASK)
         for action in actions:
             recorder.step(action)

@@ -14,12 +14,12 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from scripted_canvas import WORDS, ScriptedCanvas, workflow
 
-from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group
 from agentgym_flow.errors import BadSetting, ResetNeeded, UnknownOption
 from agentgym_flow.rewards import RewardFlow, StructureReward, StructureScore, VectorStructureReward
 from agentgym_flow.rewards import with_structure_rewards as structured
 from agentgym_flow.rewards.credit import grpo
-from agentgym_flow.rollout import EnvPool, Start, rollout
+from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 
 PAPER = StructureScore("paper")
 DESIGN = ["Plan", "Custom", "Verify", "conditional", "Revise", "Format", "finish"]
@@ -204,7 +204,7 @@ SCRIPTS = (DESIGN, ["Custom", "Custom", "Format", "finish"], ["Plan", "loop"] + 
 
 def recorded(stop: Any = None, keep: tuple[str, ...] = ("workflow", "ablation")) -> list[Episode]:
     pool = EnvPool(ScriptedCanvas, keep=keep)
-    starts = [Start(0, 3, attempt) for attempt in range(len(SCRIPTS))]
+    starts = [EpisodeSpec(0, 3, attempt) for attempt in range(len(SCRIPTS))]
     episodes = rollout(Script(*SCRIPTS), pool, starts, stop=stop)
     pool.close()
     return episodes
@@ -235,7 +235,7 @@ def test_the_group_itself_keeps_native_rewards_and_its_log() -> None:
 
 
 def test_a_wrapped_environment_is_recorded_with_its_native_rewards() -> None:
-    recorder = Recorder(StructureReward(ScriptedCanvas()))
+    recorder = EpisodeRecorder(StructureReward(ScriptedCanvas()))
     episode = recorder.reset(seed=0, task=3)
     for word in DESIGN:
         recorder.step(word)

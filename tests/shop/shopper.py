@@ -62,7 +62,7 @@ class PageReader(HTMLParser):
             self.texts.append(data.strip())
 
     def clickables(self) -> list[str]:
-        """Return what the shop's forms offer, as `Visit.clickables` orders it."""
+        """Return what the shop's forms offer, as `WebShopGame.clickables` orders it."""
         order = ("search", "buttons", "products", "option")
         found = ["search"] if any(form.kind == "search" for form in self.forms) else []
         for kind in order:

@@ -7,7 +7,7 @@ import socket
 import pytest
 from browsing import at_step, begin, session_of
 
-from agentgym_flow.shop.sessions import State
+from agentgym_flow.shop.sessions import SessionState
 
 pytestmark = pytest.mark.heavy
 
@@ -46,7 +46,7 @@ def test_hostile_products_run_nothing(serve, visit, hostile_data) -> None:
     for address in ("/admin", f"/admin/visits/{session.record.id}", f"/admin/visits/{session.record.id}/page/2"):
         page.goto(server.address + address)
         assert "owned" not in page.title()
-    assert server.shop.records()[0].state is State.BOUGHT
+    assert server.shop.records()[0].state is SessionState.BOUGHT
 
 
 def test_the_policy_stops_scripts_styles_and_requests(serve, visit) -> None:

@@ -20,12 +20,12 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.seeding import Stream
 from agentgym_flow.shop import sessions
 from agentgym_flow.shop.original_log import PageView, address, read_session, write_session
-from agentgym_flow.shop.sessions import EPISODE, PAGES, Session, State
+from agentgym_flow.shop.sessions import EPISODE, PAGES, SessionState, ShopSession
 
 Kinds = dict[str, Any]
 
 
-def stroll(shop, split: str = "train", task: int | None = None, steps: int = 8, buy: bool = True) -> Session:
+def stroll(shop, split: str = "train", task: int | None = None, steps: int = 8, buy: bool = True) -> ShopSession:
     """Visit a search, products, their texts and options at random, and buy in the end."""
     session = shop.start(split, task)
     rng = Stream("test", "stroll", session.record.seed)
@@ -112,7 +112,7 @@ def test_a_full_disk_is_told_and_tried_again(make_shop, enter, monkeypatch) -> N
     shop.close()
     (log,) = shop.out.glob(f"*{EPISODE}")
     assert verify_log(log).ok
-    assert shop.records()[0].state is State.BOUGHT
+    assert shop.records()[0].state is SessionState.BOUGHT
 
 
 # ---------------------------------------------------------------- the original's log

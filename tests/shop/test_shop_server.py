@@ -19,7 +19,7 @@ from agentgym_flow.replay import verify_log
 from agentgym_flow.seeding import Stream
 from agentgym_flow.shop.app import create_app
 from agentgym_flow.shop.money import with_cents
-from agentgym_flow.shop.sessions import EPISODE, PAGES, State
+from agentgym_flow.shop.sessions import EPISODE, PAGES, SessionState
 
 PAST = "That page was from before."
 
@@ -114,7 +114,7 @@ def test_a_perfect_purchase_shows_all_parts_hit(make_shop, enter) -> None:
     shopper = enter(shop)
     shopper.start("test", 3)
     buy(shopper, shop)
-    assert shop.record(shopper.id).state is State.BOUGHT
+    assert shop.record(shopper.id).state is SessionState.BOUGHT
     assert shop.record(shopper.id).score == 1.0
     goal = shop.session(shopper.id).env.visit.goal
     assert "1.0" in shopper.page.texts
@@ -161,7 +161,7 @@ def test_running_out_of_steps_ends_the_visit_and_says_so(make_shop, enter) -> No
     shopper.click("next >")
     assert "The 2 steps are used up" in shopper.source
     assert all(form.inert for form in shopper.page.forms if form.kind != "again")
-    assert shop.record(shopper.id).state is State.OUT_OF_STEPS
+    assert shop.record(shopper.id).state is SessionState.OUT_OF_STEPS
     address = shopper.address
     shopper.click("next >")
     assert shopper.address == address
@@ -263,7 +263,7 @@ def test_idle_visits_make_room_and_are_kept_in_the_log(make_shop, enter) -> None
         shopper.get(shopper.address)
         assert shopper.status == (200 if number in (0, 5, 6) else 410)
     states = [record.state for record in reversed(shop.records())]
-    assert states == [State.SHOPPING, *[State.PUT_AWAY] * 4, *[State.SHOPPING] * 2]
+    assert states == [SessionState.SHOPPING, *[SessionState.PUT_AWAY] * 4, *[SessionState.SHOPPING] * 2]
     logs = sorted(shop.out.glob(f"*{EPISODE}"))
     assert [log.name[:5] for log in logs] == ["00002", "00003", "00004"]  # in number 1 nothing had happened
     for log in logs:

@@ -17,7 +17,7 @@ from agentgym_flow.cli import app, validate
 from agentgym_flow.testing.card import Finding, ReportCard, contract, figures
 from agentgym_flow.testing.card.findings import STOPPED, errors_once
 from agentgym_flow.testing.card.page import render_card
-from agentgym_flow.testing.card.parts import Request, run_part
+from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 MODULE = validate_defects.__name__
 ADVISED = {"steps_per_second", "random_floor"}
@@ -26,7 +26,7 @@ ADVISED = {"steps_per_second", "random_floor"}
 
 def findings(env_id: str, module: str, until: str | None = None) -> dict[str, Finding]:
     """Return the findings of both parts without training, made in this process, up to the one that is looked for."""
-    request = Request(env_id, {}, [module], 60.0)
+    request = ValidationRequest(env_id, {}, [module], 60.0)
     found: dict[str, Finding] = {}
     for part in (figures, contract) if until in {one.name for one in figures.plan(request)} else (contract, figures):
         for finding in part.work(request):
@@ -49,7 +49,10 @@ def test_a_planted_defect_is_found_and_named(env_id: str) -> None:
 def test_an_honest_environment_passes() -> None:
     found = findings("example/Cave-v0", "agentgym_flow.testing.example")
     assert {name for name, finding in found.items() if finding.status != "ok"} == set()
-    planned = [*contract.plan(Request("example/Cave-v0", {}, [], 1.0)), *figures.plan(Request("", {}, [], 1.0))]
+    planned = [
+        *contract.plan(ValidationRequest("example/Cave-v0", {}, [], 1.0)),
+        *figures.plan(ValidationRequest("", {}, [], 1.0)),
+    ]
     assert list(found) == [finding.name for finding in planned]
     card = ReportCard("example/Cave-v0", {}, list(found.values()), 1.0)
     assert (card.passed, card.verdict()) == (True, "All essential checks hold.")
@@ -57,7 +60,7 @@ def test_an_honest_environment_passes() -> None:
 
 def test_an_environment_that_hangs_ends_with_the_time() -> None:
     begun = time.monotonic()
-    request = Request("defect/HangsOnNonsense-v0", {}, [MODULE], 3.0)
+    request = ValidationRequest("defect/HangsOnNonsense-v0", {}, [MODULE], 3.0)
     found = {finding.name: finding for finding in run_part(validate.CONTRACT, request)}
     assert time.monotonic() - begun < 30
     [late] = [finding for finding in found.values() if "during this check" in finding.said]
@@ -66,7 +69,7 @@ def test_an_environment_that_hangs_ends_with_the_time() -> None:
 
 
 def test_an_environment_that_ends_the_process_is_named() -> None:
-    request = Request("defect/ExitsOnNonsense-v0", {}, [MODULE], 60.0)
+    request = ValidationRequest("defect/ExitsOnNonsense-v0", {}, [MODULE], 60.0)
     seen: list[Finding] = []
     found = {finding.name: finding for finding in run_part(validate.CONTRACT, request, seen.append)}
     [ended] = [finding for finding in found.values() if "process ended in this check" in finding.said]
@@ -83,20 +86,22 @@ def test_an_environment_may_print() -> None:
 
 def test_processes_that_the_environment_leaves_end_with_the_part() -> None:
     begun = time.monotonic()
-    found = run_part(validate.FIGURES, Request("defect/LeavesAProcess-v0", {}, [MODULE], 2.0))
+    found = run_part(validate.FIGURES, ValidationRequest("defect/LeavesAProcess-v0", {}, [MODULE], 2.0))
     assert time.monotonic() - begun < 30
     assert found[0].name == "task_keys"
 
 
 def test_an_error_in_half_characters_is_told() -> None:
-    found = run_part(validate.FIGURES, Request("defect/RaisesHalfACharacter-v0", {}, [MODULE], 20.0))
+    found = run_part(validate.FIGURES, ValidationRequest("defect/RaisesHalfACharacter-v0", {}, [MODULE], 20.0))
     assert "RuntimeError: no cave ?" in found[0].said
 
 
 @pytest.mark.heavy
 def test_training_ends_with_the_time_and_says_what_was_learnt() -> None:
     pytest.importorskip("trl")
-    [finding] = run_part(validate.LEARNING, Request("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 240.0))
+    [finding] = run_part(
+        validate.LEARNING, ValidationRequest("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 240.0)
+    )
     assert finding.status in ("ok", "advice"), finding
     assert finding.figures["updates"] >= 1
     assert "test tasks" in finding.said
@@ -162,7 +167,7 @@ def test_a_module_that_raises_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_one_error_that_stops_many_checks_is_reported_once() -> None:
-    request = Request("defect/EarnsNaN-v0", {}, [MODULE], 60.0)
+    request = ValidationRequest("defect/EarnsNaN-v0", {}, [MODULE], 60.0)
     found = list(contract.work(request))
     stopped = [finding for finding in found if "canonical JSON has no place for nan" in finding.said]
     assert len(stopped) > 5

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from agentgym_flow.testing.card import Finding
-from agentgym_flow.testing.card.parts import Request, run_part
+from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 pytestmark = pytest.mark.heavy
 
@@ -18,7 +18,7 @@ def failing(env_id: str, module: str) -> dict[str, Finding]:
     findings = [
         finding
         for part in ("contract", "figures")
-        for finding in run_part(f"agentgym_flow.testing.card.{part}", Request(env_id, {}, [module], 240.0))
+        for finding in run_part(f"agentgym_flow.testing.card.{part}", ValidationRequest(env_id, {}, [module], 240.0))
     ]
     assert len(findings) > 40
     return {finding.name: finding for finding in findings if finding.fails}

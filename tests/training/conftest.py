@@ -24,7 +24,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.sokoban.prompt import PROFILES
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
@@ -204,7 +204,7 @@ def make_env() -> Callable[[], TextEnv]:
 
 
 @pytest.fixture
-def profile() -> Profile:
+def profile() -> PromptTemplate:
     """The compact prompt of Sokoban."""
     return PROFILE
 

@@ -22,7 +22,7 @@ from agentgym_flow.training.config_file import packaged_config, parse_configs
 from agentgym_flow.training.run import load_model
 from agentgym_flow.training.tiny import CONTEXT, UNKNOWN
 from agentgym_flow.training.vocabulary import learnt_vocabulary, profile_of
-from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordProfile
+from agentgym_flow.word_prompts import FIXED, MOST_WORDS, WordTemplate
 
 CAVE = "example/Cave-v0"
 
@@ -59,7 +59,7 @@ def test_a_model_knows_its_words_and_takes_others_for_one(tmp_path: Path) -> Non
     run, _, _ = parse_configs(["--env_id", CAVE, "--output_dir", str(tmp_path / "run")])
     saved = tmp_path / "vocabulary.json"
     profile = profile_of(run, saved)
-    assert isinstance(profile, WordProfile)
+    assert isinstance(profile, WordTemplate)
     _, tokenizer = load_model("tiny", profile)
     assert tokenizer.tokenize("you see zyzzyva #3 choose:") == ["you", "see", UNKNOWN, "#3", "choose:"]
     saved.write_text(json.dumps([*FIXED, "zyzzyva"]))

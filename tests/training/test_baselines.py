@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting, MissingExtra
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.replay import verify_log
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.training import lora
@@ -164,7 +164,7 @@ def base(tiny: tuple[Any, Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.heavy
-def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, profile: Profile) -> None:
+def test_lora_trains_adapters_and_nothing_else(base: Path, tmp_path: Path, profile: PromptTemplate) -> None:
     before = AutoModelForCausalLM.from_pretrained(base)
     run = tmp_path / "run"
     result = CliRunner().invoke(

@@ -19,9 +19,9 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.stops import length_of_answer
-from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import Message, Situation, TextProfile, profile_for
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import Message, PromptContext, TextTemplate, profile_for
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.chat_template import training_template, without_settings, write_settings
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import Conversation
@@ -56,8 +56,8 @@ ENDS = (
     "<|END_RESPONSE|>",
     "<｜end▁of▁sentence｜>",  # noqa: RUF001 (it is written so)
 )
-PROFILE = TextProfile(history=0, tags_required=False)
-STARTS = [Start(3, task, 0) for task in range(2)]
+PROFILE = TextTemplate(history=0, tags_required=False)
+STARTS = [EpisodeSpec(3, task, 0) for task in range(2)]
 
 
 def byte_tokenizer(template: str | None, end: str = "<|im_end|>") -> PreTrainedTokenizerFast:
@@ -92,10 +92,10 @@ class Told:
         self.conversation = Conversation(tokenizer, profile, frozenset([tokenizer.eos_token_id]))
         self.asked: dict[int, list[str]] = {}
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         return [self.move(view) for view in views]
 
-    def move(self, view: View) -> Move:
+    def move(self, view: PolicyInput) -> PolicyOutput:
         turn = len(view.episode.turns)
         message = self.profile.follow_up(view) if turn else self.profile.prompt(view)
         self.asked.setdefault(view.episode.task, []).append(message)
@@ -106,7 +106,7 @@ class Told:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         text, ended = self.said[turn % len(self.said)]
         tokens = self.tokenizer(text, add_special_tokens=False).input_ids + [self.tokenizer.eos_token_id] * ended
-        return Move(self.profile.parse(text, view), text, prompt, tokens, [-1.0] * len(tokens))
+        return PolicyOutput(self.profile.parse(text, view), text, prompt, tokens, [-1.0] * len(tokens))
 
 
 def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, Any, list[str]]]:
@@ -213,20 +213,20 @@ def test_a_model_without_a_chat_template_has_no_settings_of_it() -> None:
 
 
 # ---------------------------------------------------------------- real sampling
-class Transcript(TextProfile):
+class Transcript(TextTemplate):
     """The episode as one text, in which the policy says one letter a line."""
 
     __slots__ = ()
     stops = ("\n", "!?")
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         so_far = "".join(f"{turn.completion}{turn.next_observation}\n>" for turn in view.episode.turns)
         return [{"role": "user", "content": "Play."}, *([{"role": "assistant", "content": so_far}] if so_far else [])]  # type: ignore[list-item]
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         return "".join(message["content"] for message in self.messages(view))
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         return f"{view.episode.turns[-1].next_observation}\n>"
 
 

@@ -24,16 +24,16 @@ from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
 from agentgym_flow.generation.kept import can_be_kept
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
-from agentgym_flow.policies import View, make_policy
-from agentgym_flow.prompts import TextProfile
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput, make_policy
+from agentgym_flow.prompts import TextTemplate
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.conversation import PROBE, Conversation
 from agentgym_flow.training.outcomes import ended_alike
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.reference import WEIGHTS
-from agentgym_flow.training.rows import Row, rows
+from agentgym_flow.training.rows import TrainingRow, rows
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.tiny import word_tokenizer
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
@@ -51,10 +51,10 @@ FORGETFUL = CHAT.replace(
 )
 """A template that drops the reasoning of all answers but the last message, as those of reasoning models do."""
 
-PROFILE = TextProfile(rules=RULES, history=0, think=False, tags_required=False)
+PROFILE = TextTemplate(rules=RULES, history=0, think=False, tags_required=False)
 ACTIONS = ("up", "down", "left", "right")
 STEPS = 6
-STARTS = [Start(3, task, attempt) for task in range(3) for attempt in range(4)]
+STARTS = [EpisodeSpec(3, task, attempt) for task in range(3) for attempt in range(4)]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def words_of(make_env: MakeEnv) -> list[str]:
     refusal = ["Your", "last", "action", "was", "not", "accepted."]
     found: dict[str, None] = dict.fromkeys([*SPEAKERS, *ACTIONS, *LLM_SYMBOLS.values(), *refusal])
 
-    def listen(view: View) -> bool:
+    def listen(view: PolicyInput) -> bool:
         found.update(dict.fromkeys(f"{PROFILE.prompt(view)} {PROFILE.follow_up(view)}".split()))
         return False
 
@@ -365,7 +365,7 @@ def test_a_resumed_run_keeps_the_reference_it_began_with(
 
 def test_cloning_learns_answers_and_not_observations(talker: tuple[Any, Any]) -> None:
     model, _ = talker
-    row = Row([5, 6], [7, 8, 9], [0.0] * 3, [1.0] * 3, sampled=[1, 0, 1])
+    row = TrainingRow([5, 6], [7, 8, 9], [0.0] * 3, [1.0] * 3, sampled=[1, 0, 1])
     with torch.no_grad():
         found = imitation_loss(model, collate([row], pad=0, multiple=1))
         logprobs = model(input_ids=torch.tensor([[5, 6, 7, 8, 9]])).logits[0].log_softmax(-1)
@@ -391,7 +391,7 @@ def test_splitting_conversations_by_length_leaves_the_gradient_as_it_is(talker: 
     for length in (2, 300, 3, 280, 4):
         sampled = [1, 0, *[1] * length]
         chosen.append(
-            Row([5], [7, 8, *[9] * length], [0.0] * (length + 2), [float(s) for s in sampled], sampled=sampled)
+            TrainingRow([5], [7, 8, *[9] * length], [0.0] * (length + 2), [float(s) for s in sampled], sampled=sampled)
         )
     loss = imitation_loss(model, collate(chosen, pad=0, multiple=1))
     loss.backward()

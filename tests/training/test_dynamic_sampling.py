@@ -17,7 +17,7 @@ from agentgym_flow.rollout import ERROR, EnvPool
 from agentgym_flow.training import group_source
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.dynamic_sampling import collect
-from agentgym_flow.training.outcomes import Played, ended_alike, is_lost, outcome_metrics, without_lost
+from agentgym_flow.training.outcomes import TrainingOutcomes, ended_alike, is_lost, outcome_metrics, without_lost
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
@@ -106,10 +106,10 @@ def test_everything_counts_in_the_figures_of_a_batch() -> None:
     found = outcome_metrics(groups)
     assert found["success"] == pytest.approx(2 / 6)
     assert found["zero_variance_groups"] == pytest.approx(2 / 3)
-    played = Played()
+    played = TrainingOutcomes()
     played.count(groups)
     played.count(groups[:1])
-    assert played == Played(batches=2, episodes=8, env_steps=8, lost_episodes=1)
+    assert played == TrainingOutcomes(batches=2, episodes=8, env_steps=8, lost_episodes=1)
 
 
 # ---------------------------------------------------------------- the trainer
@@ -153,7 +153,7 @@ def test_a_batch_is_full_of_groups_with_variance(
     assert metrics["success"] == pytest.approx(sum(e.success for e in counted) / len(counted))
     assert metrics["zero_variance_groups"] == pytest.approx(1 - 4 * 4 / len(counted))
     assert metrics["turns"] == turns
-    assert trainer.played == Played(1, len(counted), sum(len(e.turns) for e in counted), 0)
+    assert trainer.played == TrainingOutcomes(1, len(counted), sum(len(e.turns) for e in counted), 0)
 
 
 def test_what_was_played_is_counted_with_and_without_it(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agentgym_flow import training
 from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.prompts import Profile, TextProfile, profile_for
+from agentgym_flow.prompts import PromptTemplate, TextTemplate, profile_for
 from agentgym_flow.training import estimate as module
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.estimate import CORE, READING, WRITING, Probe, count_parameters, estimate, probe
@@ -77,7 +77,7 @@ def test_prompts_are_counted_on_episodes() -> None:
 
 
 def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Ten(TextProfile):
+    class Ten(TextTemplate):
         def prompt(self, view: Any) -> str:
             return "word " * 10
 
@@ -92,7 +92,7 @@ def test_a_conversation_is_read_again_every_turn_and_trained_once(monkeypatch: p
 
 
 def test_the_size_of_a_model_is_that_of_its_folder_or_name(
-    tiny: tuple[Any, Any], tmp_path: Path, profile: Profile
+    tiny: tuple[Any, Any], tmp_path: Path, profile: PromptTemplate
 ) -> None:
     save_model(tmp_path / "model", *tiny)
     for file in (tmp_path / "model").glob("*.safetensors"):

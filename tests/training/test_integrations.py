@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.errors import BadRenderMode, BadSetting
 from agentgym_flow.rewards import RewardFlow
-from agentgym_flow.rewards.token_advantages import Attempt, Step, batch_advantages, token_advantages
+from agentgym_flow.rewards.token_advantages import TokenEpisode, TokenTurn, batch_advantages, token_advantages
 
 
 @pytest.mark.parametrize("wrapper", [None, RewardFlow])
@@ -58,8 +58,12 @@ def test_a_picture_that_is_not_offered_is_an_error_of_both_kinds() -> None:
 
 
 HALL = (
-    Attempt([Step("hall", "kitchen", 0.0, (0, 3)), Step("kitchen", "done", 1.0, (5, 8))], success=True, length=8),
-    Attempt([Step("hall", "cellar", 0.0, (0, 4)), Step("cellar", "hall", 0.0, (6, 8))], success=False, length=8),
+    TokenEpisode(
+        [TokenTurn("hall", "kitchen", 0.0, (0, 3)), TokenTurn("kitchen", "done", 1.0, (5, 8))], success=True, length=8
+    ),
+    TokenEpisode(
+        [TokenTurn("hall", "cellar", 0.0, (0, 4)), TokenTurn("cellar", "hall", 0.0, (6, 8))], success=False, length=8
+    ),
 )
 
 
@@ -81,9 +85,9 @@ def test_every_token_of_a_turn_gets_the_same_and_others_nothing(
         steps, end, state = [], 0, "start"
         for number in range(turns):
             following = data.draw(st.sampled_from("abc")) + str(number)
-            steps.append(Step(state, following, 0.0, (end + 1, end + 3)))
+            steps.append(TokenTurn(state, following, 0.0, (end + 1, end + 3)))
             end, state = end + 3, following
-        attempts.append(Attempt(steps, success, end + 2))
+        attempts.append(TokenEpisode(steps, success, end + 2))
     for attempt, row in zip(attempts, token_advantages(attempts), strict=True):
         assert len(row) == attempt.length
         inside = {place for step in attempt.steps for place in range(*step.span)}
@@ -95,12 +99,19 @@ def test_every_token_of_a_turn_gets_the_same_and_others_nothing(
     ("attempts", "message"),
     [
         ([], "got 0"),
-        ([HALL[0], Attempt([Step("yard", "hall", 0.0, (0, 1))], success=False, length=1)], "2 starts"),
-        ([Attempt([Step("a", "b", 0.0, (0, 9))], success=True, length=8)], "leaves the 8 tokens"),
-        ([Attempt([Step("a", "b", 0.0, (0, 3)), Step("b", "c", 0.0, (2, 4))], success=True, length=8)], "overlaps"),
+        ([HALL[0], TokenEpisode([TokenTurn("yard", "hall", 0.0, (0, 1))], success=False, length=1)], "2 starts"),
+        ([TokenEpisode([TokenTurn("a", "b", 0.0, (0, 9))], success=True, length=8)], "leaves the 8 tokens"),
+        (
+            [
+                TokenEpisode(
+                    [TokenTurn("a", "b", 0.0, (0, 3)), TokenTurn("b", "c", 0.0, (2, 4))], success=True, length=8
+                )
+            ],
+            "overlaps",
+        ),
     ],
 )
-def test_what_cannot_be_credited_says_why(attempts: list[Attempt], message: str) -> None:
+def test_what_cannot_be_credited_says_why(attempts: list[TokenEpisode], message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         token_advantages(attempts)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow.testing.card import Finding
-from agentgym_flow.testing.card.parts import Request, run_part
+from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 from agentgym_flow.training import learning_check
 
-REQUEST = Request("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 3.0)
+REQUEST = ValidationRequest("example/Cave-v0", {}, ["agentgym_flow.testing.example"], 3.0)
 
 
 def test_what_takes_too_long_is_named_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def learn(request: Request, folder: Path, begun: float, progress: learning_check._Progress) -> None:
+    def learn(request: ValidationRequest, folder: Path, begun: float, progress: learning_check._Progress) -> None:
         progress.during, progress.updates = "the last evaluation", 7
         while True:
             with suppress(Exception):  # as code of others would
@@ -49,7 +49,9 @@ def test_slow_environments_get_less_of_everything(slower: float, settings: dict[
 @pytest.mark.heavy
 def test_a_short_time_gives_a_result() -> None:
     begun = time.monotonic()
-    [finding] = run_part("agentgym_flow.training.learning_check", Request(REQUEST.env_id, {}, REQUEST.modules, 45.0))
+    [finding] = run_part(
+        "agentgym_flow.training.learning_check", ValidationRequest(REQUEST.env_id, {}, REQUEST.modules, 45.0)
+    )
     assert time.monotonic() - begun < 50
     assert isinstance(finding, Finding)
     assert finding.status in ("ok", "advice"), finding

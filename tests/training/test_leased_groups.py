@@ -16,7 +16,7 @@ import torch
 from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.records import Commit, Verdict
+from agentgym_flow.dataflow.records import Commit, CommitVerdict
 from agentgym_flow.dataflow.rollout import service as rollout
 from agentgym_flow.dataflow.rollout.service import RolloutService
 from agentgym_flow.dataflow.stage import actor_setup, stage_of
@@ -132,7 +132,7 @@ class Forging:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._manager, name)
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         sent = []
         for one in commits:
             self._seen += 1
@@ -219,7 +219,7 @@ def forging_reward_service() -> type[RolloutService]:
     """A worker that adds to the reward of every episode that it plays the first time."""
 
     class Rewarding(Forging):
-        def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+        def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
             sent = [one if one.held.attempt > 1 else self._more(one) for one in commits]
             return self._manager.commit(worker, sent)
 

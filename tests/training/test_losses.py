@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentgym_flow.errors import TrainingFailed
 from agentgym_flow.training.collate import collate, collate_merged
 from agentgym_flow.training.loss import PASS_COST, merged_loss, passes_by_length
-from agentgym_flow.training.rows import Row, merge, thinned
+from agentgym_flow.training.rows import TrainingRow, merge, thinned
 from agentgym_flow.training.trainer import FAILED_BATCH, AgentTrainer
 
 LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
@@ -26,7 +26,7 @@ LOW, HIGH, TEMPERATURE, ENTROPY, BETA = 0.2, 0.28, 0.7, 0.05, 0.1
 Trainers = Callable[..., AgentTrainer]
 
 
-def sampled_rows(model: Any, *, lengths: Sequence[int], count: int = 40, seed: int = 0) -> list[Row]:
+def sampled_rows(model: Any, *, lengths: Sequence[int], count: int = 40, seed: int = 0) -> list[TrainingRow]:
     """Rows with few different prompts; old log-probabilities are off the model's by up to 0.6, so clipping acts."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -43,11 +43,11 @@ def sampled_rows(model: Any, *, lengths: Sequence[int], count: int = 40, seed: i
             noise = torch.rand(len(completion), generator=generator) * 1.2 - 0.6
             known[key] = (token_logprobs(model, prompt, completion).detach()[0] + noise).tolist()
         advantages = tuple(float(a) for a in torch.randn(len(completion), generator=generator))
-        made.append(Row(prompt, completion, known[key], advantages))
+        made.append(TrainingRow(prompt, completion, known[key], advantages))
     return made
 
 
-def conversations(model: Any, *, count: int = 12, seed: int = 1) -> list[Row]:
+def conversations(model: Any, *, count: int = 12, seed: int = 1) -> list[TrainingRow]:
     """Rows with one to four answers of one to three tokens, and observations of two to four tokens between them."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -63,7 +63,7 @@ def conversations(model: Any, *, count: int = 12, seed: int = 1) -> list[Row]:
         noise = torch.rand(len(sampled), generator=generator) * 1.2 - 0.6
         logprobs = (token_logprobs(model, prompt, completion).detach()[0] + noise) * torch.tensor(sampled)
         advantages = torch.randn(len(sampled), generator=generator) * torch.tensor(sampled)
-        made.append(Row(prompt, completion, logprobs.tolist(), advantages.tolist(), sampled=sampled))
+        made.append(TrainingRow(prompt, completion, logprobs.tolist(), advantages.tolist(), sampled=sampled))
     return made
 
 
@@ -77,7 +77,7 @@ def token_logprobs(model: Any, prompt: Sequence[int], completion: Sequence[int])
 
 
 def reference(
-    model: Any, batch: Sequence[Row], *, beta: float = 0.0, other: Any = None, corrected: bool = True
+    model: Any, batch: Sequence[TrainingRow], *, beta: float = 0.0, other: Any = None, corrected: bool = True
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Return loss and gradients, written out token by token: the mean over sampled tokens, weighted, of PPO's clipped
     objective plus entropy minus the KL estimate to `other`."""
@@ -105,7 +105,7 @@ def gradients(model: Any) -> list[torch.Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
-def tokens_of(batch: Sequence[Row]) -> float:
+def tokens_of(batch: Sequence[TrainingRow]) -> float:
     return sum(row.weight * sum(row.sampled or [1] * len(row.completion)) for row in batch)
 
 
@@ -273,7 +273,7 @@ def test_order_padding_and_micro_batches_change_nothing(make_trainer: Trainers, 
     assert_close(trainer_loss(trainer, [collate(batch[::-1], pad=0, multiple=1)], items), expected)
     assert_close(trainer_loss(trainer, [collate(batch, pad=0, multiple=17)], items), expected)
     # Longer neighbours pad a row on both sides.
-    long = Row([9] * 40, [9] * 30, [0.0] * 30, [0.0] * 30, weight=0.0)
+    long = TrainingRow([9] * 40, [9] * 30, [0.0] * 30, [0.0] * 30, weight=0.0)
     assert_close(trainer_loss(trainer, [collate([*batch, long], pad=0, multiple=1)], items), expected)
     for parts in (2, 5):  # 5 parts: one holds padding rows
         tensors = collate(batch, pad=0, multiple=parts)
@@ -349,7 +349,7 @@ def test_micro_batches_of_an_accumulated_step_add_up(trainer: AgentTrainer) -> N
 
 def test_left_padding_does_not_shift_positions(trainer: AgentTrainer) -> None:
     row = sampled_rows(trainer.model, lengths=[1], count=1)[0]
-    longer = Row([9] * 30, row.completion, [-1.0], (0.0,))
+    longer = TrainingRow([9] * 30, row.completion, [-1.0], (0.0,))
     alone = trainer_loss(trainer, [collate_merged(merge([row]), pad=0, multiple=1)], 1)
     padded = collate_merged(merge([row, longer]), pad=0, multiple=1)
     padded = {name: tensor[:1] for name, tensor in padded.items()}
@@ -374,14 +374,14 @@ def test_a_loss_that_is_no_number_stops_training_and_saves_the_batch(
 def test_an_empty_batch_is_filled_up_with_padding() -> None:
     assert collate([], pad=0, multiple=3)["completion_mask"].tolist() == [[0]] * 3
     assert collate_merged([], pad=0, multiple=3)["weights"].tolist() == [[0.0]] * 3
-    row = Row([5], [7], [-1.0], [1.0])
+    row = TrainingRow([5], [7], [-1.0], [1.0])
     for count, least, filled in [(1, 0, 3), (3, 0, 3), (3, 4, 6), (0, 4, 6), (4, 2, 6)]:
         assert len(collate([row] * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
         assert len(collate_merged(merge([row]) * count, pad=0, multiple=3, least=least)["prompt_ids"]) == filled
 
 
 def test_collation_pads_prompts_left_and_completions_right() -> None:
-    batch = [Row([5], [7, 8], [-1.0, -2.0], [1.0, 2.0], weight=0.5), Row([5, 6], [9], [-3.0], [4.0])]
+    batch = [TrainingRow([5], [7, 8], [-1.0, -2.0], [1.0, 2.0], weight=0.5), TrainingRow([5, 6], [9], [-3.0], [4.0])]
     tensors = {name: tensor.tolist() for name, tensor in collate(batch, pad=0, multiple=2).items()}
     assert tensors == {
         "prompt_ids": [[0, 5], [5, 6]],
@@ -399,7 +399,7 @@ def test_passes_by_length_change_nothing_but_the_padding(trainer: AgentTrainer) 
     generator = torch.Generator().manual_seed(5)
     lengths = torch.randint(4, 60, (300,), generator=generator).tolist()
     made = [
-        Row(torch.randint(3, 100, (length,), generator=generator).tolist(), [3 + n % 3], [-1.0], [(-1.0) ** n])
+        TrainingRow(torch.randint(3, 100, (length,), generator=generator).tolist(), [3 + n % 3], [-1.0], [(-1.0) ** n])
         for n, length in enumerate(lengths)
     ]
     batch = collate_merged(merge(made), pad=0, multiple=1)

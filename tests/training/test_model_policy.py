@@ -18,21 +18,21 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.generation import SEEDS, Completion, Request, Sampling
+from agentgym_flow.generation import SEEDS, Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.stops import length_of_answer
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
-from agentgym_flow.policies import View
-from agentgym_flow.prompts import Profile, TextProfile
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.policies import PolicyInput
+from agentgym_flow.prompts import PromptTemplate, TextTemplate
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import AsyncModelPolicy, ModelPolicy, check_answers
 from agentgym_flow.training.tiny import word_tokenizer
 
 MakeEnv = Callable[[], TextEnv]
-STARTS = [Start(7, task, attempt) for task in range(4) for attempt in range(3)]
+STARTS = [EpisodeSpec(7, task, attempt) for task in range(4) for attempt in range(3)]
 
 
 @pytest.fixture(params=[1, 3], ids=["one token", "several tokens"])
-def policy(request: pytest.FixtureRequest, tiny: tuple[Any, Any], profile: Profile) -> ModelPolicy:
+def policy(request: pytest.FixtureRequest, tiny: tuple[Any, Any], profile: PromptTemplate) -> ModelPolicy:
     model, tokenizer = tiny
     with torch.no_grad():  # lift the actions out of the noise of a fresh model, so that episodes differ in length
         model.transformer.wte.weight[3:7] *= 30
@@ -66,7 +66,7 @@ def test_recorded_tokens_and_logprobs_are_those_of_the_model(policy: ModelPolicy
 
 
 def test_episodes_do_not_depend_on_the_batch(policy: ModelPolicy, make_env: MakeEnv) -> None:
-    def stop(view: View) -> bool:  # some leave the batch before others
+    def stop(view: PolicyInput) -> bool:  # some leave the batch before others
         return len(view.episode.turns) > 2 * view.episode.attempt + 2
 
     together = rollout(policy, make_env, STARTS, stop=stop)
@@ -86,7 +86,7 @@ def renew(policy: ModelPolicy, version: int) -> None:
 
 
 def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
-    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     remembering, forgetful = (ModelPolicy(model, tokenizer, profile) for _ in range(2))
@@ -107,7 +107,7 @@ def test_the_cache_changes_nothing_and_is_dropped_with_the_weights(
     assert {turn.version for episode in newer for turn in episode.turns} == {5}
 
 
-def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv) -> None:
     model, tokenizer = tiny
     for length in (1, 2):
         policy = ModelPolicy(model, tokenizer, profile, greedy=True, max_new_tokens=length)
@@ -118,14 +118,14 @@ def test_greedy_takes_the_most_likely_token(tiny: tuple[Any, Any], profile: Prof
 
 
 def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
-    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
         model.transformer.wte.weight[3:7] *= 20
     for length in (1, 2):
         policy = ModelPolicy(model, tokenizer, profile, temperature=0.5, max_new_tokens=length)
-        starts = [Start(seed, 0) for seed in range(500)]
+        starts = [EpisodeSpec(seed, 0) for seed in range(500)]
         episodes = rollout(policy, make_env, starts, num_envs=500, stop=lambda view: True)
         turns = [episode.turns[0] for episode in episodes]
         with torch.no_grad():
@@ -140,7 +140,7 @@ def test_samples_follow_the_tempered_distribution_over_the_whole_vocabulary(
 
 
 def test_generation_stops_at_the_end_token_and_counts_it(
-    tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
 ) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
@@ -163,7 +163,7 @@ def test_global_randomness_and_training_mode_are_left_as_they_were(policy: Model
     assert policy.seconds > 0
 
 
-def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv) -> None:
     model, tokenizer = tiny
     tokenizer.chat_template = (
         "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %} go{% endif %}"
@@ -173,10 +173,12 @@ def test_a_chat_template_gets_the_messages(tiny: tuple[Any, Any], profile: Profi
     assert tokenizer.decode(turn.prompt_ids).endswith("go go")
 
 
-def test_prompts_that_cannot_be_given_are_refused(tiny: tuple[Any, Any], make_env: MakeEnv, profile: Profile) -> None:
+def test_prompts_that_cannot_be_given_are_refused(
+    tiny: tuple[Any, Any], make_env: MakeEnv, profile: PromptTemplate
+) -> None:
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="'text'"):
-        rollout(ModelPolicy(model, tokenizer, TextProfile(rules="strange words")), make_env, STARTS[:1])
+        rollout(ModelPolicy(model, tokenizer, TextTemplate(rules="strange words")), make_env, STARTS[:1])
     with pytest.raises(BadSetting, match="no tokens"):
         ModelPolicy(model, tokenizer, profile).encode("")
     big = lambda: make_text_env("agentgym_flow/Sokoban-v0", level=_hall(13))  # noqa: E731
@@ -194,7 +196,9 @@ def _hall(size: int) -> str:
     return "\n".join(rows)
 
 
-def test_a_model_that_is_not_a_number_is_refused(tiny: tuple[Any, Any], profile: Profile, make_env: MakeEnv) -> None:
+def test_a_model_that_is_not_a_number_is_refused(
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: MakeEnv
+) -> None:
     model, tokenizer = tiny
     with torch.no_grad():
         model.transformer.wpe.weight[0] = math.nan
@@ -203,12 +207,12 @@ def test_a_model_that_is_not_a_number_is_refused(tiny: tuple[Any, Any], profile:
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"max_new_tokens": 0}])
-def test_bad_settings_are_refused(tiny: tuple[Any, Any], profile: Profile, wrong: dict[str, Any]) -> None:
+def test_bad_settings_are_refused(tiny: tuple[Any, Any], profile: PromptTemplate, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadSetting):
         ModelPolicy(*tiny, profile, **wrong)
 
 
-def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(profile: Profile) -> None:
+def test_a_tokenizer_must_express_the_answers_in_the_tokens_allowed(profile: PromptTemplate) -> None:
     tokenizer = word_tokenizer(["up", "go", "to", "desk"])
 
     def check(actions: list[str], length: int) -> None:
@@ -229,7 +233,7 @@ def test_equal_prompts_are_read_in_their_own_situations(tiny: tuple[Any, Any], m
     """One forward pass may serve several episodes; what its token means is asked of each."""
     asked: list[Any] = []
 
-    class Same(TextProfile):
+    class Same(TextTemplate):
         def prompt(self, view: Any) -> str:
             return "go"
 
@@ -270,7 +274,9 @@ def test_answers_do_not_depend_on_what_else_is_asked(data: st.DataObject, tiny: 
     model, tokenizer = tiny
     prompt = st.lists(st.integers(3, len(tokenizer) - 1), min_size=1, max_size=40).map(tuple)
     sampling = st.sampled_from([Sampling(0.7), Sampling(max_new_tokens=3), Sampling(greedy=True, max_new_tokens=2)])
-    requests = data.draw(st.lists(st.builds(Request, prompt, sampling, st.integers(0, SEEDS - 1)), max_size=40))
+    requests = data.draw(
+        st.lists(st.builds(GenerationRequest, prompt, sampling, st.integers(0, SEEDS - 1)), max_size=40)
+    )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(requests)), max_size=4)))
     together = TransformersGenerator(model, 0).generate_batch(requests)
     apart = [
@@ -290,7 +296,7 @@ def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
 
     def answers(sampling: Sampling) -> list[Completion]:
         passes.clear()
-        requests = [Request((number + 3, 4, 5), sampling, number << 40) for number in range(20)]
+        requests = [GenerationRequest((number + 3, 4, 5), sampling, number << 40) for number in range(20)]
         return TransformersGenerator(model, 0, tokenizer=tokenizer).generate_batch(requests)
 
     whole = answers(Sampling(max_new_tokens=40))
@@ -303,14 +309,16 @@ def test_generation_ends_behind_a_stop(tiny: tuple[Any, Any]) -> None:
     assert [a.logprobs for a in cut] == [a.logprobs[:n] for a, n in zip(whole, lengths, strict=True)]
     assert len(passes) == max(lengths[:16]) + max(lengths[16:]) < 80
     with pytest.raises(BadSetting, match="no tokenizer"):
-        TransformersGenerator(model, 0).generate_batch([Request((3,), Sampling(max_new_tokens=2, stops=("x",)), 0)])
+        TransformersGenerator(model, 0).generate_batch(
+            [GenerationRequest((3,), Sampling(max_new_tokens=2, stops=("x",)), 0)]
+        )
 
 
 def test_free_rows_run_all_prompts_together(tiny: tuple[Any, Any]) -> None:
     model, _ = tiny
     heights: list[int] = []
     model.transformer.wte.register_forward_pre_hook(lambda _, given: heights.append(len(given[0])))
-    requests = [Request((number + 3, 4, 5), Sampling(), number) for number in range(5)]
+    requests = [GenerationRequest((number + 3, 4, 5), Sampling(), number) for number in range(5)]
     for rows, height in ((None, 16), (0, 5), (2, 2)):
         heights.clear()
         answers = TransformersGenerator(model, 0, rows=rows).generate_batch(requests)

@@ -19,7 +19,7 @@ from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.group_source import GroupBatch, GroupSource
 from agentgym_flow.training.loss import batch_logprobs
 from agentgym_flow.training.off_policy import MODES, Bounds, Mismatch, corrected
-from agentgym_flow.training.rows import Row, merge
+from agentgym_flow.training.rows import TrainingRow, merge
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
@@ -27,7 +27,7 @@ Trainers = Callable[..., AgentTrainer]
 logprob = st.floats(-4.0, -0.01)
 
 
-def answers(data: st.DataObject, rows: int, longest: int) -> tuple[list[Row], list[list[float]]]:
+def answers(data: st.DataObject, rows: int, longest: int) -> tuple[list[TrainingRow], list[list[float]]]:
     """Draw rows, and the log-probabilities that the model in training gives to their tokens."""
     drawn, proximal = [], []
     for _ in range(rows):
@@ -36,7 +36,7 @@ def answers(data: st.DataObject, rows: int, longest: int) -> tuple[list[Row], li
         tokens = data.draw(st.lists(st.integers(3, 6), min_size=length, max_size=length))
         advantages = data.draw(st.lists(st.sampled_from([-1.5, -0.5, 0.0, 1.0]), min_size=length, max_size=length))
         weight = data.draw(st.sampled_from([1.0, 0.5]))
-        drawn.append(Row([data.draw(st.integers(0, 1))], tokens, data.draw(numbers), advantages, weight))
+        drawn.append(TrainingRow([data.draw(st.integers(0, 1))], tokens, data.draw(numbers), advantages, weight))
         proximal.append(data.draw(numbers))
     return drawn, proximal
 
@@ -48,7 +48,7 @@ def padded(values: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tenso
     return found
 
 
-def by_hand(rows: Sequence[Row], proximal: Sequence[Sequence[float]], bounds: Bounds) -> list[list[float]]:
+def by_hand(rows: Sequence[TrainingRow], proximal: Sequence[Sequence[float]], bounds: Bounds) -> list[list[float]]:
     """Return the weight of every token."""
     found = []
     for row, near in zip(rows, proximal, strict=True):
@@ -235,7 +235,7 @@ def test_wide_rows_of_one_pass_are_not_paid_for_by_the_others(
     make_trainer: Trainers, make_warm: Callable[[], Any]
 ) -> None:
     model, _ = make_warm()
-    rows = [Row([3] * 20, [4, 5, 6], [0.0] * 3, [1.0] * 3), *[Row([5, 7], [4], [0.0], [1.0])] * 3]
+    rows = [TrainingRow([3] * 20, [4, 5, 6], [0.0] * 3, [1.0] * 3), *[TrainingRow([5, 7], [4], [0.0], [1.0])] * 3]
     batch = collate(rows, pad=0, multiple=1)
     whole = batch_logprobs(model, batch, 1.0, 4)
     widths: list[int] = []

@@ -64,12 +64,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def groups() -> list[Group]:
     from agentgym_flow.envs import make_text_env
     from agentgym_flow.policies import RandomPolicy
-    from agentgym_flow.rollout import Start, rollout_groups
+    from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
     def make():  # type: ignore[no-untyped-def]
         return make_text_env("agentgym_flow/Sokoban-v0", size=5, boxes=1, max_steps=4)
 
-    return rollout_groups(RandomPolicy(), make, [Start(0, 0, 0)], 2)
+    return rollout_groups(RandomPolicy(), make, [EpisodeSpec(0, 0, 0)], 2)
 
 
 @pytest.mark.parametrize("model", ["tiny", "their_credit:small"])

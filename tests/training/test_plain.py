@@ -17,10 +17,10 @@ from agentgym_flow.episode import Group
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
-from agentgym_flow.rollout import Start, rollout_groups
+from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 from agentgym_flow.training.collate import collate_merged
 from agentgym_flow.training.loss import merged_loss
-from agentgym_flow.training.rows import Row, merge, rows
+from agentgym_flow.training.rows import TrainingRow, merge, rows
 from baselines import plain
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
@@ -35,7 +35,7 @@ def played() -> tuple[plain.TinyPolicy, Sequence[Group]]:
     """A policy, and groups of which some attempts succeed and some fail."""
     torch.manual_seed(0)
     policy = plain.TinyPolicy(profile_for(SOKOBAN, "compact"), 0)
-    groups = rollout_groups(policy, make, [Start(task, task, 0) for task in range(40)], 6)
+    groups = rollout_groups(policy, make, [EpisodeSpec(task, task, 0) for task in range(40)], 6)
     mixed = [group for group in groups if len({one.success for one in group}) == 2]
     assert mixed, "something to compare"
     return policy, mixed
@@ -67,7 +67,7 @@ def test_the_loss_is_that_of_the_trainer(played: tuple[plain.TinyPolicy, Sequenc
     assert torch.allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-6)
 
 
-def _with(row: Row, logprob: float) -> Row:
+def _with(row: TrainingRow, logprob: float) -> TrainingRow:
     return replace(row, logprobs=(logprob,))
 
 

@@ -11,19 +11,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentgym_flow.errors import BadData
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training import loss as loss_module
 from agentgym_flow.training.collate import Batch, collate
 from agentgym_flow.training.lora import with_lora
 from agentgym_flow.training.loss import batch_logprobs, completion_logprobs
 from agentgym_flow.training.reference import WEIGHTS
-from agentgym_flow.training.rows import Row
+from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import load_model, save_model
 from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import imitation_loss
 
 Trainers = Callable[..., AgentTrainer]
-ROWS = [Row([5, 6, 7], [8, 9], [-1.0, -1.0], [1.0, -1.0]), Row([9] * 6, [10] * 5, [-2.0] * 5, [0.5] * 5)]
+ROWS = [
+    TrainingRow([5, 6, 7], [8, 9], [-1.0, -1.0], [1.0, -1.0]),
+    TrainingRow([9] * 6, [10] * 5, [-2.0] * 5, [0.5] * 5),
+]
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def batch() -> Batch:
 
 
 @pytest.fixture
-def adapted(published: Path, tiny: tuple[Any, Any], profile: Profile) -> tuple[Any, Any]:
+def adapted(published: Path, tiny: tuple[Any, Any], profile: PromptTemplate) -> tuple[Any, Any]:
     """A small Qwen2 in bfloat16 with adapters that do something, as after a warm start; and the tokenizer."""
     model = with_lora(load_model(str(published), profile, dtype="bfloat16")[0], rank=4, alpha=8, seed=0, dropout=0.5)
     generator = torch.Generator().manual_seed(1)
@@ -96,7 +99,7 @@ def test_under_lora_the_reference_is_an_adapter_and_not_a_model(
 
 
 def test_in_bfloat16_the_reference_has_half_the_matrices_and_the_same_bits(
-    make_trainer: Trainers, published: Path, tiny: tuple[Any, Any], profile: Profile, batch: Batch
+    make_trainer: Trainers, published: Path, tiny: tuple[Any, Any], profile: PromptTemplate, batch: Batch
 ) -> None:
     model, _ = load_model(str(published), profile)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.leaderboard.track import Track, make_track
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.rollout import rollout
-from agentgym_flow.slots import Start
+from agentgym_flow.slots import EpisodeSpec
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rescore import rescore
 from agentgym_flow.training.run import load_model
@@ -44,7 +44,7 @@ def played(models: list[Any], tmp_path_factory: pytest.TempPathFactory) -> tuple
     model, tokenizer = models[0]
     track = make_track(SOKOBAN, "try", "Try", tasks=4, kwargs={"size": 5, "boxes": 1, "max_steps": 4})
     policy = ModelPolicy(model, tokenizer, PROFILE, max_new_tokens=6)
-    starts = [Start(start.seed, start.task, start.attempt) for start in track.starts()]
+    starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     episodes = rollout(policy, lambda: make_text_env(SOKOBAN, **track.env_settings()), starts)
     log = tmp_path_factory.mktemp("log") / "episodes.jsonl.gz"
     lines = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.errors import BadSetting, UnknownOption
 from agentgym_flow.seeding import Stream
-from agentgym_flow.training.rows import MergedRow, Row, merge, rows, teaches, thinned
+from agentgym_flow.training.rows import MergedRow, TrainingRow, merge, rows, teaches, thinned
 
 
 def spoken(prompt: list[int], tokens: list[int], logprobs: list[float]) -> Turn:
@@ -35,9 +35,9 @@ def test_one_row_a_turn_in_order() -> None:
     second = episode(spoken([1, 2], [8], [-1.5]), attempt=1)
     made = rows([group(first, second)], [[[2.0, -1.0], [0.5]]])
     assert made == [
-        Row([1, 2], [7], [-0.5], (2.0,)),
-        Row([1, 3], [8, 9], [-0.1, -0.2], (-1.0, -1.0)),
-        Row([1, 2], [8], [-1.5], (0.5,)),
+        TrainingRow([1, 2], [7], [-0.5], (2.0,)),
+        TrainingRow([1, 3], [8, 9], [-0.1, -0.2], (-1.0, -1.0)),
+        TrainingRow([1, 2], [8], [-1.5], (0.5,)),
     ]
 
 
@@ -66,14 +66,14 @@ def test_a_conversation_is_one_row_with_the_observations_masked() -> None:
     advantages = [[[2.0, [0.5, -1.0], 3.0], [0.5], []]]
     made = rows([group(first, second, none)], advantages, layout="conversation", weights=[[1.0, 0.25, 1.0]])
     assert made == [
-        Row(
+        TrainingRow(
             [1, 2],
             [7, 3, 4, 8, 9, 5, 6],
             [-0.5, 0.0, 0.0, -0.1, -0.2, 0.0, -3.0],
             [2.0, 0.0, 0.0, 0.5, -1.0, 0.0, 3.0],
             sampled=[1, 0, 0, 1, 1, 0, 1],
         ),
-        Row([1, 2], [8], [-1.5], [0.5], weight=0.25, sampled=[1]),
+        TrainingRow([1, 2], [8], [-1.5], [0.5], weight=0.25, sampled=[1]),
     ]
     assert [row.trained_tokens for row in made] == [4, 1]
     assert [row.turns for row in made] == [3, 1]
@@ -135,12 +135,12 @@ def test_an_unknown_layout_lists_what_there_is() -> None:
 
 def test_merging_keeps_prompts_tokens_and_both_sums_apart() -> None:
     batch = [
-        Row([1, 2], [7], [-0.5], (2.0,)),
-        Row([1, 2], [8], [-1.5], (-1.0,)),
-        Row([1, 3], [7], [-0.7], (0.0,)),
-        Row([1, 2], [7], [-0.5], (-3.0,), weight=2.0),
-        Row([1, 2], [7], [-0.5], (0.5,)),
-        Row([1, 2], [7], [-0.6], (1.0,)),  # another sampling policy: an alternative of its own
+        TrainingRow([1, 2], [7], [-0.5], (2.0,)),
+        TrainingRow([1, 2], [8], [-1.5], (-1.0,)),
+        TrainingRow([1, 3], [7], [-0.7], (0.0,)),
+        TrainingRow([1, 2], [7], [-0.5], (-3.0,), weight=2.0),
+        TrainingRow([1, 2], [7], [-0.5], (0.5,)),
+        TrainingRow([1, 2], [7], [-0.6], (1.0,)),  # another sampling policy: an alternative of its own
     ]
     assert merge(batch) == [
         MergedRow((1, 2), (7, 8, 7), (-0.5, -1.5, -0.6), (2.5, 0.0, 1.0), (-6.0, -1.0, 0.0), (4.0, 1.0, 1.0)),
@@ -149,21 +149,21 @@ def test_merging_keeps_prompts_tokens_and_both_sums_apart() -> None:
 
 
 def test_only_single_tokens_merge() -> None:
-    long = Row([1], [7, 8], [-1.0, -1.0], [1.0, 1.0])
+    long = TrainingRow([1], [7, 8], [-1.0, -1.0], [1.0, 1.0])
     with pytest.raises(BadSetting, match="merge_prompts"):
         merge([long])
 
 
 def test_a_row_teaches_when_some_advantage_is_not_zero() -> None:
-    assert teaches(Row([1], [7, 8], [0.0, 0.0], [0.0, -1.0]))
-    assert not teaches(Row([1], [7], [0.0], [0.0]))
+    assert teaches(TrainingRow([1], [7, 8], [0.0, 0.0], [0.0, -1.0]))
+    assert not teaches(TrainingRow([1], [7], [0.0], [0.0]))
     assert teaches(MergedRow([1], [7], [0.0], [0.0], [-1.0], [1.0]))
     assert not teaches(MergedRow([1], [7], [0.0], [0.0], [0.0], [1.0]))
 
 
 ROWS = st.lists(
     st.builds(
-        Row,
+        TrainingRow,
         prompt=st.lists(st.integers(0, 1), min_size=1, max_size=2),
         completion=st.lists(st.integers(0, 2), min_size=1, max_size=1),
         logprobs=st.sampled_from([(-0.5,), (-1.0,)]),
@@ -175,7 +175,7 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_merging_conserves_advantage_and_weight(batch: list[Row]) -> None:
+def test_merging_conserves_advantage_and_weight(batch: list[TrainingRow]) -> None:
     merged = merge(batch)
     assert len(merged) == len({tuple(row.prompt) for row in batch})
     for name, kept in (("positive", lambda a: max(a, 0.0)), ("negative", lambda a: min(a, 0.0))):
@@ -188,7 +188,7 @@ def test_merging_conserves_advantage_and_weight(batch: list[Row]) -> None:
 def test_of_rows_that_teach_nothing_a_share_stands_for_all(
     teaching: list[bool], share: float, merged: bool, seed: int
 ) -> None:
-    plain = [Row([number], [1], [-1.0], [float(teaches_it)], 2.0) for number, teaches_it in enumerate(teaching)]
+    plain = [TrainingRow([number], [1], [-1.0], [float(teaches_it)], 2.0) for number, teaches_it in enumerate(teaching)]
     batch: Any = merge(plain) if merged else plain
     kept = thinned(batch, share, Stream(seed))
     numbers = [row.prompt[0] for row in kept]
@@ -205,7 +205,7 @@ def test_of_rows_that_teach_nothing_a_share_stands_for_all(
 
 def test_the_share_is_of_all_places_alike() -> None:
     """Where every episode has four turns, one turn in four would otherwise stand for all."""
-    batch = [Row([number], [1], [-1.0], [0.0]) for number in range(40)]
+    batch = [TrainingRow([number], [1], [-1.0], [0.0]) for number in range(40)]
     chosen = [row.prompt[0] for seed in range(40) for row in thinned(batch, 0.25, Stream(seed))]
     counts = [sum(number % 4 == place for number in chosen) for place in range(4)]
     assert min(counts) > 70  # of 400, and 100 each on average

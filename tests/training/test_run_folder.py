@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentgym_flow.errors import BadSetting, OtherProcessFailed
-from agentgym_flow.prompts import Profile, TextProfile
+from agentgym_flow.prompts import PromptTemplate, TextTemplate
 from agentgym_flow.training.run import COLLECT_AFTER, RunFolder, frozen_heap, load_model, save_model
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer
 
@@ -81,7 +81,9 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
     assert status(folder) == {"status": "finished", "success": 1.0}
 
 
-def test_a_saved_model_is_a_plain_hugging_face_folder(tiny: tuple[Any, Any], tmp_path: Path, profile: Profile) -> None:
+def test_a_saved_model_is_a_plain_hugging_face_folder(
+    tiny: tuple[Any, Any], tmp_path: Path, profile: PromptTemplate
+) -> None:
     model, tokenizer = tiny
     save_model(tmp_path / "checkpoint", model, tokenizer)
     with torch.no_grad():
@@ -117,9 +119,9 @@ def test_vocabularies_that_cannot_be_told_apart_are_refused(words: list[str]) ->
         word_tokenizer(words)
 
 
-def test_models_that_are_not_there_are_refused(profile: Profile, tmp_path: Path) -> None:
+def test_models_that_are_not_there_are_refused(profile: PromptTemplate, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="compact"):
-        load_model("tiny", TextProfile())
+        load_model("tiny", TextTemplate())
     with pytest.raises(BadSetting, match="HF_HUB_OFFLINE"):
         load_model(str(tmp_path / "nothing"), profile)
     (tmp_path / "config.json").write_text('{"model_type": "no_such_kind"}')

@@ -12,8 +12,8 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.prompt import AGAIN, PROFILES, SearchText
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.retrieval.passage import Found, Passage
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.retrieval.passage import Hit, Passage
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.policy import ModelPolicy
 from agentgym_flow.training.rows import rows
 from agentgym_flow.training.tiny import word_tokenizer
@@ -30,8 +30,8 @@ class Liar:
 
     name = "liar"
 
-    def search(self, queries: list[str], topk: int) -> list[list[Found]]:
-        return [[Found(Passage(query, "Fjords", f"{query} {ANSWERED}"), 1.0)] for query in queries]
+    def search(self, queries: list[str], topk: int) -> list[list[Hit]]:
+        return [[Hit(Passage(query, "Fjords", f"{query} {ANSWERED}"), 1.0)] for query in queries]
 
 
 def make_env() -> TextEnv:
@@ -69,7 +69,7 @@ def talker() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def episodes(talker: tuple[Any, Any]) -> list[Episode]:
     policy = ModelPolicy(*talker, TEXT, layout="conversation", max_new_tokens=1, temperature=1.0)
-    starts = [Start(0, task, attempt) for task in range(2) for attempt in range(12)]
+    starts = [EpisodeSpec(0, task, attempt) for task in range(2) for attempt in range(12)]
     return rollout(policy, make_env, starts)
 
 

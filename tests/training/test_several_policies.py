@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Group, Recorder, Turn
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.evaluation import Evaluation
@@ -19,7 +19,7 @@ from agentgym_flow.rewards import relabel
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS, cwrpo, gigpo, grpo, rewardflow, rloo, settings_of
 from agentgym_flow.rewards.credit.penalty import penalise_invalid
 from agentgym_flow.training.outcomes import ended_alike, outcome_metrics
-from agentgym_flow.training.rows import LAYOUTS, Row, rows
+from agentgym_flow.training.rows import LAYOUTS, TrainingRow, rows
 
 PLANNER, SOLVER = "planner", "solver"
 
@@ -149,7 +149,7 @@ def test_rows_by_hand(team: Group) -> None:
         team.episodes[1].turns[2].prompt_ids,
     ]
     first, second = rows([team], advantages, policy=S, layout="conversation")  # no row for the third
-    assert first == Row(
+    assert first == TrainingRow(
         [100, 0, 50, 101], [1, 51, 102, 2, 52], [-1, -2, 0, -1, -2], [2, 2, 0, 3, 3], 1.0, [1, 1, 0, 1, 1]
     )
     assert (second.prompt, second.completion) == ([100, 10, 50, 101, 11, 51, 102], [12, 52])
@@ -168,7 +168,7 @@ def test_the_name_is_no_setting_of_training() -> None:
 
 def test_a_log_names_the_policies_outside_the_digest() -> None:
     def record(*policies: str | None) -> Episode:
-        recorder = Recorder(make_text_env("agentgym_flow/Sokoban-v0"))
+        recorder = EpisodeRecorder(make_text_env("agentgym_flow/Sokoban-v0"))
         episode = recorder.reset(seed=0)
         for policy in policies:
             recorder.step("up", policy=policy)

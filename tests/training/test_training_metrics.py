@@ -15,7 +15,7 @@ import torch
 from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.training.callbacks import MetricsFile, Validation
 from agentgym_flow.training.collate import collate, collate_merged
-from agentgym_flow.training.rows import MergedRow, Row
+from agentgym_flow.training.rows import MergedRow, TrainingRow
 from agentgym_flow.training.trainer import AgentTrainer
 
 Trainers = Callable[..., AgentTrainer]
@@ -111,7 +111,9 @@ def test_padding_is_the_share_of_positions_without_a_token(make_trainer: Trainer
     trainer = make_trainer(merge_prompts=False)
     trainer.current_gradient_accumulation_steps = 1
     items = {"num_items_in_batch": torch.tensor(3.0)}
-    plain = collate([Row([5, 6, 7], [8], [-1.0], [1.0]), Row([5], [8, 9], [-1.0] * 2, [1.0] * 2)], pad=0, multiple=4)
+    plain = collate(
+        [TrainingRow([5, 6, 7], [8], [-1.0], [1.0]), TrainingRow([5], [8, 9], [-1.0] * 2, [1.0] * 2)], pad=0, multiple=4
+    )
     trainer.loss(trainer.model, {**plain, **items})
     assert last(trainer, "padding") == pytest.approx(1 - 7 / 20)  # two rows more, of padding alone
     row = MergedRow([5, 6, 7], [8], [-1.0], [1.0], [0.0], [1.0])

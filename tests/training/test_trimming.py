@@ -10,11 +10,11 @@ import torch
 from trl import GRPOTrainer
 
 from agentgym_flow.training.collate import COMPLETION, Batch, collate, collate_merged, trimmed
-from agentgym_flow.training.rows import MergedRow, Row
+from agentgym_flow.training.rows import MergedRow, TrainingRow
 from agentgym_flow.training.trainer import AgentTrainer
 
-LONG = Row([5] * 9, [6] * 7, [-1.0] * 7, [1.0] * 7)
-SHORT = Row([5] * 4, [6] * 3, [-1.0] * 3, [1.0] * 3)
+LONG = TrainingRow([5] * 9, [6] * 7, [-1.0] * 7, [1.0] * 7)
+SHORT = TrainingRow([5] * 4, [6] * 3, [-1.0] * 3, [1.0] * 3)
 
 
 def part(batch: Batch, rows: slice) -> Batch:

@@ -11,33 +11,35 @@ import pytest
 import torch
 
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.prompts import Profile, TextProfile
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.prompts import PromptTemplate, TextTemplate
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.collate import collate
 from agentgym_flow.training.policy import ModelPolicy
-from agentgym_flow.training.rows import Row
+from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run_config import WarmStartConfig
 from agentgym_flow.training.warm_start import NoisyExpert, clone, demonstrations, imitation_loss, warm_start, with_text
 
 SMALL = WarmStartConfig(warm_start_levels=20, warm_start_updates=12, warm_start_batch=32, warm_start_validations=3)
 
 
-def test_without_noise_the_expert_solves_every_task(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
-    episodes = rollout(NoisyExpert(tiny[1], profile, 0.0), make_env, [Start(0, task) for task in range(10)])
+def test_without_noise_the_expert_solves_every_task(
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+) -> None:
+    episodes = rollout(NoisyExpert(tiny[1], profile, 0.0), make_env, [EpisodeSpec(0, task) for task in range(10)])
     assert all(episode.success for episode in episodes)
 
 
-def test_labels_are_the_actions_that_were_played(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+def test_labels_are_the_actions_that_were_played(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any) -> None:
     _, tokenizer = tiny
-    episodes = rollout(NoisyExpert(tokenizer, profile, 0.5), make_env, [Start(0, task) for task in range(10)])
+    episodes = rollout(NoisyExpert(tokenizer, profile, 0.5), make_env, [EpisodeSpec(0, task) for task in range(10)])
     turns = [turn for episode in episodes for turn in episode.turns]
     assert [tokenizer.decode(turn.completion_ids) for turn in turns] == [turn.action for turn in turns]
     assert not all(episode.success for episode in episodes)
 
 
-def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any) -> None:
     policy = NoisyExpert(tiny[1], profile, 1.0)
-    episodes = rollout(policy, make_env, [Start(0, task) for task in range(40)])
+    episodes = rollout(policy, make_env, [EpisodeSpec(0, task) for task in range(40)])
     actions = [turn.action for episode in episodes for turn in episode.turns]
     shares = [actions.count(action) / len(actions) for action in ("up", "down", "left", "right")]
     assert shares == pytest.approx([0.25] * 4, abs=0.06)
@@ -45,7 +47,7 @@ def test_half_of_full_noise_is_the_expert(tiny: tuple[Any, Any], profile: Profil
 
 def test_the_loss_is_the_cross_entropy_of_the_labels(tiny: tuple[Any, Any]) -> None:
     model, _ = tiny
-    batch = [Row([4, 5, 6], [7], [0.0], [1.0]), Row([8, 9], [5, 3], [0.0, 0.0], [1.0, 1.0])]
+    batch = [TrainingRow([4, 5, 6], [7], [0.0], [1.0]), TrainingRow([8, 9], [5, 3], [0.0, 0.0], [1.0, 1.0])]
     parts = []
     for row in batch:
         logits = model(input_ids=torch.tensor([[*row.prompt, *row.completion]])).logits[0, len(row.prompt) - 1 : -1]
@@ -55,7 +57,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(tiny: tuple[Any, Any]) -> N
 
 
 def test_cloning_lowers_the_loss_and_validates_when_told(
-    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
     result = warm_start(model, tokenizer, profile, make_env, SMALL, validate=lambda: 0.5)
@@ -66,7 +68,9 @@ def test_cloning_lowers_the_loss_and_validates_when_told(
     assert sum(result.losses[-3:]) < sum(result.losses[:3]) - 3.0
 
 
-def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(profile: Profile, make_env: Any) -> None:
+def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(
+    profile: PromptTemplate, make_env: Any
+) -> None:
     from agentgym_flow.training.run import load_model
 
     losses = []
@@ -76,7 +80,7 @@ def test_every_update_reads_the_weights_of_the_last_one_in_half_precision(profil
     assert losses[1] == pytest.approx(losses[0], rel=0.02)  # each loss needs all updates before it
 
 
-def test_equal_seeds_clone_alike(profile: Profile, make_env: Any) -> None:
+def test_equal_seeds_clone_alike(profile: PromptTemplate, make_env: Any) -> None:
     from agentgym_flow.training.run import load_model
 
     losses = []
@@ -87,7 +91,7 @@ def test_equal_seeds_clone_alike(profile: Profile, make_env: Any) -> None:
 
 
 def test_too_many_levels_and_diverging_cloning_are_refused(
-    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
     with pytest.raises(BadSetting, match="warm_start_levels"):
@@ -95,11 +99,11 @@ def test_too_many_levels_and_diverging_cloning_are_refused(
     with torch.no_grad():
         model.transformer.wpe.weight.fill_(math.nan)
     with pytest.raises(TrainingFailed, match="learning rates"):
-        clone(model, [Row([4], [5], [0.0], [1.0])], SMALL, pad=0)
+        clone(model, [TrainingRow([4], [5], [0.0], [1.0])], SMALL, pad=0)
 
 
 def test_without_an_expert_only_random_actions_can_be_cloned(
-    tiny: tuple[Any, Any], profile: Profile, make_env: Any, monkeypatch: pytest.MonkeyPatch
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentgym_flow.envs.sokoban.env.SokobanEnv.has_expert", False)
     with pytest.raises(BadSetting, match=r"no expert .* warm_start_levels to 0"):
@@ -108,18 +112,18 @@ def test_without_an_expert_only_random_actions_can_be_cloned(
 
 
 def test_cloning_shows_the_prompts_that_the_policy_will_see(
-    tiny: tuple[Any, Any], profile: Profile, make_env: Any
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
 ) -> None:
     model, tokenizer = tiny
     tokenizer.chat_template = "{{ messages[0].content }} go"
-    [shown] = rollout(NoisyExpert(tokenizer, profile, 0.0), make_env, [Start(0, 1)], stop=lambda view: True)
-    [seen] = rollout(ModelPolicy(model, tokenizer, profile), make_env, [Start(0, 1)], stop=lambda view: True)
+    [shown] = rollout(NoisyExpert(tokenizer, profile, 0.0), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
+    [seen] = rollout(ModelPolicy(model, tokenizer, profile), make_env, [EpisodeSpec(0, 1)], stop=lambda view: True)
     assert shown.turns[0].prompt_ids == seen.turns[0].prompt_ids
     assert tokenizer.decode(shown.turns[0].prompt_ids).endswith("go go")
 
 
 def test_a_profile_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
-    class Deaf(TextProfile):
+    class Deaf(TextTemplate):
         def answer(self, action: str, view: Any) -> str | None:
             return None
 
@@ -130,14 +134,14 @@ def test_a_profile_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tup
 def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], make_env: Any) -> None:
     """A prompt may not tell actions apart, and what it has no answer for is drawn again."""
 
-    class Blurred(TextProfile):
+    class Blurred(TextTemplate):
         def answer(self, action: str, view: Any) -> str | None:
             return {"up": "O", "down": "O", "left": "X"}.get(action)
 
         def parse(self, completion: str, view: Any) -> str:
             return {"O": "down", "X": "left"}[completion]
 
-    episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [Start(0, task) for task in range(5)])
+    episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [EpisodeSpec(0, task) for task in range(5)])
     turns = [turn for episode in episodes for turn in episode.turns]
     assert {turn.action for turn in turns} == {"down", "left"}
     assert all((turn.completion == "O") == (turn.action == "down") for turn in turns)
@@ -145,15 +149,15 @@ def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], mak
 
 
 def test_a_profile_that_wants_tags_is_shown_tags(tiny: tuple[Any, Any], make_env: Any) -> None:
-    [episode] = rollout(NoisyExpert(tiny[1], TextProfile(), 0.0), make_env, [Start(0, 1)])
+    [episode] = rollout(NoisyExpert(tiny[1], TextTemplate(), 0.0), make_env, [EpisodeSpec(0, 1)])
     assert episode.success
     assert all(turn.completion == f"<action>{turn.action}</action>" for turn in episode.turns)
 
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
-    def shown(noise: float, **settings: Any) -> list[Row]:
-        return demonstrations(make_env, tiny[1], TextProfile(), tasks=12, noise=noise, layout=layout, **settings)
+    def shown(noise: float, **settings: Any) -> list[TrainingRow]:
+        return demonstrations(make_env, tiny[1], TextTemplate(), tasks=12, noise=noise, layout=layout, **settings)
 
     every, chosen = shown(0.5), shown(0.5, imitate_noise=False)
     weights = [
@@ -173,7 +177,7 @@ def test_random_actions_can_be_shown_without_being_imitated(tiny: tuple[Any, Any
 
 @pytest.mark.parametrize("layout", ["turn", "conversation"])
 def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_env: Any, layout: str) -> None:
-    shown = demonstrations(make_env, tiny[1], TextProfile(), tasks=4, noise=0.5, layout=layout, imitate_noise=False)
+    shown = demonstrations(make_env, tiny[1], TextTemplate(), tasks=4, noise=0.5, layout=layout, imitate_noise=False)
     for plain in shown:
         row = with_text(plain, 0.25)
         assert [*row.prompt, *row.completion] == [*plain.prompt, *plain.completion]
@@ -190,17 +194,21 @@ def test_the_text_around_answers_can_be_learnt_too(tiny: tuple[Any, Any], make_e
 def test_what_is_not_imitated_is_not_in_the_loss(tiny: tuple[Any, Any]) -> None:
     model, _ = tiny
     [loss, expected] = [
-        imitation_loss(model, collate([Row([4, 5], [6, 7, 8], [0.0] * 3, weights, sampled=sampled)], pad=0, multiple=1))
+        imitation_loss(
+            model, collate([TrainingRow([4, 5], [6, 7, 8], [0.0] * 3, weights, sampled=sampled)], pad=0, multiple=1)
+        )
         for weights, sampled in (([0.0, 0.0, 1.0], [1, 0, 1]), ([1.0, 1.0, 1.0], [0, 0, 1]))
     ]
     torch.testing.assert_close(loss, expected)
 
 
-def test_where_answers_may_be_longer_the_end_is_shown(tiny: tuple[Any, Any], profile: Profile, make_env: Any) -> None:
+def test_where_answers_may_be_longer_the_end_is_shown(
+    tiny: tuple[Any, Any], profile: PromptTemplate, make_env: Any
+) -> None:
     _, tokenizer = tiny
     for longest, end in ((1, []), (2, [tokenizer.eos_token_id])):
         policy = NoisyExpert(tokenizer, profile, 0.0, max_new_tokens=longest)
-        [episode] = rollout(policy, make_env, [Start(0, 1)])
+        [episode] = rollout(policy, make_env, [EpisodeSpec(0, 1)])
         assert episode.success
         for turn in episode.turns:
             assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]

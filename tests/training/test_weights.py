@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
-from agentgym_flow.prompts import Profile
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.lora import with_lora
@@ -24,7 +24,9 @@ from agentgym_flow.training.trainer import AgentTrainer
 from agentgym_flow.training.warm_start import warm_start
 
 
-def trained(name: Path, tokenizer: Any, make_env: Callable[[], TextEnv], profile: Profile, **settings: Any) -> Any:
+def trained(
+    name: Path, tokenizer: Any, make_env: Callable[[], TextEnv], profile: PromptTemplate, **settings: Any
+) -> Any:
     """Train a model for four steps, in bfloat16 on the CPU, and return it."""
     model, _ = load_model(str(name), profile)  # a Qwen2 comes with the class of Qwen2's tokenizer, not with this one
     args = AgentConfig(
@@ -44,7 +46,7 @@ def trained(name: Path, tokenizer: Any, make_env: Callable[[], TextEnv], profile
 
 
 def test_small_steps_move_a_model_that_was_saved_in_bfloat16(
-    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: Profile
+    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: PromptTemplate
 ) -> None:
     before = dict(load_model(str(published), profile)[0].named_parameters())
     after = dict(trained(published, tiny[1], make_env, profile).named_parameters())
@@ -55,7 +57,7 @@ def test_small_steps_move_a_model_that_was_saved_in_bfloat16(
 
 
 def test_activations_that_are_computed_again_give_the_same_weights(
-    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: Profile
+    published: Path, tiny: tuple[Any, Any], make_env: Callable[[], TextEnv], profile: PromptTemplate
 ) -> None:
     kept, again = (
         trained(published, tiny[1], make_env, profile, max_steps=4, beta=0.1, activation_checkpointing=on)
@@ -129,7 +131,7 @@ def test_a_precision_of_gpus_needs_one(make_trainer: Callable[..., AgentTrainer]
         make_trainer(bf16=True)
 
 
-def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, profile: Profile, tmp_path: Path) -> None:
+def test_a_model_under_adapters_may_stay_in_bfloat16(published: Path, profile: PromptTemplate, tmp_path: Path) -> None:
     model, tokenizer = load_model(str(published), profile, dtype="bfloat16")
     adapted = with_lora(model, rank=4, alpha=8, seed=0)
     save_model(tmp_path / "adapted", adapted, tokenizer)

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from agentgym_flow.generation import Completion, Generator, Request, Sampling
+from agentgym_flow.generation import Completion, GenerationRequest, Generator, Sampling
 from agentgym_flow.policies.base import session
 
 PROMPTS = [tuple(range(3, 3 + length)) for length in (5, 40, 17)] + [tuple(range(3, 30)), (9, 8, 7)]
 
 
-def requests(sampling: Sampling, prompts: Sequence[tuple[int, ...]] = PROMPTS) -> list[Request]:
-    return [Request(prompt, sampling, (1 << 52) + number) for number, prompt in enumerate(prompts)]
+def requests(sampling: Sampling, prompts: Sequence[tuple[int, ...]] = PROMPTS) -> list[GenerationRequest]:
+    return [GenerationRequest(prompt, sampling, (1 << 52) + number) for number, prompt in enumerate(prompts)]
 
 
-def ask(generator: Generator, asked: Sequence[Request]) -> list[Completion]:
+def ask(generator: Generator, asked: Sequence[GenerationRequest]) -> list[Completion]:
     async def all_of_them() -> list[Completion]:
         async with session(generator):
             return list(await asyncio.gather(*map(generator.generate, asked)))
@@ -26,7 +26,7 @@ def ask(generator: Generator, asked: Sequence[Request]) -> list[Completion]:
     return asyncio.run(all_of_them())
 
 
-def difference(model: Any, asked: Sequence[Request], answers: Sequence[Completion]) -> float:
+def difference(model: Any, asked: Sequence[GenerationRequest], answers: Sequence[Completion]) -> float:
     """Return the largest difference between an answer's log-probabilities and those of Transformers."""
     differences = []
     for request, answer in zip(asked, answers, strict=True):

@@ -19,7 +19,7 @@ from agentgym_flow.errors import Forged
 from agentgym_flow.rollout import ERROR
 
 
-class Complete(NamedTuple):
+class CompleteGroup(NamedTuple):
     """A group of which all episodes are there.
 
     Attributes:
@@ -104,12 +104,12 @@ class Inbox:
         episode.meta[ERROR] = {"class": "LostEpisode", "message": arrival.reason}
         return episode
 
-    def group(self, slots: Sequence[Slot]) -> Complete | None:
+    def group(self, slots: Sequence[Slot]) -> CompleteGroup | None:
         """Return the group of these slots; None as long as one of them is missing."""
         if any(slot.id not in self._arrived for slot in slots):
             return None
         arrivals, episodes = zip(*(self._arrived[slot.id] for slot in slots), strict=True)
-        return Complete(
+        return CompleteGroup(
             Group([*episodes]),
             [one.played for one in arrivals],
             min(one.updates[self._claim.policy] for one in arrivals),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentgym_flow.dataflow.batches.data_algorithms import DataAlgorithms
-from agentgym_flow.dataflow.batches.inbox import Complete, Inbox
+from agentgym_flow.dataflow.batches.inbox import CompleteGroup, Inbox
 from agentgym_flow.dataflow.batches.ops import Ready
 from agentgym_flow.dataflow.batches.signs_of_life import SignsOfLife
 from agentgym_flow.dataflow.bookkeeping.ledger import FIXED
@@ -24,7 +24,7 @@ from agentgym_flow.dataflow.wire import Receiver
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.generation.weights import check_finite
-from agentgym_flow.training.dynamic_sampling import Collected, collect
+from agentgym_flow.training.dynamic_sampling import SampledBatch, collect
 from agentgym_flow.training.group_source import GroupBatch, OwnRollout, starts_of_batch, stop_on
 from agentgym_flow.training.outcomes import ended_alike
 
@@ -190,10 +190,12 @@ class LeasedGroups:
             check_trainer(behind, policies[behind]["silent"], policies[behind]["finished"], self._config.deadline)
             time.sleep(LOOK)
 
-    def _collected(self, batch: int, inbox: Inbox) -> tuple[Collected, dict[int, Complete], dict[int, Group | None]]:
+    def _collected(
+        self, batch: int, inbox: Inbox
+    ) -> tuple[SampledBatch, dict[int, CompleteGroup], dict[int, Group | None]]:
         """Return what was played for a batch; by `id` of these groups how it came, and what operators make of them."""
         args = self._own.args
-        complete: dict[int, Complete] = {}
+        complete: dict[int, CompleteGroup] = {}
         made: dict[int, Group | None] = {}
 
         def play(number: int, groups: int) -> list[Group]:
@@ -213,7 +215,7 @@ class LeasedGroups:
         rounds = args.max_sampling_rounds if args.dynamic_sampling else 1
         return collect(play, self._data.fresh(args.groups_per_batch), alike=alike, max_rounds=rounds), complete, made
 
-    def _wait_for(self, key: Key, inbox: Inbox) -> Complete:
+    def _wait_for(self, key: Key, inbox: Inbox) -> CompleteGroup:
         while (complete := inbox.group(self._open[key])) is None:
             inbox.fetch(WAIT)
         return complete
@@ -221,7 +223,7 @@ class LeasedGroups:
     def _take_ready(self, batch: int, inbox: Inbox) -> GroupBatch:
         count = self._own.args.groups_per_batch
         wanted = self._data.fresh(count)
-        ready: dict[Key, tuple[Complete, Ready]] = {}
+        ready: dict[Key, tuple[CompleteGroup, Ready]] = {}
         played: list[Group] = []
         stale = 0
         ahead = min(max(wanted, self._staleness * wanted + 1), max(1, self._batches - batch) * wanted)
@@ -274,7 +276,9 @@ class LeasedGroups:
         self._flow.admit(self._claim, slots)
         return keys
 
-    def _use(self, batch: int, inbox: Inbox, trained: Sequence[Complete], dropped: Sequence[Complete]) -> bool:
+    def _use(
+        self, batch: int, inbox: Inbox, trained: Sequence[CompleteGroup], dropped: Sequence[CompleteGroup]
+    ) -> bool:
         """Acknowledge groups; return False if some of their episodes turn out to be void and will arrive again."""
         used = [[attempt for one in groups for attempt in one.played] for groups in (trained, dropped)]
         void = self._flow.ack(self._claim, batch, *used)

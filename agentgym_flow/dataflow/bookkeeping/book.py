@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, Journal
+from agentgym_flow.dataflow.bookkeeping.journal import IN_MEMORY, Event, ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.records import Arrival, Claim, SlotId, stage_digest
 from agentgym_flow.errors import BadSetting, FlowDown, UnknownName, shown
@@ -35,12 +35,12 @@ class Book:
         BadData: the journal is damaged.
     """
 
-    def __init__(self, journal: Journal | None) -> None:
+    def __init__(self, journal: ManagerJournal | None) -> None:
         self.changed = threading.Condition()
         self.setups: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, str] = {}
         self.ledgers: dict[str, Ledger] = {}
-        self._journal = Journal(IN_MEMORY) if journal is None else journal
+        self._journal = ManagerJournal(IN_MEMORY) if journal is None else journal
         self._down = ""  # why nothing can be answered any more
         self._events: defaultdict[str, list[Event]] = defaultdict(list)  # of this call, by stream
         self._payloads: list[tuple[str, SlotId, bytes]] = []

@@ -14,7 +14,7 @@ from typing import Any, Self
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 
 
-class State(StrEnum):
+class SlotState(StrEnum):
     """Where a slot is."""
 
     QUEUED = "queued"
@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Entry:
+class LedgerEntry:
     """A slot and what became of it so far.
 
     Attributes:
@@ -43,7 +43,7 @@ class Entry:
     """
 
     slot: Slot
-    state: State = State.QUEUED
+    state: SlotState = SlotState.QUEUED
     attempt: int = 0
     worker: str = ""
     weights: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Entry:
     def of_row(cls, row: list[Any]) -> Self:
         """Return the entry of a row."""
         slot, state, *rest = row
-        return cls(Slot(*slot), State(state), *rest)
+        return cls(Slot(*slot), SlotState(state), *rest)
 
 
 class Entries:
@@ -91,9 +91,9 @@ class Entries:
     """
 
     def __init__(self) -> None:
-        self.by_id: dict[SlotId, Entry] = {}
+        self.by_id: dict[SlotId, LedgerEntry] = {}
         self.counts: Counter[str] = Counter()
-        self._inside: Counter[State] = Counter()
+        self._inside: Counter[SlotState] = Counter()
         # These three also hold slots that have gone on since; who reads them looks at the entry.
         self._queue: list[SlotId] = []  # a heap
         self._leases: list[tuple[float, SlotId, int]] = []  # a heap: deadline, slot and attempt
@@ -104,40 +104,40 @@ class Entries:
     # ---------------------------------------------------------------- moves
     def add(self, slot_id: SlotId, slot: Slot) -> None:
         """Queue a new slot."""
-        entry = self.by_id[slot_id] = Entry(slot, attempt=self._withdrawn.pop(slot_id, 0))
+        entry = self.by_id[slot_id] = LedgerEntry(slot, attempt=self._withdrawn.pop(slot_id, 0))
         self.counts["admitted"] += 1
         self._inside[entry.state] += 1
         heapq.heappush(self._queue, slot_id)
 
-    def queue(self, entry: Entry) -> None:
+    def queue(self, entry: LedgerEntry) -> None:
         """Queue a slot again, and forget its episode."""
         entry.number, entry.digest = 0, ""
-        self._move(entry, State.QUEUED)
+        self._move(entry, SlotState.QUEUED)
         heapq.heappush(self._queue, entry.slot.id)
 
-    def lease(self, entry: Entry, deadline: float, limit: float) -> None:
+    def lease(self, entry: LedgerEntry, deadline: float, limit: float) -> None:
         """Begin the next attempt, until `deadline`, and if it is renewed until `limit`."""
-        self._move(entry, State.LEASED)
+        self._move(entry, SlotState.LEASED)
         entry.attempt += 1
         entry.deadline, entry.limit = deadline, limit
         heapq.heappush(self._leases, (deadline, entry.slot.id, entry.attempt))
 
-    def commit(self, entry: Entry, digest: str) -> None:
+    def commit(self, entry: LedgerEntry, digest: str) -> None:
         """Take an episode in; an empty digest says that there is none."""
-        self._move(entry, State.COMMITTED)
+        self._move(entry, SlotState.COMMITTED)
         self._last_commit += 1
         entry.digest, entry.number = digest, self._last_commit
         self._commits.append((entry.number, entry.slot.id))
 
-    def use(self, entry: Entry) -> None:
+    def use(self, entry: LedgerEntry) -> None:
         """Note that all policies have used a slot."""
-        self._move(entry, State.USED)
+        self._move(entry, SlotState.USED)
 
-    def unuse(self, entry: Entry) -> None:
+    def unuse(self, entry: LedgerEntry) -> None:
         """Note that a policy has not used a slot after all; it keeps its place among those that have arrived."""
-        self._move(entry, State.COMMITTED)
+        self._move(entry, SlotState.COMMITTED)
 
-    def remove(self, entry: Entry, why: str) -> None:
+    def remove(self, entry: LedgerEntry, why: str) -> None:
         """Forget a slot, counted as `why`."""
         del self.by_id[entry.slot.id]
         self._inside[entry.state] -= 1
@@ -150,17 +150,17 @@ class Entries:
         self._withdrawn = {slot: attempt for slot, attempt in self._withdrawn.items() if slot[0] >= batch}
         self._commits = [(number, slot) for number, slot in self._commits if self._committed(number, slot)]
 
-    def _move(self, entry: Entry, state: State) -> None:
+    def _move(self, entry: LedgerEntry, state: SlotState) -> None:
         self._inside[entry.state] -= 1
         self._inside[state] += 1
         entry.state = state
 
     # ---------------------------------------------------------------- what is there
-    def first_queued(self) -> Entry | None:
+    def first_queued(self) -> LedgerEntry | None:
         """Return the queued slot that comes first by its id; None if there is none."""
         while self._queue:
             entry = self.by_id.get(self._queue[0])
-            if entry is not None and entry.state is State.QUEUED:
+            if entry is not None and entry.state is SlotState.QUEUED:
                 return entry
             heapq.heappop(self._queue)
         return None
@@ -174,12 +174,12 @@ class Entries:
         for slot in slots:
             heapq.heappush(self._queue, slot)
 
-    def leased(self, slot: SlotId, attempt: int) -> Entry | None:
+    def leased(self, slot: SlotId, attempt: int) -> LedgerEntry | None:
         """Return the slot of a lease; None if that has ended."""
         entry = self.by_id.get(slot)
-        return entry if entry is not None and entry.state is State.LEASED and entry.attempt == attempt else None
+        return entry if entry is not None and entry.state is SlotState.LEASED and entry.attempt == attempt else None
 
-    def overdue(self, now: float) -> list[Entry]:
+    def overdue(self, now: float) -> list[LedgerEntry]:
         """Return the leases whose deadline has passed. Each is returned once, so they are to be ended."""
         found = []
         while self._leases and self._leases[0][0] < now:
@@ -191,7 +191,7 @@ class Entries:
                 heapq.heappush(self._leases, (entry.deadline, slot, attempt))
         return found
 
-    def renew(self, entry: Entry, deadline: float) -> None:
+    def renew(self, entry: LedgerEntry, deadline: float) -> None:
         """Let a lease end at `deadline`, which may also be earlier than before, or at its limit."""
         deadline = min(deadline, entry.limit)
         if deadline < entry.deadline:
@@ -200,17 +200,17 @@ class Entries:
 
     def renew_all(self, deadline: float, limit: float) -> None:
         """Let all leases end at `deadline`, and if they are renewed at `limit`."""
-        leased = [entry for entry in self.by_id.values() if entry.state is State.LEASED]
+        leased = [entry for entry in self.by_id.values() if entry.state is SlotState.LEASED]
         for entry in leased:
             entry.deadline, entry.limit = deadline, limit
         self._leases = sorted((deadline, entry.slot.id, entry.attempt) for entry in leased)
 
-    def arrived(self, after: int) -> Iterator[Entry]:
+    def arrived(self, after: int) -> Iterator[LedgerEntry]:
         """Give the committed slots that not all policies have used, with numbers above `after`, in that order."""
         begin = bisect_right(self._commits, after, key=lambda one: one[0])
         for number, slot in self._commits[begin:]:
             entry = self._committed(number, slot)
-            if entry is not None and entry.state is State.COMMITTED:
+            if entry is not None and entry.state is SlotState.COMMITTED:
                 yield entry
 
     def was_withdrawn(self, slot: SlotId) -> bool:
@@ -220,15 +220,15 @@ class Entries:
     def states(self) -> dict[str, int]:
         """Return how many slots are in each state, and how many are gone; that adds up to those admitted."""
         gone = {name: self.counts[name] for name in ("trained", "dropped", "withdrawn")}
-        return {**{state.value: self._inside[state] for state in State}, **gone}
+        return {**{state.value: self._inside[state] for state in SlotState}, **gone}
 
     @property
     def share(self) -> float:
         """The part of what is to be played that is leased or committed."""
-        there = self._inside[State.LEASED] + self._inside[State.COMMITTED]
-        return there / max(1, there + self._inside[State.QUEUED])
+        there = self._inside[SlotState.LEASED] + self._inside[SlotState.COMMITTED]
+        return there / max(1, there + self._inside[SlotState.QUEUED])
 
-    def _committed(self, number: int, slot: SlotId) -> Entry | None:
+    def _committed(self, number: int, slot: SlotId) -> LedgerEntry | None:
         entry = self.by_id.get(slot)
         return entry if entry is not None and entry.number == number else None
 
@@ -246,11 +246,11 @@ class Entries:
     def restore(cls, state: dict[str, Any]) -> Self:
         """Return the entries of a snapshot; leases have no deadline."""
         entries = cls()
-        found = [Entry.of_row(row) for row in state["entries"]]
+        found = [LedgerEntry.of_row(row) for row in state["entries"]]
         entries.by_id = {entry.slot.id: entry for entry in found}
         entries.counts = Counter(state["counts"])
         entries._inside = Counter(entry.state for entry in found)
-        entries._queue = sorted(entry.slot.id for entry in found if entry.state is State.QUEUED)
+        entries._queue = sorted(entry.slot.id for entry in found if entry.state is SlotState.QUEUED)
         entries._commits = sorted((entry.number, entry.slot.id) for entry in found if entry.number)
         entries._last_commit = state["last_commit"]
         entries._withdrawn = {(row[0], row[1], row[2]): row[3] for row in state["withdrawn"]}

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, Published
+from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, PublishedWeights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import naming
@@ -48,7 +48,7 @@ _WHERE = "stream = ? AND batch = ? AND place = ? AND sample = ?"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class Journal:
+class ManagerJournal:
     """The journal of one manager. Not safe in threads.
 
     Args:
@@ -201,7 +201,7 @@ def _replay(ledger: Ledger, name: str, *args: Any) -> None:
         case "admit", slots:
             ledger.admit(Slot(*row) for row in slots)
         case "publish", policy, *published:
-            ledger.publish(policy, Published(*published))
+            ledger.publish(policy, PublishedWeights(*published))
         case "ack", policy, batch, trained, dropped:
             ledger.ack(policy, batch, map(_attempt, trained), map(_attempt, dropped))
         case ("lease", worker, count, avoid):

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from math import inf
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.bookkeeping.entries import Entries, Entry, State
+from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState
 from agentgym_flow.dataflow.bookkeeping.versions import Weights
-from agentgym_flow.dataflow.records import SlotId, Verdict
+from agentgym_flow.dataflow.records import CommitVerdict, SlotId
 
 OVERLONG = "overlong"
 """A lease that was renewed until its limit."""
@@ -39,7 +39,7 @@ class Leases:
 
     def lease(
         self, worker: str, count: int, deadline: float, limit: float = inf, avoid: Collection[SlotId] = ()
-    ) -> list[Entry]:
+    ) -> list[LedgerEntry]:
         """Lease up to `count` slots, those of the earliest batches first.
 
         Args:
@@ -49,7 +49,7 @@ class Leases:
             limit: when they end even if they are renewed.
             avoid: slots that this worker does not get.
         """
-        leased: list[Entry] = []
+        leased: list[LedgerEntry] = []
         passed: list[SlotId] = []
         while len(leased) < count and (entry := self.slots.first_queued()) is not None:
             weights = self.weights.to_play(entry.slot.batch)
@@ -72,18 +72,18 @@ class Leases:
             self.slots.renew(entry, deadline)
         return entry is not None
 
-    def commit(self, slot: SlotId, attempt: int, digest: str) -> Verdict:
+    def commit(self, slot: SlotId, attempt: int, digest: str) -> CommitVerdict:
         """Take in the episode of a lease, given by its digest."""
         entry = self.slots.leased(slot, attempt)
         if entry is not None:
             self.slots.commit(entry, digest)
             self.counts["committed"] += 1
-            return Verdict.ACCEPTED
+            return CommitVerdict.ACCEPTED
         entry = self.entries.get(slot)
         if entry is not None and entry.attempt == attempt and entry.digest == digest != "":
-            return Verdict.REPEATED
+            return CommitVerdict.REPEATED
         self.counts["late"] += 1
-        return Verdict.LATE
+        return CommitVerdict.LATE
 
     def fail(self, slot: SlotId, attempt: int, reason: str, why: str = "failed") -> bool:
         """End a lease because its episode was not played, counted as `why`; return whether it was there."""
@@ -99,7 +99,7 @@ class Leases:
             self._queue_again(entry, "given_back")
         return entry is not None
 
-    def expire(self, now: float) -> list[tuple[Entry, str]]:
+    def expire(self, now: float) -> list[tuple[LedgerEntry, str]]:
         """End all leases whose deadline has passed; return their entries, each with what it is counted as."""
         ended = []
         for entry in self.slots.overdue(now):
@@ -115,13 +115,13 @@ class Leases:
         """Queue what was played with void weights, unless a policy has learnt from it; return these slots."""
         void = []
         for slot, entry in self.entries.items():
-            there = entry.state in (State.LEASED, State.COMMITTED) and not entry.used
+            there = entry.state in (SlotState.LEASED, SlotState.COMMITTED) and not entry.used
             if there and self.weights.are_void(entry.weights):
                 void.append(slot)
                 self._queue_again(entry, "rewound")
         return void
 
-    def _fail(self, entry: Entry, why: str, reason: str) -> None:
+    def _fail(self, entry: LedgerEntry, why: str, reason: str) -> None:
         entry.failures += 1
         entry.reason = reason
         if entry.failures < self.max_attempts:
@@ -131,6 +131,6 @@ class Leases:
             self.counts["lost"] += 1
             self.slots.commit(entry, "")
 
-    def _queue_again(self, entry: Entry, why: str) -> None:
+    def _queue_again(self, entry: LedgerEntry, why: str) -> None:
         self.counts[why] += 1
         self.slots.queue(entry)

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from agentgym_flow.core import check_integer, check_positive
-from agentgym_flow.dataflow.bookkeeping.entries import Entries, Entry, State
+from agentgym_flow.dataflow.bookkeeping.entries import Entries, LedgerEntry, SlotState
 from agentgym_flow.dataflow.bookkeeping.leases import Leases
-from agentgym_flow.dataflow.bookkeeping.progress import Progress
-from agentgym_flow.dataflow.bookkeeping.versions import FIXED, ORDERS, READY, Published, Versions, Weights
+from agentgym_flow.dataflow.bookkeeping.progress import StreamProgress
+from agentgym_flow.dataflow.bookkeeping.versions import FIXED, ORDERS, READY, PublishedWeights, Versions, Weights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadSetting, UnknownName, UnknownOption
 
-__all__ = ["FIXED", "ORDERS", "READY", "Entry", "Ledger", "Published", "State"]
+__all__ = ["FIXED", "ORDERS", "READY", "Ledger", "LedgerEntry", "PublishedWeights", "SlotState"]
 
 
 class Ledger(Leases):
@@ -62,7 +62,7 @@ class Ledger(Leases):
                 "start it with the journal of the run, or begin with batch 0"
             )
         super().__init__(Weights(policies, order, staleness), max_attempts)
-        self.progress = Progress(policies, first, self.weights)
+        self.progress = StreamProgress(policies, first, self.weights)
 
     # ---------------------------------------------------------------- trainers
     def admit(self, slots: Iterable[Slot]) -> None:
@@ -84,7 +84,7 @@ class Ledger(Leases):
             if slot.batch >= self.progress.oldest:
                 self.slots.add(slot_id, slot)
 
-    def publish(self, policy: str, published: Published) -> list[SlotId]:
+    def publish(self, policy: str, published: PublishedWeights) -> list[SlotId]:
         """Let an update of `policy` be played with from now on, and no more those that no batch needs.
 
         Returns the slots whose episodes are void, because an earlier trainer has published this update otherwise.
@@ -93,7 +93,7 @@ class Ledger(Leases):
         """
         self._of(policy).publish(published)
         void = self._play_again_what_is_void()
-        waiting = (slot[0] for slot, entry in self.entries.items() if entry.state is not State.USED)
+        waiting = (slot[0] for slot, entry in self.entries.items() if entry.state is not SlotState.USED)
         self.weights.retire(policy, min([*waiting, *self.progress.done.values()]))
         return void
 
@@ -185,7 +185,7 @@ class Ledger(Leases):
     def reject(self, slot: SlotId, attempt: int, reason: str) -> bool:
         """Refuse a committed episode; return whether it was there, and no policy had used it."""
         entry = self.entries.get(slot)
-        if entry is None or entry.state is not State.COMMITTED or entry.attempt != attempt:
+        if entry is None or entry.state is not SlotState.COMMITTED or entry.attempt != attempt:
             return False
         if entry.used or not entry.digest:
             return False
@@ -193,23 +193,23 @@ class Ledger(Leases):
         return True
 
     # ---------------------------------------------------------------- what is there
-    def arrived(self, policy: str, after: int) -> list[Entry]:
+    def arrived(self, policy: str, after: int) -> list[LedgerEntry]:
         """Return the committed slots that `policy` has not used, with a number above `after`, in that order."""
         self._of(policy)
         return [entry for entry in self.slots.arrived(after) if policy not in entry.used]
 
-    def played_with(self, entry: Entry) -> dict[str, Published]:
+    def played_with(self, entry: LedgerEntry) -> dict[str, PublishedWeights]:
         """Return for each policy the weights of the last lease of a slot; without those that are forgotten."""
         found = {policy: self.weights.of[policy].of_version(version) for policy, version in entry.weights.items()}
         return {policy: published for policy, published in found.items() if published is not None}
 
-    def newest(self, policy: str) -> Published | None:
+    def newest(self, policy: str) -> PublishedWeights | None:
         """Return the last update of a policy; None before the first."""
         return self._of(policy).newest()
 
     def needed(self, policy: str) -> set[int]:
         """Return the versions of a policy that slots are played with, or may be: these must be kept."""
-        leased = {entry.weights[policy] for entry in self.entries.values() if entry.state is State.LEASED}
+        leased = {entry.weights[policy] for entry in self.entries.values() if entry.state is SlotState.LEASED}
         return leased | self._of(policy).current()
 
     def waits_for(self) -> str | None:
@@ -232,12 +232,12 @@ class Ledger(Leases):
             raise UnknownName.among(policy, self.policies)
         return self.weights.of[policy]
 
-    def _to_use(self, policy: str, attempt: Attempt, mark: int) -> Entry | None:
+    def _to_use(self, policy: str, attempt: Attempt, mark: int) -> LedgerEntry | None:
         """Return the entry that a policy uses; None if the attempt is not the one that counts."""
         entry = self.entries.get(attempt.slot)
         if entry is None and not self.slots.was_withdrawn(attempt.slot):
             raise BadSetting(f"{policy} uses slot {attempt.slot}, which was never planned, or is forgotten")
-        if entry is None or entry.state not in (State.COMMITTED, State.USED) or entry.attempt != attempt.number:
+        if entry is None or entry.state not in (SlotState.COMMITTED, SlotState.USED) or entry.attempt != attempt.number:
             return None
         self.progress.check_use(policy, entry, mark)
         return entry

@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from agentgym_flow.dataflow.bookkeeping.book import Book
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.silence import figures_of
-from agentgym_flow.dataflow.bookkeeping.versions import Published
-from agentgym_flow.dataflow.bookkeeping.worker_calls import ACTOR, ACTORS, Store, WorkerCalls
+from agentgym_flow.dataflow.bookkeeping.versions import PublishedWeights
+from agentgym_flow.dataflow.bookkeeping.worker_calls import ACTOR, ACTORS, WeightStorage, WorkerCalls
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Slot
 from agentgym_flow.dataflow.weights.store import WeightStore
 from agentgym_flow.errors import BadSetting, shown
@@ -45,8 +45,8 @@ class Manager(WorkerCalls):
         lease_seconds: float = 60.0,
         episode_seconds: float = 3600.0,
         deadline: float = 600.0,
-        journal: Journal | None = None,
-        store: Store | None = None,
+        journal: ManagerJournal | None = None,
+        store: WeightStorage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = {"lease_seconds": lease_seconds, "episode_seconds": episode_seconds, "deadline": deadline}
@@ -105,7 +105,7 @@ class Manager(WorkerCalls):
                 return version
             try:
                 with self._book.call(durable=True):
-                    published = Published(version, update, step, digest, claim.epoch)
+                    published = PublishedWeights(version, update, step, digest, claim.epoch)
                     self._book.drop_payloads(claim.stream, self._book.claimed(claim).publish(claim.policy, published))
                     self._note(claim, "publish", claim.policy, *asdict(published).values())
             finally:
@@ -187,7 +187,7 @@ class Manager(WorkerCalls):
     def status(self) -> dict[str, Any]:
         """Return figures of streams, policies and workers, as plain data.
 
-        `settings` has those of the manager, `streams` has `figures_of` each stream, `workers` has `Workers.figures`,
+        `settings` has those of the manager, `streams` the `figures_of` each stream, `workers` `WorkerRegistry.figures`,
         and `pace` has `Pace.of` each policy.
         """
         with self._book.call():

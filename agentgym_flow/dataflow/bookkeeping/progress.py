@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.entries import Entry, State
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry, SlotState
 from agentgym_flow.dataflow.bookkeeping.versions import Weights
 from agentgym_flow.errors import BadSetting, Superseded, UnknownName
 
 
-class Progress:
+class StreamProgress:
     """The trainers of a stream, one for each policy.
 
     Args:
@@ -89,8 +89,8 @@ class Progress:
             )
 
     # ---------------------------------------------------------------- what they have used
-    def check_use(self, policy: str, entry: Entry, mark: int) -> None:
-        """Raise `BadSetting` if a policy must not use an episode for what `mark` says (see `Entry.used`)."""
+    def check_use(self, policy: str, entry: LedgerEntry, mark: int) -> None:
+        """Raise `BadSetting` if a policy must not use an episode for what `mark` says (see `LedgerEntry.used`)."""
         slot = entry.slot.id
         if entry.used.get(policy, mark) != mark:
             raise BadSetting(f"{policy} has used slot {slot} before, and would use it twice")
@@ -99,30 +99,30 @@ class Progress:
         if mark >= 0 and not self._weights.are_fresh(policy, entry.weights[policy], mark):
             raise BadSetting(f"slot {slot} was played with weights that are too old for batch {mark}: drop it")
 
-    def use(self, policy: str, entry: Entry, mark: int) -> None:
+    def use(self, policy: str, entry: LedgerEntry, mark: int) -> None:
         """Note that a policy has used an episode."""
         entry.used[policy] = mark
         self._count(policy, entry, 1)
 
-    def undo(self, policy: str, entry: Entry) -> None:
+    def undo(self, policy: str, entry: LedgerEntry) -> None:
         """Note that a policy has not used an episode after all."""
         self._count(policy, entry, -1)
         del entry.used[policy]
 
-    def used_since(self, policy: str, entry: Entry, batch: int) -> bool:
+    def used_since(self, policy: str, entry: LedgerEntry, batch: int) -> bool:
         """Return whether a policy has used an episode for `batch` or later."""
         return policy in entry.used and _batch(entry.used[policy]) >= batch
 
-    def is_settled(self, entry: Entry) -> bool:
+    def is_settled(self, entry: LedgerEntry) -> bool:
         """Return whether no trainer can come back to a slot.
 
         One that was planned for later than it was used would be planned again, so it is kept until then.
         """
-        if entry.state is not State.USED or entry.slot.batch >= self.oldest:
+        if entry.state is not SlotState.USED or entry.slot.batch >= self.oldest:
             return False
         return all(_batch(mark) < self.kept[policy] for policy, mark in entry.used.items())
 
-    def _count(self, policy: str, entry: Entry, change: int) -> None:
+    def _count(self, policy: str, entry: LedgerEntry, change: int) -> None:
         if entry.used[policy] >= 0:
             age = self._weights.age(policy, entry.weights[policy], entry.used[policy])
             self.ages[policy][age] += change
@@ -147,5 +147,5 @@ class Progress:
 
 
 def _batch(mark: int) -> int:
-    """Return the batch of a mark in `Entry.used`."""
+    """Return the batch of a mark in `LedgerEntry.used`."""
     return mark if mark >= 0 else -1 - mark

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.entries import State
+from agentgym_flow.dataflow.bookkeeping.entries import SlotState
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
-from agentgym_flow.dataflow.bookkeeping.workers import Workers
+from agentgym_flow.dataflow.bookkeeping.workers import WorkerRegistry
 from agentgym_flow.errors import FlowDown, NoWorkers
 
 
@@ -21,7 +21,7 @@ class Silence:
         workers: the workers.
     """
 
-    def __init__(self, deadline: float, clock: Callable[[], float], workers: Workers) -> None:
+    def __init__(self, deadline: float, clock: Callable[[], float], workers: WorkerRegistry) -> None:
         self._deadline, self._clock, self._workers = deadline, clock, workers
         self._trainers: dict[str, float] = {}
         self._asked: dict[str, float] = {}  # when a stream's trainers last gave workers something to do
@@ -57,7 +57,7 @@ class Silence:
     def check_progress(self, stream: str, ledger: Ledger) -> None:
         """Raise `NoWorkers` or `FlowDown` if there are slots to play, and those who are silent are needed for it."""
         states = ledger.slots.states()
-        if not states[State.QUEUED] + states[State.LEASED]:
+        if not states[SlotState.QUEUED] + states[SlotState.LEASED]:
             return
         silent = self._clock() - max(self._asked[stream], self._workers.last_heard())
         if silent > self._deadline:
@@ -66,13 +66,13 @@ class Silence:
                 f"no rollout worker was heard of for {silent:.0f} seconds; start one: agentgym-flow worker --join URL"
                 + (f" ({aside:.500})" if aside else "")
             )
-        gone = None if states[State.LEASED] else ledger.needs_what_is_gone()
+        gone = None if states[SlotState.LEASED] else ledger.needs_what_is_gone()
         if gone is not None:
             raise FlowDown(
                 f"{gone}: the episode was refused after the trainer had gone back; give it the environment and "
                 "data of the run, or begin the run again"
             )
-        other = None if states[State.LEASED] else ledger.waits_for()
+        other = None if states[SlotState.LEASED] else ledger.waits_for()
         if other is not None:
             check_trainer(other, self.of_trainer(other), other in ledger.progress.finished, self._deadline)
 

@@ -18,7 +18,7 @@ ORDERS = (FIXED, READY)
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedWeights:
     """One version of a policy's weights.
 
     Attributes:
@@ -47,10 +47,10 @@ class Versions:
     def __init__(self) -> None:
         self.last = 0
         self.void: set[int] = set()
-        self._by_version: dict[int, Published] = {}
+        self._by_version: dict[int, PublishedWeights] = {}
         self._by_update: dict[int, int] = {}  # the version that is played with
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: PublishedWeights) -> None:
         """Let an update be played with, under this version from now on.
 
         Raises `BadSetting` if the same trainer has published it with other weights. What another trainer has published
@@ -75,16 +75,16 @@ class Versions:
         self.void |= {one.version for one in self._by_version.values() if one.update > update}
         self._by_update = {old: version for old, version in self._by_update.items() if old <= update}
 
-    def of_version(self, version: int) -> Published | None:
+    def of_version(self, version: int) -> PublishedWeights | None:
         """Return what was published under a version; None if that is forgotten."""
         return self._by_version.get(version)
 
-    def of_update(self, update: int) -> Published | None:
+    def of_update(self, update: int) -> PublishedWeights | None:
         """Return what an update is played with; None if it is not published."""
         version = self._by_update.get(update)
         return None if version is None else self._by_version[version]
 
-    def newest(self) -> Published | None:
+    def newest(self) -> PublishedWeights | None:
         """Return the latest update; None before the first."""
         return self.of_update(max(self._by_update, default=-1))
 
@@ -115,7 +115,7 @@ class Versions:
         """Return the versions of a snapshot."""
         versions = cls()
         versions.last, versions.void = state["last"], set(state["void"])
-        versions._by_version = {row[0]: Published(*row) for row in state["all"]}
+        versions._by_version = {row[0]: PublishedWeights(*row) for row in state["all"]}
         versions._by_update = {versions._by_version[one].update: one for one in state["current"]}
         return versions
 
@@ -176,6 +176,6 @@ class Weights:
         elif newest is not None:
             self.of[policy].retire(newest.update - self._staleness)
 
-    def _to_play(self, policy: str, batch: int) -> Published | None:
+    def _to_play(self, policy: str, batch: int) -> PublishedWeights | None:
         versions = self.of[policy]
         return versions.newest() if self._order == READY else versions.of_update(max(0, batch - self._staleness))

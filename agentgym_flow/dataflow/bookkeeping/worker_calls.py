@@ -8,20 +8,20 @@ from typing import Any, Protocol
 
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.bookkeeping.book import Book
-from agentgym_flow.dataflow.bookkeeping.entries import Entry
+from agentgym_flow.dataflow.bookkeeping.entries import LedgerEntry
 from agentgym_flow.dataflow.bookkeeping.journal import digest_of
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger
 from agentgym_flow.dataflow.bookkeeping.pace import Pace
 from agentgym_flow.dataflow.bookkeeping.silence import Silence
-from agentgym_flow.dataflow.bookkeeping.workers import Workers
-from agentgym_flow.dataflow.records import Commit, Held, Lease, Verdict
+from agentgym_flow.dataflow.bookkeeping.workers import WorkerRegistry
+from agentgym_flow.dataflow.records import Commit, CommitVerdict, Lease, LeaseKey
 from agentgym_flow.errors import RunsFinished
 
 ACTOR, ACTORS = "actor", "actors"
 """What a trainer tells workers of its policy, and where workers find it."""
 
 
-class Store(Protocol):
+class WeightStorage(Protocol):
     """Where published weights are kept, as `agentgym_flow.dataflow.weights.store.WeightStore` does."""
 
     def digest(self, message: bytes) -> str:
@@ -52,7 +52,7 @@ class WorkerCalls:
     def __init__(
         self,
         book: Book,
-        store: Store,
+        store: WeightStorage,
         *,
         lease_seconds: float,
         episode_seconds: float,
@@ -61,7 +61,7 @@ class WorkerCalls:
     ) -> None:
         self.lease_seconds, self.episode_seconds = lease_seconds, episode_seconds
         self._book, self._store, self._clock = book, store, clock
-        self._workers, self._pace = Workers(lease_seconds, clock), Pace(clock)
+        self._workers, self._pace = WorkerRegistry(lease_seconds, clock), Pace(clock)
         self._silence = Silence(deadline, clock, self._workers)
 
     def describe(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class WorkerCalls:
                 if leases or not self._book.waited(end):
                     return leases
 
-    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+    def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
         """Renew leases, and return those that have ended. A worker that has none left is not heard of by this.
 
         One that hangs renews its leases from a thread, until their limit, and must not be taken for alive after that.
@@ -106,7 +106,7 @@ class WorkerCalls:
                 self._workers.hear(worker)
             return ended
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         """Hand in episodes; return what became of each."""
         contents = [commit.payload.encode("utf-8", "surrogatepass") for commit in commits]
         digests = [digest_of(content) for content in contents]
@@ -115,14 +115,14 @@ class WorkerCalls:
             verdicts = [self._commit(*one) for one in zip(commits, contents, digests, strict=True)]
             for commit, verdict in zip(commits, verdicts, strict=True):
                 self._workers.count(worker, verdict)
-                if verdict is Verdict.OTHER_WEIGHTS:
+                if verdict is CommitVerdict.OTHER_WEIGHTS:
                     self._workers.fail(worker, commit.held.stream, commit.held.slot, "it played with other weights")
-            if Verdict.ACCEPTED in verdicts:
+            if CommitVerdict.ACCEPTED in verdicts:
                 self._workers.succeed(worker)
             self._book.changed.notify_all()
             return verdicts
 
-    def fail(self, worker: str, held: Held, reason: str) -> None:
+    def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back because its episode cannot be played here."""
         with self._book.call():
             self._workers.hear(worker)
@@ -132,7 +132,7 @@ class WorkerCalls:
                 self._workers.fail(worker, held.stream, held.slot, reason)
                 self._book.changed.notify_all()
 
-    def give_back(self, worker: str, held: list[Held]) -> None:
+    def give_back(self, worker: str, held: list[LeaseKey]) -> None:
         """Give leases back because the worker leaves."""
         with self._book.call():
             for stream, slot, attempt in held:
@@ -179,29 +179,29 @@ class WorkerCalls:
                 del waiting[stream]
         return leases
 
-    def _commit(self, commit: Commit, content: bytes, digest: str) -> Verdict:
+    def _commit(self, commit: Commit, content: bytes, digest: str) -> CommitVerdict:
         stream, slot, attempt = commit.held
         ledger = self._book.ledgers.get(stream)
         entry = None if ledger is None else ledger.slots.leased(slot, attempt)
         if ledger is not None and entry is not None and commit.digests != _digests(ledger, entry):
             reason = "it was played with other weights than its lease names"
-            ledger.fail(slot, attempt, reason, Verdict.OTHER_WEIGHTS)
-            self._book.note(stream, "fail", slot, attempt, reason, Verdict.OTHER_WEIGHTS)
-            return Verdict.OTHER_WEIGHTS
-        verdict = Verdict.LATE if ledger is None else ledger.commit(slot, attempt, digest)
-        if ledger is not None and verdict is not Verdict.REPEATED:
+            ledger.fail(slot, attempt, reason, CommitVerdict.OTHER_WEIGHTS)
+            self._book.note(stream, "fail", slot, attempt, reason, CommitVerdict.OTHER_WEIGHTS)
+            return CommitVerdict.OTHER_WEIGHTS
+        verdict = CommitVerdict.LATE if ledger is None else ledger.commit(slot, attempt, digest)
+        if ledger is not None and verdict is not CommitVerdict.REPEATED:
             self._book.note(stream, "commit", slot, attempt, digest)
-        if verdict is Verdict.ACCEPTED:
+        if verdict is CommitVerdict.ACCEPTED:
             self._book.put_payload(stream, slot, content)
             self._pace.enter(stream)
         return verdict
 
-    def _named(self, stream: str, entry: Entry) -> Lease:
+    def _named(self, stream: str, entry: LedgerEntry) -> Lease:
         digests = _digests(self._book.ledger(stream), entry)
         weights, stage = dict(entry.weights), self._book.stages[stream]
         return Lease(stream, entry.slot, entry.attempt, weights, digests, stage, self.lease_seconds)
 
 
-def _digests(ledger: Ledger, entry: Entry) -> dict[str, str]:
+def _digests(ledger: Ledger, entry: LedgerEntry) -> dict[str, str]:
     """Return for each policy the digest of the weights that a slot is leased with."""
     return {policy: published.digest for policy, published in ledger.played_with(entry).items()}

@@ -23,7 +23,7 @@ Place = tuple[str, SlotId]
 """A slot with its stream."""
 
 
-class Workers:
+class WorkerRegistry:
     """The workers of a manager, since its process began.
 
     Args:

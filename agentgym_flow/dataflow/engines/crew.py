@@ -27,7 +27,7 @@ LOOK = 0.1
 _logger = logging.getLogger(__name__)
 
 
-class Member(Protocol):
+class CrewWorker(Protocol):
     """One worker at work."""
 
     def ended(self) -> str | None:
@@ -43,7 +43,7 @@ class Member(Protocol):
 @dataclass(slots=True)
 class _Seat:
     number: int
-    member: Member | None = None
+    member: CrewWorker | None = None
     since: float = 0.0
     due: float = 0.0
     failures: int = 0
@@ -63,7 +63,7 @@ class Crew:
     """
 
     def __init__(
-        self, hire: Callable[[int], Member], *, quick: float = QUICK, most_failures: int = MOST_FAILURES
+        self, hire: Callable[[int], CrewWorker], *, quick: float = QUICK, most_failures: int = MOST_FAILURES
     ) -> None:
         self.deaths = 0
         self._hire, self._quick, self._most = hire, quick, most_failures

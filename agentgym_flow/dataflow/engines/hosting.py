@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.journal import Journal
+from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.remote import RemoteFlow
@@ -28,7 +28,7 @@ def open_manager(folder: Path, config: FlowConfig) -> Manager:
         lease_seconds=config.lease_seconds,
         episode_seconds=config.episode_seconds,
         deadline=config.deadline,
-        journal=Journal(folder / JOURNAL),
+        journal=ManagerJournal(folder / JOURNAL),
         store=WeightStore(Files(folder / WEIGHTS)),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
-from agentgym_flow.dataflow.engines.crew import Crew, Member
+from agentgym_flow.dataflow.engines.crew import Crew, CrewWorker
 from agentgym_flow.dataflow.network import tokens
 from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Flow
@@ -94,7 +94,7 @@ class LocalEngine:
         self._stack.close()
         self._url = ""
 
-    def _process(self, number: int) -> Member:
+    def _process(self, number: int) -> CrewWorker:
         named = ["--join", self._url, "--parent", str(os.getpid()), "--name", f"process-{number}"]
         return _Process([*self._command, *named], {**os.environ, tokens.VARIABLE: self._token})
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from agentgym_flow.dataflow.config import FlowConfig
-from agentgym_flow.dataflow.engines.crew import Crew, Member
+from agentgym_flow.dataflow.engines.crew import Crew, CrewWorker
 from agentgym_flow.dataflow.engines.local_engine import WatchedFlow
 from agentgym_flow.dataflow.engines.ray_cluster import (
     ActorUnavailableError,
@@ -147,7 +147,7 @@ class RayEngine:
         if self._started:
             ray.shutdown()
 
-    def _hire(self, number: int) -> Member:
+    def _hire(self, number: int) -> CrewWorker:
         actor = ray.remote(WorkerActor).options(
             max_restarts=-1, max_task_retries=0, max_concurrency=3, **options_of(self._config.resources)
         )

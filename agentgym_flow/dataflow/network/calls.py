@@ -60,7 +60,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
+class RemoteCall:
     """One call of `Flow`.
 
     Attributes:
@@ -83,16 +83,16 @@ class Call:
         return next((name for name, hint in self.parameters.items() if hint is bytes), None)
 
 
-def _call(name: str, method: Callable[..., Any]) -> Call:
+def _call(name: str, method: Callable[..., Any]) -> RemoteCall:
     hints = get_type_hints(method)
     result = hints.pop("return")
     defaults = inspect.signature(method).parameters
     required = frozenset(one for one in hints if defaults[one].default is inspect.Parameter.empty)
     limit = LARGE_BODY if name in ("commit", "admit", "ack", "open") else JSON_BODY
-    return Call(name, hints, required, result, None if bytes in hints.values() else limit)
+    return RemoteCall(name, hints, required, result, None if bytes in hints.values() else limit)
 
 
-CALLS: Mapping[str, Call] = {
+CALLS: Mapping[str, RemoteCall] = {
     name: _call(name, method) for name, method in vars(Flow).items() if not name.startswith("_") and callable(method)
 }
 """All calls of the protocol, by name."""
@@ -129,7 +129,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def arguments_of(call: Call, given: Any) -> dict[str, Any]:
+def arguments_of(call: RemoteCall, given: Any) -> dict[str, Any]:
     """Return the arguments of a call from a JSON object, without the raw one. Raises `Malformed`."""
     if not isinstance(given, dict):
         raise Malformed("the arguments are not a JSON object")

@@ -65,7 +65,7 @@ class HttpFlow(RemoteFlow):
             path += "?" + urlencode({one: calls.dumped(value) for one, value in others.items()})
         return self._answer(call, path, body, ANSWER + arguments.get("wait", 0.0))
 
-    def _answer(self, call: calls.Call, path: str, body: bytes, patience: float) -> Any:
+    def _answer(self, call: calls.RemoteCall, path: str, body: bytes, patience: float) -> Any:
         status, answer = self._sent(path, body, patience)
         if status == 200 and call.result is bytes:
             return answer

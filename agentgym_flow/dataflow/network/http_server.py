@@ -49,7 +49,7 @@ CHUNK = 1 << 20
 _logger = logging.getLogger(__name__)
 
 
-class _Refused(Exception):
+class _RequestRefused(Exception):
     def __init__(self, status: int, reason: str, error: str = "Refused") -> None:
         super().__init__(reason)
         self.status, self.answer = status, {"error": error, "message": reason}
@@ -103,7 +103,7 @@ class _Endpoint:
         status, kind, headers = 200, "application/json", {}
         try:
             answer, kind = await self._answer(request)
-        except _Refused as refused:
+        except _RequestRefused as refused:
             status, answer = refused.status, calls.dumped(refused.answer)
             headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
         except AgentGymFlowError as error:
@@ -120,14 +120,14 @@ class _Endpoint:
         # All of them are compared, so that the time tells nothing.
         allowed = [names for token, names in self._good_for.items() if loopback.same(given.strip(), token)]
         if kind.lower() != "bearer" or not allowed:
-            raise _Refused(401, "the token is missing or wrong")
+            raise _RequestRefused(401, "the token is missing or wrong")
         name = request.url.path.removeprefix("/v1/")
         if name not in calls.CALLS or request.url.path != f"/v1/{name}":
-            raise _Refused(404, "there is no such call; is this another version of agentgym_flow?")
+            raise _RequestRefused(404, "there is no such call; is this another version of agentgym_flow?")
         if name not in allowed[0]:
-            raise _Refused(403, f"this is the token of workers, and {name} is a call of trainers")
+            raise _RequestRefused(403, f"this is the token of workers, and {name} is a call of trainers")
         if request.method != "POST":
-            raise _Refused(405, "calls are made with POST")
+            raise _RequestRefused(405, "calls are made with POST")
         call = calls.CALLS[name]
         arguments = await self._arguments(call, request)
         answer = await self.switchboard.call(name, arguments, request.is_disconnected)
@@ -135,7 +135,7 @@ class _Endpoint:
             return answer, "application/octet-stream"
         return calls.dumped(answer), "application/json"
 
-    async def _arguments(self, call: calls.Call, request: Request) -> dict[str, Any]:
+    async def _arguments(self, call: calls.RemoteCall, request: Request) -> dict[str, Any]:
         body = await self._body(request, self._largest if call.limit is None else call.limit)
         try:
             if call.raw is None:
@@ -144,7 +144,7 @@ class _Endpoint:
             given = {one: calls.loaded(text.encode("utf-8", "replace")) for one, text in texts.items()}
             return {**calls.arguments_of(call, given), call.raw: body}
         except calls.Malformed as error:
-            raise _Refused(400, str(error)) from None
+            raise _RequestRefused(400, str(error)) from None
 
     async def _body(self, request: Request, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -158,10 +158,10 @@ class _Endpoint:
                     break
                 parts.append(part)
         if left < 0:
-            raise _Refused(413, f"a request of this call has at most {limit:,} bytes")
+            raise _RequestRefused(413, f"a request of this call has at most {limit:,} bytes")
         body = b"".join(parts)
         if request.headers.get(calls.DIGEST, "") != calls.digest_of(body):
-            raise _Refused(400, "the body is not what its digest says", "Corrupted")
+            raise _RequestRefused(400, "the body is not what its digest says", "Corrupted")
         return body
 
 

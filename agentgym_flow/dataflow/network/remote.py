@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any
 
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Held, Lease, Slot, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, CommitVerdict, Lease, LeaseKey, Slot
 from agentgym_flow.errors import FlowDown
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
@@ -77,17 +77,17 @@ class RemoteFlow(ABC):
         answer: list[Lease] = self._call("lease", worker=worker, count=count, wait=wait)
         return answer
 
-    def renew(self, worker: str, held: list[Held]) -> list[Held]:
+    def renew(self, worker: str, held: list[LeaseKey]) -> list[LeaseKey]:
         """Renew leases, and return those that have ended."""
-        answer: list[Held] = self._call("renew", worker=worker, held=held)
+        answer: list[LeaseKey] = self._call("renew", worker=worker, held=held)
         return answer
 
-    def commit(self, worker: str, commits: list[Commit]) -> list[Verdict]:
+    def commit(self, worker: str, commits: list[Commit]) -> list[CommitVerdict]:
         """Hand in episodes; return what became of each."""
-        answer: list[Verdict] = self._call("commit", worker=worker, commits=commits)
+        answer: list[CommitVerdict] = self._call("commit", worker=worker, commits=commits)
         return answer
 
-    def fail(self, worker: str, held: Held, reason: str) -> None:
+    def fail(self, worker: str, held: LeaseKey, reason: str) -> None:
         """Give a lease back."""
         self._call("fail", worker=worker, held=held, reason=reason)
 
@@ -96,7 +96,7 @@ class RemoteFlow(ABC):
         answer: bytes = self._call("fetch", policy=policy, version=version, have=have)
         return answer
 
-    def give_back(self, worker: str, held: list[Held]) -> None:
+    def give_back(self, worker: str, held: list[LeaseKey]) -> None:
         """Give leases back because the worker leaves."""
         self._call("give_back", worker=worker, held=held)
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from agentgym_flow.dataflow.records import Flow, Held
+from agentgym_flow.dataflow.records import Flow, LeaseKey
 
 AT_ONCE = 16
 """Calls that do not wait, at the same time."""
@@ -69,7 +69,7 @@ class Switchboard:
                 break
             answer = await self._in_line(name, arguments, left)
         if name == "lease" and answer and await gone():
-            held = [Held(lease.stream, lease.slot.id, lease.attempt) for lease in answer]
+            held = [LeaseKey(lease.stream, lease.slot.id, lease.attempt) for lease in answer]
             await self._now("give_back", {"worker": arguments["worker"], "held": held})
         return answer
 

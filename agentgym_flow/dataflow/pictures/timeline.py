@@ -23,7 +23,7 @@ a device that another policy trains on; receive weights."""
 STATES = {"used": "k2", "committed": "k0", "leased": "k4", "queued": "k3"}
 
 
-class Span(NamedTuple):
+class TimelineSpan(NamedTuple):
     """Somebody did something for a while; seconds, from the first event on."""
 
     who: str
@@ -33,7 +33,7 @@ class Span(NamedTuple):
     args: dict[str, Any]
 
 
-def spans_of(events: Sequence[Event]) -> list[Span]:
+def spans_of(events: Sequence[Event]) -> list[TimelineSpan]:
     """Return who did what, in the order of beginning. What has not ended ends with the last event."""
     found = _Spans(events[0]["at"])
     for event in events:
@@ -46,7 +46,7 @@ class _Spans:
 
     def __init__(self, zero: float) -> None:
         self._zero = zero
-        self._done: list[Span] = []
+        self._done: list[TimelineSpan] = []
         self._playing: dict[tuple[Any, ...], tuple[int, str, float]] = {}  # stream and slot: attempt, worker, since
         self._trainers: dict[str, tuple[str, float, int]] = {}  # what, since when, and for which batch
 
@@ -68,7 +68,7 @@ class _Spans:
                 self._end(key, at, LOST, "killed")
         elif what == "fetch":
             args = {name: event[name] for name in ("policy", "version", "bytes")}
-            self._done.append(Span(event.get("worker") or "weights", FETCH, at, at + event["seconds"], args))
+            self._done.append(TimelineSpan(event.get("worker") or "weights", FETCH, at, at + event["seconds"], args))
         elif what == "done":
             self._trainer_ends(event["policy"], at, what)
         elif what in ("open", "publish", "ack", "train"):
@@ -80,7 +80,7 @@ class _Spans:
             return
         number, worker, since = self._playing.pop(key)
         names = ("stream", "batch", "group", "sample", "attempt", "end")
-        self._done.append(Span(worker, what, since, at, dict(zip(names, (*key, number, verdict), strict=True))))
+        self._done.append(TimelineSpan(worker, what, since, at, dict(zip(names, (*key, number, verdict), strict=True))))
 
     def _trainer(self, event: Event, at: float) -> None:
         policy, what = event["policy"], event["what"]
@@ -93,9 +93,9 @@ class _Spans:
             what, since, batch = self._trainers.pop(policy)
             what = QUEUE if why == "train" else what
             if at > since:
-                self._done.append(Span(f"trainer of {policy}", what, since, at, {"batch": batch}))
+                self._done.append(TimelineSpan(f"trainer of {policy}", what, since, at, {"batch": batch}))
 
-    def close(self, at: float) -> list[Span]:
+    def close(self, at: float) -> list[TimelineSpan]:
         """Return all spans; those that have not ended do so now."""
         for policy in list(self._trainers):
             self._trainer_ends(policy, at - self._zero, "")
@@ -104,12 +104,12 @@ class _Spans:
         return sorted(self._done, key=lambda span: (span.start, span.end, span.who))
 
 
-def lanes(spans: Sequence[Span]) -> dict[str, list[list[Span]]]:
+def lanes(spans: Sequence[TimelineSpan]) -> dict[str, list[list[TimelineSpan]]]:
     """Return for each actor, in the order of names, its spans in as few rows as keep those of a row from overlapping.
 
     Trainers come first, then weights and relays, then workers.
     """
-    found: dict[str, list[list[Span]]] = {}
+    found: dict[str, list[list[TimelineSpan]]] = {}
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         rows = found.setdefault(span.who, [])
         row = next((row for row in rows if row[-1].end <= span.start), None)
@@ -126,7 +126,7 @@ def _rank(who: str) -> tuple[Any, ...]:
     return kind, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", who)]
 
 
-def chrome_trace(spans: Sequence[Span]) -> dict[str, Any]:
+def chrome_trace(spans: Sequence[TimelineSpan]) -> dict[str, Any]:
     """Return the spans as JSON-able data in Chrome's trace event format, which Perfetto reads too.
 
     Each actor is a process, and each of its rows a thread; times are microseconds.
@@ -199,7 +199,7 @@ def write_pictures(folder: str | os.PathLike[str], events: Sequence[Event], titl
     return written
 
 
-def _told(events: Sequence[Event], spans: Sequence[Span], staleness: dict[int, int]) -> dict[str, str]:
+def _told(events: Sequence[Event], spans: Sequence[TimelineSpan], staleness: dict[int, int]) -> dict[str, str]:
     """Return figures for the top of the page."""
     summary = staleness_summary(staleness)
     batches = sum(event["what"] == "ack" for event in events)

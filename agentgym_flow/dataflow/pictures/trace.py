@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow.dataflow.network.remote import RemoteFlow
-from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, Flow, Held, Lease, Slot, Verdict
+from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, CommitVerdict, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.errors import BadData
 from agentgym_flow.files import naming
 
@@ -140,21 +140,21 @@ class Traced(RemoteFlow):
             slots = [[*one.slot.id, one.attempt] for one in leases if one.stream == stream]
             self._writer.write("lease", worker=worker, stream=stream, slots=slots)
 
-    def _note_renew(self, ended: list[Held], began: float, **_: Any) -> None:
+    def _note_renew(self, ended: list[LeaseKey], began: float, **_: Any) -> None:
         for one in ended:
             self._ended(one, "expired")
 
-    def _note_commit(self, verdicts: list[Verdict], began: float, worker: str, commits: list[Commit]) -> None:
+    def _note_commit(self, verdicts: list[CommitVerdict], began: float, worker: str, commits: list[Commit]) -> None:
         both = list(zip([commit.held for commit in commits], verdicts, strict=True))
         for stream in dict.fromkeys(held.stream for held, _ in both):
             slots = [[*held.slot, held.attempt] for held, _ in both if held.stream == stream]
             said = [verdict.value for held, verdict in both if held.stream == stream]
             self._writer.write("commit", worker=worker, stream=stream, slots=slots, verdicts=said)
 
-    def _note_fail(self, answer: None, began: float, worker: str, held: Held, reason: str) -> None:
+    def _note_fail(self, answer: None, began: float, worker: str, held: LeaseKey, reason: str) -> None:
         self._ended(held, "failed")
 
-    def _note_give_back(self, answer: None, began: float, worker: str, held: list[Held]) -> None:
+    def _note_give_back(self, answer: None, began: float, worker: str, held: list[LeaseKey]) -> None:
         for one in held:
             self._ended(one, "given back")
 
@@ -179,7 +179,7 @@ class Traced(RemoteFlow):
                 self._updates[claim.policy, arrival.played] = arrival.updates[claim.policy]
 
     def _note_reject(self, answer: None, began: float, claim: Claim, attempt: Attempt, reason: str) -> None:
-        self._ended(Held(claim.stream, attempt.slot, attempt.number), "refused")
+        self._ended(LeaseKey(claim.stream, attempt.slot, attempt.number), "refused")
 
     def _note_ack(
         self,
@@ -203,5 +203,5 @@ class Traced(RemoteFlow):
     def _note_keep(self, answer: None, began: float, claim: Claim, batch: int) -> None:
         self._writer.write("keep", stream=claim.stream, policy=claim.policy, batch=batch)
 
-    def _ended(self, held: Held, why: str) -> None:
+    def _ended(self, held: LeaseKey, why: str) -> None:
         self._writer.write("ended", stream=held.stream, why=why, slots=[[*held.slot, held.attempt]])

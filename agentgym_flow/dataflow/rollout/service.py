@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentgym_flow.core import check_positive
-from agentgym_flow.dataflow.records import Commit, Flow, Held, Lease, stage_digest
+from agentgym_flow.dataflow.records import Commit, Flow, Lease, LeaseKey, stage_digest
 from agentgym_flow.dataflow.rollout.residents import Residents
 from agentgym_flow.dataflow.stage import Stage, stage_of
 from agentgym_flow.dataflow.wire import encode
 from agentgym_flow.errors import AgentGymFlowError, BadData, FlowDown, RunsFinished
 from agentgym_flow.independent import SharedRequests, run, take_turn
-from agentgym_flow.policies import AsyncPolicy, Move, View
-from agentgym_flow.slots import ERROR, EnvPool, Slot, Start
+from agentgym_flow.policies import AsyncPolicy, PolicyInput, PolicyOutput
+from agentgym_flow.slots import ERROR, EnvPool, EpisodeSpec, PoolSlot
 
 MOST_AT_ONCE = 1 << 23
 """Characters of episodes after which no more of them go into one call."""
@@ -43,12 +43,12 @@ class _Playing:
     ended: bool = False
 
     @property
-    def held(self) -> Held:
-        return Held(self.lease.stream, self.lease.slot.id, self.lease.attempt)
+    def held(self) -> LeaseKey:
+        return LeaseKey(self.lease.stream, self.lease.slot.id, self.lease.attempt)
 
 
 @dataclass
-class _Theatre:
+class _EpisodePlayer:
     """What a stream is played with, the models of its policies, and how many episodes are under way."""
 
     digest: str
@@ -59,14 +59,14 @@ class _Theatre:
 
 
 @dataclass
-class _Cast:
+class _EpisodePolicies:
     """Who plays one episode: a policy for each name, at the versions of its lease."""
 
     stage: Stage
     policies: Mapping[str, AsyncPolicy]
     name: str = field(default="leased policies")
 
-    async def respond(self, view: View) -> Move:
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
         name = self.stage.route(view)
         move = await self.policies[name].respond(view)
         if len(self.policies) > 1:
@@ -95,7 +95,7 @@ class RolloutService:
         self._flow = flow
         self._num_envs = check_positive("num_envs", num_envs)
         self._versions = check_positive("versions", versions)
-        self._theatres: dict[str, _Theatre] = {}  # by stream
+        self._theatres: dict[str, _EpisodePlayer] = {}  # by stream
         self._playing: dict[int, _Playing] = {}
         self._stopping = False
 
@@ -204,10 +204,10 @@ class RolloutService:
             await asyncio.to_thread(self._flow.fail, self.name, playing.held, reason)
         self._forget(playing)
 
-    async def _try(self, playing: _Playing, theatre: _Theatre) -> str | None:
+    async def _try(self, playing: _Playing, theatre: _EpisodePlayer) -> str | None:
         """Play an episode and hand it on; return None, or why there is none."""
         theatre.playing += 1
-        slot = Slot(theatre.pool)
+        slot = PoolSlot(theatre.pool)
         try:
             reason = await self._played(playing, theatre, slot)
         finally:
@@ -219,7 +219,7 @@ class RolloutService:
             await self._done.put((playing, encode(slot.view.episode, tell=theatre.stage.keep is not None)))
         return reason
 
-    async def _played(self, playing: _Playing, theatre: _Theatre, slot: Slot) -> str | None:
+    async def _played(self, playing: _Playing, theatre: _EpisodePlayer, slot: PoolSlot) -> str | None:
         """Play an episode; return None, or why there is none."""
         planned, lease, stage = playing.lease.slot, playing.lease, theatre.stage
         policies: dict[str, AsyncPolicy] = {}
@@ -230,10 +230,10 @@ class RolloutService:
             except BadData as error:  # the weights are not kept any more, or came damaged
                 return str(error)
             try:
-                slot.begin(iter([(0, Start(planned.seed, planned.task, planned.sample))]))
+                slot.begin(iter([(0, EpisodeSpec(planned.seed, planned.task, planned.sample))]))
             except Exception as error:  # of one task: the others can be played
                 return f"{type(error).__name__}: {error}"
-            cast = _Cast(stage, policies)
+            cast = _EpisodePolicies(stage, policies)
             while not await take_turn(cast, slot, self._requests, stage.stop):
                 if playing.ended:
                     return "the lease has ended"
@@ -243,7 +243,7 @@ class RolloutService:
         lost = slot.view.episode.meta.get(ERROR)
         return None if lost is None else f"{lost['class']}: {lost['message']}"
 
-    async def _theatre(self, lease: Lease) -> _Theatre | None:
+    async def _theatre(self, lease: Lease) -> _EpisodePlayer | None:
         """Return what the stream of a lease is played with; None if that has changed since the lease was given."""
         async with self._staging:
             known = self._theatres.get(lease.stream)
@@ -257,5 +257,5 @@ class RolloutService:
             if known is not None and not known.playing:
                 known.pool.close()
             pool = EnvPool(stage.make_env, stage.keep or ())
-            made = self._theatres[lease.stream] = _Theatre(lease.stage, stage, pool, residents)
+            made = self._theatres[lease.stream] = _EpisodePlayer(lease.stage, stage, pool, residents)
             return made

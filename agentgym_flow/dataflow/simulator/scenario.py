@@ -58,7 +58,7 @@ class Region:
             raise BadSetting(f"region {self.name!r}: speed and gbit must be above 0, and delay must not be negative")
 
 
-class Change(NamedTuple):
+class WorkerChange(NamedTuple):
     """After `at` seconds, some workers of a region `join`, `leave` when they have finished, or die (`kill`)."""
 
     at: float
@@ -117,7 +117,7 @@ class Scenario:
     gigabytes: float | None = None
     full_gigabytes: float = 28.0
     lease_seconds: float = 60.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[WorkerChange, ...] = ()
     hours_to_death: float = math.inf
     restart: float = 30.0
 
@@ -183,7 +183,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What came of a simulation.
 
     Attributes:
@@ -226,7 +226,7 @@ class Outcome:
     composition: str
 
 
-class Play(NamedTuple):
+class RunningLease(NamedTuple):
     """A lease in the hands of a worker, and when it began."""
 
     slot: Slot

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Entry, Ledger, Published, State
-from agentgym_flow.dataflow.records import Slot, Verdict
-from agentgym_flow.dataflow.simulator.scenario import OVERLAP, Outcome, Play, Scenario, Times
+from agentgym_flow.dataflow.bookkeeping.ledger import FIXED, READY, Ledger, LedgerEntry, PublishedWeights, SlotState
+from agentgym_flow.dataflow.records import CommitVerdict, Slot
+from agentgym_flow.dataflow.simulator.scenario import OVERLAP, RunningLease, Scenario, SimulationResult, Times
 from agentgym_flow.dataflow.simulator.virtual import Clock, Pool
 from agentgym_flow.seeding import stable_hash
 
@@ -26,7 +26,7 @@ _TICK = 1.0  # seconds between two looks of the manager for leases that have exp
 _SAMPLES = 400  # states of the ledger are recorded after this part of the time that has passed
 
 
-def simulate(scenario: Scenario, seed: int = 0, record: Record | None = None) -> Outcome:
+def simulate(scenario: Scenario, seed: int = 0, record: Record | None = None) -> SimulationResult:
     """Simulate a dataflow; equal arguments give equal outcomes. An episode takes the same time in every mode.
 
     Args:
@@ -80,7 +80,7 @@ class _Simulation:
         self._digests: dict[tuple[str, int], str] = {}  # of batches: which slots, played by which updates
         self._sampled = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         for policy in self._trainers:
             self._take(policy)
         self._pool.start()
@@ -93,7 +93,7 @@ class _Simulation:
         trainer, batch = self._trainers[policy], self._trainers[policy].batch
         if batch == self.scenario.updates:
             return self.note("done", policy=policy)
-        self._ledger.publish(policy, Published(version=batch + 1, update=batch, step=batch))
+        self._ledger.publish(policy, PublishedWeights(version=batch + 1, update=batch, step=batch))
         self._ledger.keep(policy, batch)
         self._calls[int(self._clock.now)] += 3  # publish, keep, arrivals
         size = round(self.scenario.transfer(batch or None, batch + 1))
@@ -152,17 +152,17 @@ class _Simulation:
             for policy in self._trainers:
                 self._take(policy)
 
-    def _choose_fixed(self, trainer: _Trainer) -> list[Entry]:
+    def _choose_fixed(self, trainer: _Trainer) -> list[LedgerEntry]:
         if self._batches[trainer.batch] < self.scenario.groups * self.scenario.size:
             return []
         arrived = self._ledger.arrived(trainer.policy, 0)
         return [entry for entry in arrived if entry.slot.batch == trainer.batch]
 
-    def _choose_ready(self, trainer: _Trainer) -> list[Entry]:
+    def _choose_ready(self, trainer: _Trainer) -> list[LedgerEntry]:
         """Return the groups that were complete first and are not too stale; drop those that are."""
         if trainer.complete < self.scenario.groups:
             return []
-        by_group: dict[tuple[int, int], list[Entry]] = {}
+        by_group: dict[tuple[int, int], list[LedgerEntry]] = {}
         for entry in self._ledger.arrived(trainer.policy, 0):
             by_group.setdefault(entry.slot.id[:2], []).append(entry)
         whole = sorted((g for g in by_group.values() if len(g) == self.scenario.size), key=lambda g: g[-1].number)
@@ -181,7 +181,7 @@ class _Simulation:
         trainer.complete -= len(fresh)
         return [entry for g in fresh for entry in g]
 
-    def _account(self, trainer: _Trainer, chosen: list[Entry]) -> None:
+    def _account(self, trainer: _Trainer, chosen: list[LedgerEntry]) -> None:
         """Acknowledge a batch, and count what it is made of."""
         lost, trained = [one.played for one in chosen if not one.digest], [one for one in chosen if one.digest]
         ids = sorted(entry.slot.id for entry in trained)
@@ -203,26 +203,26 @@ class _Simulation:
         self._sample(now=True)
 
     # ---------------------------------------------------------------- workers
-    def lease(self, worker: str, count: int) -> list[Play]:
+    def lease(self, worker: str, count: int) -> list[RunningLease]:
         now = self._clock.now
         self._calls[int(now)] += 1
         # Renewals happen only on paper: a lease of a living worker never ends, see `lose`.
         entries = self._ledger.lease(worker, count, math.inf)
-        plays = [Play(entry.slot, entry.attempt, entry.weights, now) for entry in entries]
+        plays = [RunningLease(entry.slot, entry.attempt, entry.weights, now) for entry in entries]
         if plays:
             self.note("lease", worker=worker, stream="main", slots=[[*play.slot.id, play.attempt] for play in plays])
             self._sample()
         return plays
 
-    def commit(self, worker: str, play: Play) -> None:
+    def commit(self, worker: str, play: RunningLease) -> None:
         self._calls[int(self._clock.now)] += 1
         verdict = self._ledger.commit(play.slot.id, play.attempt, "played")
         slots = [[*play.slot.id, play.attempt]]
         self.note("commit", worker=worker, stream="main", slots=slots, verdicts=[verdict.value])
-        if verdict is Verdict.ACCEPTED:
+        if verdict is CommitVerdict.ACCEPTED:
             self._commits([play.slot])
 
-    def lose(self, plays: Sequence[Play]) -> None:
+    def lose(self, plays: Sequence[RunningLease]) -> None:
         """Let the leases of a worker that died run out, counted from when it has renewed them last."""
         valid = self.scenario.lease_seconds
         for play in plays:
@@ -238,7 +238,7 @@ class _Simulation:
         ended = [entry for entry, _ in self._ledger.expire(tick)]
         if ended:
             self.note("ended", stream="main", why="expired", slots=[[*one.slot.id, one.attempt] for one in ended])
-            self._commits([entry.slot for entry in ended if entry.state is State.COMMITTED])  # those that are lost
+            self._commits([entry.slot for entry in ended if entry.state is SlotState.COMMITTED])  # those that are lost
             self._pool.wake()
 
     def _commits(self, slots: Sequence[Slot]) -> None:
@@ -268,12 +268,12 @@ class _Simulation:
             self._sampled = self._clock.now
             self.note("states", stream="main", states=self._ledger.slots.states())
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationResult:
         self._pool.close()
         self._sample(now=True)
         total, pool, trainers = self._clock.now, self._pool, self._trainers.values()
         calls = self._calls.total() + int(pool.lived / (self.scenario.lease_seconds / 3))  # with renewals
-        return Outcome(
+        return SimulationResult(
             hours=total / 3600,
             played=self._ledger.counts["committed"],
             trained=self._trained_on // len(trainers),
@@ -294,6 +294,6 @@ class _Simulation:
         )
 
 
-def _age(trainer: _Trainer, entry: Entry) -> int:
+def _age(trainer: _Trainer, entry: LedgerEntry) -> int:
     """Return how many updates before the trainer's next one the weights are that played an episode."""
     return trainer.batch - (entry.weights[trainer.policy] - 1)

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentgym_flow.dataflow.records import Slot, SlotId
-from agentgym_flow.dataflow.simulator.scenario import Change, Play, Region, Scenario
+from agentgym_flow.dataflow.simulator.scenario import Region, RunningLease, Scenario, WorkerChange
 from agentgym_flow.errors import NoWorkers
 from agentgym_flow.seeding import Stream
 
 _BITS = 8e-9  # gigabits of a byte
 
 
-class Flow(Protocol):
+class SimulatedFlow(Protocol):
     """What workers call."""
 
-    def lease(self, worker: str, count: int) -> list[Play]:
+    def lease(self, worker: str, count: int) -> list[RunningLease]:
         """Return up to `count` leases."""
 
-    def commit(self, worker: str, play: Play) -> None:
+    def commit(self, worker: str, play: RunningLease) -> None:
         """Hand in an episode."""
 
-    def lose(self, plays: Sequence[Play]) -> None:
+    def lose(self, plays: Sequence[RunningLease]) -> None:
         """Take note that nobody renews these leases any more."""
 
     def seconds(self, slot: Slot) -> float:
@@ -83,8 +83,8 @@ class _Worker:
     lived: int = 0
     held: dict[str, dict[int, int]] = field(default_factory=dict)
     loading: dict[str, set[int]] = field(default_factory=dict)
-    waiting: list[Play] = field(default_factory=list)
-    playing: dict[SlotId, tuple[Play, float | None]] = field(default_factory=dict)
+    waiting: list[RunningLease] = field(default_factory=list)
+    playing: dict[SlotId, tuple[RunningLease, float | None]] = field(default_factory=dict)
 
 
 class Pool:
@@ -103,7 +103,7 @@ class Pool:
         kills: how often a worker died.
     """
 
-    def __init__(self, clock: Clock, flow: Flow, scenario: Scenario, seed: int) -> None:
+    def __init__(self, clock: Clock, flow: SimulatedFlow, scenario: Scenario, seed: int) -> None:
         self._clock, self._flow, self._scenario, self._seed = clock, flow, scenario, seed
         self.busy, self.available, self.lived, self.kills = 0.0, 0.0, 0.0, 0
         self._links = {region.name: _Link(region) for region in scenario.regions}
@@ -123,7 +123,7 @@ class Pool:
         for change in self._scenario.changes:
             self._clock.after(change.at, self._change, change)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: WorkerChange) -> None:
         link = self._links[change.region]
         if change.kind == "join":
             self._join(link, change.workers)
@@ -215,7 +215,7 @@ class Pool:
                 worker.playing[play.slot.id] = (play, None)
             self._clock.after(seconds, self._receive, worker, worker.life, plays)
 
-    def _receive(self, worker: _Worker, life: int, plays: list[Play]) -> None:
+    def _receive(self, worker: _Worker, life: int, plays: list[RunningLease]) -> None:
         if worker.life == life:
             worker.waiting += plays
             self._advance(worker)
@@ -273,14 +273,14 @@ class Pool:
             worker.held[policy][version] = 0
             self._advance(worker)
 
-    def _play(self, worker: _Worker, play: Play) -> None:
+    def _play(self, worker: _Worker, play: RunningLease) -> None:
         for policy, version in play.weights.items():
             worker.held[policy][version] += 1
         worker.playing[play.slot.id] = (play, self._clock.now)
         seconds = self._flow.seconds(play.slot) / worker.link.region.speed
         self._clock.after(seconds, self._finish, worker, worker.life, play, seconds)
 
-    def _finish(self, worker: _Worker, life: int, play: Play, seconds: float) -> None:
+    def _finish(self, worker: _Worker, life: int, play: RunningLease, seconds: float) -> None:
         if worker.life != life:
             return
         self._count(worker, seconds)

@@ -28,8 +28,17 @@ from typing import Any
 
 from agentgym_flow import __version__
 from agentgym_flow.data import home, may_cache
-from agentgym_flow.envs.alfworld.game import MARKS, NOWHERE, TRAITS, Game, Receptacle, Start, Thing, assembled
-from agentgym_flow.envs.alfworld.goal import CONDITIONS, Goal
+from agentgym_flow.envs.alfworld.game import (
+    MARKS,
+    NOWHERE,
+    TRAITS,
+    CompiledGame,
+    GameObject,
+    InitialState,
+    Receptacle,
+    assembled,
+)
+from agentgym_flow.envs.alfworld.goal import CONDITIONS, ALFWorldGoal
 from agentgym_flow.envs.alfworld.grammar import ARRIVALS, PUT_FEEDBACKS, PUTS, Words
 from agentgym_flow.errors import BadData
 from agentgym_flow.files import whole
@@ -58,14 +67,14 @@ MOST_KEPT = 1 << 14
 """Games of one folder; 256 folders by the first byte of the digest share them out."""
 
 _RECEPTACLE = attrgetter(*Receptacle.__slots__)
-_THING = attrgetter(*Thing.__slots__)
-_START = attrgetter(*Start.__slots__)
+_THING = attrgetter(*GameObject.__slots__)
+_START = attrgetter(*InitialState.__slots__)
 _WORDS = attrgetter(*Words.__slots__)
 _PLAIN = ("spots", "spot_names", "standing_at", "goal_places")
 _AS_THEY_ARE = ("having", "wanted", "goal_lamps")
 
 
-def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[Game, str]]) -> tuple[Game, str]:
+def kept_or_compiled(content: bytes, compile_it: Callable[[], tuple[CompiledGame, str]]) -> tuple[CompiledGame, str]:
     """Return the game of a game file and the identity of what is played, from the cache or by `compile_it`.
 
     `content` are the bytes of the file. What `compile_it` raises passes through.
@@ -105,7 +114,7 @@ def _maker() -> bytes:
     return maker.digest()
 
 
-def _read(path: Path, digest: str) -> tuple[Game, str] | None:
+def _read(path: Path, digest: str) -> tuple[CompiledGame, str] | None:
     try:
         said, _, written = path.read_bytes().partition(b"\n")
         return decoded(written) if said == _sealed(digest, written) else None
@@ -113,7 +122,7 @@ def _read(path: Path, digest: str) -> tuple[Game, str] | None:
         return None
 
 
-def _write(path: Path, digest: str, found: tuple[Game, str]) -> None:
+def _write(path: Path, digest: str, found: tuple[CompiledGame, str]) -> None:
     written = encoded(*found)
     try:
         with whole(path) as partial:
@@ -138,7 +147,7 @@ def _make_room(folder: Path) -> None:
 
 
 # ---------------------------------------------------------------- a game as JSON
-def encoded(game: Game, content: str) -> bytes:
+def encoded(game: CompiledGame, content: str) -> bytes:
     """Return a compiled game and its identity as JSON; `decoded` gives them back, equal and in the same order."""
     goal = game.goal
     return json.dumps(
@@ -156,7 +165,7 @@ def encoded(game: Game, content: str) -> bytes:
     ).encode("ascii")
 
 
-def decoded(written: bytes) -> tuple[Game, str]:
+def decoded(written: bytes) -> tuple[CompiledGame, str]:
     """Return what `encoded` was given.
 
     Raises `ValueError`, `TypeError`, `LookupError`, `AttributeError` or `RecursionError` for what it did not write, and
@@ -167,12 +176,12 @@ def decoded(written: bytes) -> tuple[Game, str]:
     spot, held, inside, located, opened, marks = said["start"]
     game = assembled(
         receptacles=tuple([Receptacle(*one) for one in said["receptacles"]]),
-        things=tuple([Thing(n, k, fits, None if c is None else tuple(c)) for n, k, fits, c in said["things"]]),
+        things=tuple([GameObject(n, k, fits, None if c is None else tuple(c)) for n, k, fits, c in said["things"]]),
         spots=tuple(said["spots"]),
         spot_names=tuple(said["spot_names"]),
         traits={trait: said["having"][trait] for trait in TRAITS},
-        start=Start(spot, held, tuple(inside), tuple(located), opened, {name: marks[name] for name in MARKS}),
-        goal=Goal(thing, place, lamp, count, frozenset(conditions), frozenset(traits)),
+        start=InitialState(spot, held, tuple(inside), tuple(located), opened, {name: marks[name] for name in MARKS}),
+        goal=ALFWorldGoal(thing, place, lamp, count, frozenset(conditions), frozenset(traits)),
         words=Words(*said["words"]),
     )
     content = said["content"]
@@ -182,7 +191,7 @@ def decoded(written: bytes) -> tuple[Game, str]:
     return game, content
 
 
-def _is_sound(game: Game) -> bool:
+def _is_sound(game: CompiledGame) -> bool:
     """Return whether the parts of a game have the types and ranges that compiling gives them."""
     start, goal, words = game.start, game.goal, game.words
     receptacles, things, spots = len(game.receptacles), len(game.things), len(game.spots)

@@ -31,7 +31,7 @@ _OTHER: Mapping[str, str] = {"and": "or", "or": "and", "exists": "forall", "fora
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DomainPart:
     """One type, predicate or action: the path to it in the text, and its meaning in a form that can be compared."""
 
     path: tuple[int, ...]
@@ -42,9 +42,9 @@ class Part:
 class Domain:
     """The parts of a domain by name."""
 
-    types: Mapping[str, Part]
-    predicates: Mapping[str, Part]
-    actions: Mapping[str, Part]
+    types: Mapping[str, DomainPart]
+    predicates: Mapping[str, DomainPart]
+    actions: Mapping[str, DomainPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ def _read(root: Expression, fail: Fail) -> Domain:
     """Return the parts of a domain that decide what can happen."""
     if root[:2] != ("define", ("domain", "alfred")):
         raise fail((), "expected (define (domain alfred) ...)")
-    types: dict[str, Part] = {}
-    predicates: dict[str, Part] = {}
-    actions: dict[str, Part] = {}
+    types: dict[str, DomainPart] = {}
+    predicates: dict[str, DomainPart] = {}
+    actions: dict[str, DomainPart] = {}
 
-    def add(parts: dict[str, Part], name: Expression, path: tuple[int, ...], *meaning: Expression) -> None:
+    def add(parts: dict[str, DomainPart], name: Expression, path: tuple[int, ...], *meaning: Expression) -> None:
         if not isinstance(name, str) or name in parts:
             raise fail(path, f"expected a name that was not used before, got {name!r}")
-        parts[name] = Part(path, meaning)
+        parts[name] = DomainPart(path, meaning)
 
     declarations = [entry for entry in enumerate(root) if entry[0] > 1]
     for index, entry in declarations:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld.oracle import Oracle
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, OneOf, Season, Setting
+from agentgym_flow.settings import Flag, OneOf, SeasonSeed, Setting
 from agentgym_flow.task_choice import choose_task
 
 DEFAULT_MAX_STEPS = 50
@@ -162,7 +162,7 @@ class ALFWorldEnv(TextEnv):
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "engine": OneOf(*ENGINES),
         "aliases": Flag(),
-        "season": Season(),
+        "season": SeasonSeed(),
     }
 
     def __init__(
@@ -206,7 +206,7 @@ class ALFWorldEnv(TextEnv):
         return self._source.num_tasks
 
     @property
-    def play(self) -> Play:
+    def play(self) -> ALFWorldGame:
         """The game in play. For looking at; `step` is the way to change it."""
         return self._play
 
@@ -237,7 +237,7 @@ class ALFWorldEnv(TextEnv):
         prepared = self._source.task(task)
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
-        self._play = Play(prepared.game)
+        self._play = ALFWorldGame(prepared.game)
         self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
         self._oracle = Oracle(prepared.game)
         self._game_file = self._source.file(task)

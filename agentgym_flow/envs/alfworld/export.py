@@ -10,7 +10,7 @@ from agentgym_flow.envs.alfworld.game import compile_game
 from agentgym_flow.envs.alfworld.gamefile import write_game
 from agentgym_flow.envs.alfworld.official import OFFICIAL_FOLDERS
 from agentgym_flow.envs.alfworld.oracle import shortest_plan
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 
 
@@ -25,7 +25,7 @@ def export_game(folder: str | os.PathLike[str], split: str, task: int) -> Path:
     """
     problem, words = tasks.task_problem(split, task)
     errand, layout = tasks.task_layout(split, task)
-    play, walkthrough = Play(compile_game(problem, words)), []
+    play, walkthrough = ALFWorldGame(compile_game(problem, words)), []
     for move in shortest_plan(play) or ():
         walkthrough.append(play.text(move))
         play.make(move)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from agentgym_flow.envs.alfworld.goal import Goal, read_goal
+from agentgym_flow.envs.alfworld.goal import ALFWorldGoal, read_goal
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.names import display_names
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadGame
 
 NOWHERE = -1
@@ -43,7 +43,7 @@ class Receptacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class GameObject:
     """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
 
     `contents` is None for what is no container. Nothing is ever put into or taken out of an object.
@@ -56,8 +56,8 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What is true at the start and may change: see the attributes of `agentgym_flow.envs.alfworld.play.Play`."""
+class InitialState:
+    """What is true at the start and may change: see the attributes of `ALFWorldGame`."""
 
     spot: int
     held: int
@@ -68,7 +68,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class CompiledGame:
     """A game that can be played: places, things, what they can do, and what is asked. Copies share it.
 
     Attributes:
@@ -79,39 +79,39 @@ class Game:
         receptacles_at: for each spot the receptacles that stand there, in their order.
         standing_at: the same as sets.
         having: trait (`"heatable"`, `"pickupable"`, ...) -> the things that have it.
-        start: the state that `Play` begins with.
+        start: the state that `ALFWorldGame` begins with.
         goal: what is asked.
         wanted: the things that the goal can be about: of its kind, with its traits.
         goal_places: the receptacles that the goal accepts; empty for looking at something in light.
         goal_lamps: the lamps that the goal accepts.
         words: the sentences that differ between game files.
-        menus: what can be done in situations met before; filled and emptied by `Play`.
+        menus: what can be done in situations met before; filled and emptied by `ALFWorldGame`.
     """
 
     receptacles: tuple[Receptacle, ...]
-    things: tuple[Thing, ...]
+    things: tuple[GameObject, ...]
     spots: tuple[str, ...]
     spot_names: tuple[str, ...]
     receptacles_at: tuple[tuple[int, ...], ...]
     standing_at: tuple[int, ...]
     having: Mapping[str, int]
-    start: Start
-    goal: Goal
+    start: InitialState
+    goal: ALFWorldGoal
     wanted: int
     goal_places: tuple[int, ...]
     goal_lamps: int
     words: Words
     menus: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def __copy__(self) -> Game:
+    def __copy__(self) -> CompiledGame:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Game:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledGame:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was met in play is quickly found again, and can be larger than the game.
-        return Game, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
+        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
 
     def receptacles_of(self, kinds: Iterable[str]) -> list[int]:
         """Return the receptacles of any of these kinds, in their order."""
@@ -130,14 +130,14 @@ def members(mask: int) -> Iterator[int]:
 def assembled(
     *,
     receptacles: tuple[Receptacle, ...],
-    things: tuple[Thing, ...],
+    things: tuple[GameObject, ...],
     spots: tuple[str, ...],
     spot_names: tuple[str, ...],
     traits: Mapping[str, int],
-    start: Start,
-    goal: Goal,
+    start: InitialState,
+    goal: ALFWorldGoal,
     words: Words,
-) -> Game:
+) -> CompiledGame:
     """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
     having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
     wanted = _mask_where(thing.kind == goal.thing for thing in things)
@@ -147,7 +147,7 @@ def assembled(
     for index, receptacle in enumerate(receptacles):
         if receptacle.spot != NOWHERE:
             standing[receptacle.spot].append(index)
-    return Game(
+    return CompiledGame(
         receptacles=receptacles,
         things=things,
         spots=spots,
@@ -164,7 +164,7 @@ def assembled(
     )
 
 
-def compile_game(problem: Problem, words: Words, where: str = "game") -> Game:
+def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
     """Return the game that a problem of ALFRED's domain states.
 
     Raises `BadGame` when the problem says what the rules have no place for (two agents, a receptacle in two places, a
@@ -176,7 +176,7 @@ def compile_game(problem: Problem, words: Words, where: str = "game") -> Game:
 class _Compiler:
     """Sorts the facts of one problem; lives as long as one call of `compile_game`."""
 
-    def __init__(self, problem: Problem, words: Words, where: str) -> None:
+    def __init__(self, problem: PDDLProblem, words: Words, where: str) -> None:
         self.problem = problem
         self.words = words
         self.where = where
@@ -195,7 +195,7 @@ class _Compiler:
         self.spots = tuple(sorted(set(places)))
         self.spot_index = {name: index for index, name in enumerate(self.spots)}
 
-    def game(self) -> Game:
+    def game(self) -> CompiledGame:
         things = self._things()
         receptacles = self._receptacles()
         return assembled(
@@ -209,7 +209,7 @@ class _Compiler:
             words=self.words,
         )
 
-    def _things(self) -> tuple[Thing, ...]:
+    def _things(self) -> tuple[GameObject, ...]:
         kinds = self._single("objecttype")
         held_by: dict[str, list[str]] = {name: [] for (name,) in self.facts["isreceptacleobject"]}
         for inner, outer in sorted(self.facts["inreceptacleobject"]):
@@ -217,7 +217,7 @@ class _Compiler:
                 held_by[outer].append(self.names[inner])
         fits = self._fits()
         return tuple(
-            Thing(
+            GameObject(
                 self.names[name],
                 kinds.get(name, ""),
                 fits.get(kinds.get(name, ""), 0),
@@ -249,7 +249,7 @@ class _Compiler:
             for name in self.receptacles
         )
 
-    def _start(self) -> Start:
+    def _start(self) -> InitialState:
         at = self._single("atlocation")
         if len(at) != 1:
             raise BadGame(f"{self.where}: {len(at)} agents have a location; exactly one must")
@@ -264,7 +264,7 @@ class _Compiler:
         opened = 0
         for (receptacle,) in self.facts["opened"]:
             opened |= 1 << self.receptacle_index[receptacle]
-        return Start(
+        return InitialState(
             spot=self.spot_index[next(iter(at.values()))],
             held=self.thing_index[held[0]] if held else NOWHERE,
             inside=tuple(inside),

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
 from agentgym_flow.envs.alfworld.grammar import Words, read_grammar, write_grammar
-from agentgym_flow.envs.alfworld.pddl import Problem, read_problem, write_problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
 from agentgym_flow.errors import BadGame
 from agentgym_flow.files import whole
 
@@ -34,7 +34,7 @@ class GameFile:
         trajectory: the contents of `traj_data.json`; None when there is none.
     """
 
-    problem: Problem
+    problem: PDDLProblem
     words: Words
     walkthrough: tuple[str, ...]
     solvable: bool | None
@@ -109,7 +109,7 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
 
 
 def game_json(
-    problem: Problem, words: Words, walkthrough: Sequence[str], solvable: bool | None = True
+    problem: PDDLProblem, words: Words, walkthrough: Sequence[str], solvable: bool | None = True
 ) -> dict[str, Any]:
     """Return what a game file says, with the keys of the official ones; the real engine loads it.
 
@@ -132,7 +132,7 @@ def game_json(
 
 def write_game(
     folder: str | os.PathLike[str],
-    problem: Problem,
+    problem: PDDLProblem,
     words: Words,
     walkthrough: Sequence[str],
     solvable: bool | None = True,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import Errand, type_name
 from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.layout import Layout
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.layout import FurnishedRoom
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.envs.alfworld.rooms import (
     CLEANABLE,
     CONTAINERS,
@@ -65,17 +65,17 @@ class _Point(NamedTuple):
     z: int
 
 
-def make_problem(stream: Stream, layout: Layout, errand: Errand, name: str) -> Problem:
+def make_problem(stream: Stream, layout: FurnishedRoom, errand: Errand, name: str) -> PDDLProblem:
     """Return the problem in which the errand is done in the furnished room.
 
     Coordinates are drawn from `stream`, and with them the order in which a player meets receptacles and objects of a
     kind. The agent starts where no receptacle is.
     """
-    return _Builder(stream, layout, errand).problem(name)
+    return _GameBuilder(stream, layout, errand).problem(name)
 
 
-class _Builder:
-    def __init__(self, stream: Stream, layout: Layout, errand: Errand) -> None:
+class _GameBuilder:
+    def __init__(self, stream: Stream, layout: FurnishedRoom, errand: Errand) -> None:
         self.stream = stream
         self.layout = layout
         self.errand = errand
@@ -83,7 +83,7 @@ class _Builder:
         self.width, self.depth = ROOMS[errand.room].size
         self.cells: set[int] = set()
 
-    def problem(self, name: str) -> Problem:
+    def problem(self, name: str) -> PDDLProblem:
         plan = self.layout.plan
         spots = [self._spot() for _ in range(max(plan.spots) + 1)]
         facts: list[Fact] = []
@@ -99,7 +99,7 @@ class _Builder:
             facts += _facts_of(kind, self._new_id(kind, self._beside(cell), "object"), spot)
         facts += self._can_contain()
         facts.append(("atlocation", AGENT, self._spot()[1]))
-        return Problem(self.objects, tuple(facts), self.errand.goal(), name)
+        return PDDLProblem(self.objects, tuple(facts), self.errand.goal(), name)
 
     def _spot(self) -> tuple[int, str]:
         """Return a cell of the floor that is not in use, and the id of the place to stand there."""

@@ -34,7 +34,7 @@ TASK_TYPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ALFWorldGoal:
     """A goal in either form.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Atom(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def read_goal(goal: Expression, where: str) -> Goal:
+def read_goal(goal: Expression, where: str) -> ALFWorldGoal:
     """Return the goal that the formula states.
 
     Raises `BadGame` when it is of neither form; `where` names the file in the message.
@@ -103,7 +103,7 @@ def _atoms(node: Expression, names: dict[str, str], counter: list[int], where: s
         raise BadGame(f"{where}: the goal has {head!r}, which no goal of ALFWorld has")
 
 
-def _read_placed(atoms: set[_Atom]) -> Goal | None:
+def _read_placed(atoms: set[_Atom]) -> ALFWorldGoal | None:
     pairs = sorted(atom.arguments for atom in atoms if atom.predicate == "inreceptacle")
     things = [pair[0] for pair in pairs]
     if not pairs or len(things) > 2 or len({pair[1] for pair in pairs}) != 1:
@@ -119,10 +119,10 @@ def _read_placed(atoms: set[_Atom]) -> Goal | None:
     thing = described[0]
     if thing is None or used | _used_by(things, thing) != atoms:
         return None
-    return Goal(thing.kind, kind, None, len(things), thing.conditions, thing.traits)
+    return ALFWorldGoal(thing.kind, kind, None, len(things), thing.conditions, thing.traits)
 
 
-def _read_lit(atoms: set[_Atom]) -> Goal | None:
+def _read_lit(atoms: set[_Atom]) -> ALFWorldGoal | None:
     held = [atom.arguments for atom in atoms if atom.predicate == "holds"]
     lamps = [atom.arguments for atom in atoms if atom.predicate == "istoggled"]
     inside = [atom.arguments for atom in atoms if atom.predicate == "inreceptacle"]
@@ -145,7 +145,7 @@ def _read_lit(atoms: set[_Atom]) -> Goal | None:
     }
     if used | _used_by([thing], described) != atoms:
         return None
-    return Goal(described.kind, None, lamp_kind, 1, described.conditions, described.traits)
+    return ALFWorldGoal(described.kind, None, lamp_kind, 1, described.conditions, described.traits)
 
 
 class _Description(NamedTuple):

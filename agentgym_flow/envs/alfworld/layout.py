@@ -23,7 +23,7 @@ _TRIES = 3
 """So often a place is drawn for an object; if all were full, the room does without it."""
 
 
-class Plan(NamedTuple):
+class FloorPlan(NamedTuple):
     """The receptacles of a room.
 
     Attributes:
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
         return _digest(self, [(kind, ()) for kind in self.receptacles])
 
 
-class Layout(NamedTuple):
+class FurnishedRoom(NamedTuple):
     """A furnished room.
 
     Attributes:
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
         loose: the kinds of the objects that are in no receptacle, sorted.
     """
 
-    plan: Plan
+    plan: FloorPlan
     contents: tuple[tuple[str, ...], ...]
     nested: tuple[tuple[int, int, int], ...]
     loose: tuple[str, ...]
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
         return _digest(self.plan, zip(self.plan.receptacles, self.contents, strict=True))
 
 
-def _digest(plan: Plan, receptacles: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+def _digest(plan: FloorPlan, receptacles: Iterable[tuple[str, tuple[str, ...]]]) -> str:
     """Hash a room as a bag of spots, each a bag of receptacles: what is left when names are taken away."""
     spots: list[list[tuple[str, tuple[str, ...]]]] = [[] for _ in range(max(plan.spots) + 1)]
     for spot, receptacle in zip(plan.spots, receptacles, strict=True):
@@ -68,7 +68,7 @@ def _digest(plan: Plan, receptacles: Iterable[tuple[str, tuple[str, ...]]]) -> s
     return stable_hash(sorted(sorted(here) for here in spots))
 
 
-def draw_plan(stream: Stream, errand: Errand) -> Plan:
+def draw_plan(stream: Stream, errand: Errand) -> FloorPlan:
     """Draw the receptacles of a room in which the errand can be done."""
     numbers = {kind: stream.choice(counts) for kind, counts in ROOMS[errand.room].receptacles.items()}
     _make_possible(numbers, errand)
@@ -81,7 +81,7 @@ def draw_plan(stream: Stream, errand: Errand) -> Plan:
         else:
             spots.append(used)
             used += 1
-    return Plan(receptacles, tuple(spots))
+    return FloorPlan(receptacles, tuple(spots))
 
 
 def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
@@ -96,7 +96,7 @@ def _make_possible(numbers: dict[str, int], errand: Errand) -> None:
         numbers[roomiest] += 1
 
 
-def furnish(stream: Stream, plan: Plan, errand: Errand) -> Layout:
+def furnish(stream: Stream, plan: FloorPlan, errand: Errand) -> FurnishedRoom:
     """Draw what lies in the receptacles of a plan."""
     where: dict[str, list[int]] = {}
     for index, kind in enumerate(plan.receptacles):
@@ -118,7 +118,7 @@ def furnish(stream: Stream, plan: Plan, errand: Errand) -> Layout:
             if place_of_it is not None:
                 contents[place_of_it].append(kind)
     ordered = tuple(tuple(sorted(things)) for things in contents)
-    return Layout(plan, ordered, _nest(stream, ordered, errand), tuple(sorted(loose)))
+    return FurnishedRoom(plan, ordered, _nest(stream, ordered, errand), tuple(sorted(loose)))
 
 
 def _necessary(errand: Errand) -> dict[str, int]:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
+from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
 
 _MENUS_KEPT = 256  # per game; more situations than an episode of 50 steps can meet
 
@@ -28,10 +28,10 @@ Move = tuple[int, int, int]
 """What to do, and to which thing or receptacle with which other one; `NOWHERE` for none."""
 
 
-class Situation(Protocol):
-    """What of a game in play decides what can be done; `agentgym_flow.envs.alfworld.play.Play` is one."""
+class CommandContext(Protocol):
+    """What of a game in play decides what can be done; `agentgym_flow.envs.alfworld.play.ALFWorldGame` is one."""
 
-    game: Game
+    game: CompiledGame
     spot: int
     held: int
     inside: list[int]
@@ -46,7 +46,7 @@ class Menu(NamedTuple):
     moves: Mapping[str, Move]
 
 
-def command_of(game: Game, move: Move) -> str:
+def command_of(game: CompiledGame, move: Move) -> str:
     """Return the command that makes a move."""
     kind, first, second = move
     receptacles, things = game.receptacles, game.things
@@ -63,7 +63,7 @@ def command_of(game: Game, move: Move) -> str:
     return _VERB[kind]
 
 
-def ways(game: Game) -> Mapping[str, Move]:
+def ways(game: CompiledGame) -> Mapping[str, Move]:
     """Return all walks of a game by their commands, sorted, those to the agent's own spot included."""
     found: Mapping[str, Move] | None = game.menus.get(NOWHERE)
     if found is None:
@@ -72,7 +72,7 @@ def ways(game: Game) -> Mapping[str, Move]:
     return found
 
 
-def walks(game: Game, spot: int) -> tuple[str, ...]:
+def walks(game: CompiledGame, spot: int) -> tuple[str, ...]:
     """Return the commands that lead away from a spot, sorted."""
     found: tuple[str, ...] | None = game.menus.get(spot)
     if found is None:
@@ -81,7 +81,7 @@ def walks(game: Game, spot: int) -> tuple[str, ...]:
     return found
 
 
-def menu(play: Situation) -> Menu:
+def menu(play: CommandContext) -> Menu:
     """Return what can be done now."""
     game, spot, inside = play.game, play.spot, play.inside
     cuttable = play.located[spot] & game.having["sliceable"] if play.held != NOWHERE else 0
@@ -99,7 +99,7 @@ def menu(play: Situation) -> Menu:
     return found
 
 
-def _offers(play: Situation) -> Iterable[Move]:
+def _offers(play: CommandContext) -> Iterable[Move]:
     game, held = play.game, play.held
     yield LOOK, NOWHERE, NOWHERE
     yield INVENTORY, NOWHERE, NOWHERE
@@ -114,7 +114,7 @@ def _offers(play: Situation) -> Iterable[Move]:
                 yield SLICE, thing, held
 
 
-def _offers_at(play: Situation, place: int) -> Iterable[Move]:
+def _offers_at(play: CommandContext, place: int) -> Iterable[Move]:
     game, receptacle, held = play.game, play.game.receptacles[place], play.held
     is_open = bool(play.opened >> place & 1)
     yield EXAMINE, place, NOWHERE

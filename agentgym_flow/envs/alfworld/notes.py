@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from agentgym_flow.prompts import Situation
+from agentgym_flow.prompts import PromptContext
 
 THING = re.compile(r"\ba (\w+ \d+)")
 """A thing or a receptacle in a list."""
@@ -26,7 +26,7 @@ _REMEMBERED = 512  # episodes' beginnings
 _MOST_NOTES = 20_000  # after them; about 40 MB. Beyond, all is forgotten and read again by those who still play.
 
 
-class Notes:
+class ALFWorldNotes:
     """What is known at one moment. Compared by identity.
 
     Attributes:
@@ -52,9 +52,9 @@ class Notes:
         self.held = held
         self.treated = treated
         self.idle = idle
-        self._next: dict[tuple[str, str], Notes] = {}
+        self._next: dict[tuple[str, str], ALFWorldNotes] = {}
 
-    def after(self, command: str, text: str) -> Notes:
+    def after(self, command: str, text: str) -> ALFWorldNotes:
         """Return the notes after one more command and what came of it; `self` when both tell nothing new."""
         found = self._next.get((command, text))
         if found is None:
@@ -62,32 +62,32 @@ class Notes:
             if (found.inside, found.held, found.treated) == (self.inside, self.held, self.treated):
                 idle = self.idle | {command}
                 same = found.here == self.here and idle == self.idle
-                found = self if same else Notes(found.inside, found.here, found.held, found.treated, idle)
+                found = self if same else ALFWorldNotes(found.inside, found.here, found.held, found.treated, idle)
             self._next[command, text] = found
             _kept[0] += found is not self
         return found
 
-    def _read(self, text: str) -> Notes:
+    def _read(self, text: str) -> ALFWorldNotes:
         inside = dict(self.inside)
         if seen := _SEEN.search(text):
             inside[seen[1]] = tuple(THING.findall(seen[2]))
-            return Notes(inside, seen[1], self.held, self.treated)
+            return ALFWorldNotes(inside, seen[1], self.held, self.treated)
         if shut := _SHUT.search(text):
             inside.setdefault(shut[1], None)
-            return Notes(inside, shut[1], self.held, self.treated)
+            return ALFWorldNotes(inside, shut[1], self.held, self.treated)
         if taken := _TAKEN.match(text):
             thing, place = taken.groups()
             if known := inside.get(place):  # two receptacles may be in reach, and only one of them was looked at
                 inside[place] = tuple(other for other in known if other != thing)
-            return Notes(inside, place, thing, self.treated)
+            return ALFWorldNotes(inside, place, thing, self.treated)
         if put := _PUT.match(text):
             thing, place = put.groups()
             inside[place] = (*(inside.get(place) or ()), thing)
-            return Notes(inside, place, "", self.treated)
+            return ALFWorldNotes(inside, place, "", self.treated)
         if treated := _TREATED.match(text):
             verb, thing = treated.groups()
             marks = (self.treated - {(_UNDOES.get(verb, ""), thing)}) | {(verb, thing)}
-            return Notes(self.inside, self.here, self.held, marks)
+            return ALFWorldNotes(self.inside, self.here, self.held, marks)
         return self
 
 
@@ -95,11 +95,11 @@ _kept = [0]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _beginning(introduction: str) -> Notes:
-    return Notes({})
+def _beginning(introduction: str) -> ALFWorldNotes:
+    return ALFWorldNotes({})
 
 
-def notes_of(view: Situation) -> Notes:
+def notes_of(view: PromptContext) -> ALFWorldNotes:
     """Return what the episode has told until now."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, Game, members
+from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
 from agentgym_flow.envs.alfworld.menu import (
     CLEAN,
     CLOSE,
@@ -29,7 +29,7 @@ from agentgym_flow.envs.alfworld.menu import (
     USE,
     Move,
 )
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 
 _TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
 _PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together
@@ -42,11 +42,11 @@ class Oracle:
         game: the game it plays.
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: CompiledGame) -> None:
         self._game = game
         self._plan: dict[str, Move] = {}
 
-    def next(self, play: Play) -> Move | None:
+    def next(self, play: ALFWorldGame) -> Move | None:
         """Return the next move of a short plan from here; None when the goal is reached or out of reach."""
         if play.state_key() not in self._plan:
             found = shortest_plan(play)
@@ -60,7 +60,7 @@ class Oracle:
         return self._plan[play.state_key()]
 
 
-def shortest_plan(play: Play) -> list[Move] | None:
+def shortest_plan(play: ALFWorldGame) -> list[Move] | None:
     """Return the shortest plan that the oracle sees from here; None when it sees none. `play` is left as it is."""
     if play.won:
         return []
@@ -71,7 +71,7 @@ def shortest_plan(play: Play) -> list[Move] | None:
     return None if best is None else best.moves
 
 
-def least_moves(play: Play) -> int | None:
+def least_moves(play: ALFWorldGame) -> int | None:
     """Return the least number of moves to the goal, by breadth-first search over all states; None when there is no way.
 
     The measure of the oracle, on games with a handful of things and receptacles: there are thousands of states then,
@@ -101,7 +101,7 @@ class _Trial:
 
     __slots__ = ("moves", "play")
 
-    def __init__(self, play: Play, moves: list[Move]) -> None:
+    def __init__(self, play: ALFWorldGame, moves: list[Move]) -> None:
         self.play = play
         self.moves = moves
 
@@ -175,7 +175,7 @@ def _looking(start: _Trial) -> Iterator[_Trial]:
                     yield trial
 
 
-def _lacking(play: Play, thing: int) -> list[str]:
+def _lacking(play: ALFWorldGame, thing: int) -> list[str]:
     return [name for name in sorted(play.game.goal.conditions) if not play.conditions[name] >> thing & 1]
 
 

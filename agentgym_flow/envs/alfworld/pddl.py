@@ -9,14 +9,14 @@ from functools import partial
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
 from agentgym_flow.envs.alfworld.syntax import Expression, Fail, error_at, parse, typed
 
-__all__ = ["Expression", "Problem", "parse", "read_problem", "write_problem"]
+__all__ = ["Expression", "PDDLProblem", "parse", "read_problem", "write_problem"]
 
 _SECTIONS = (":domain", ":requirements", ":objects", ":init", ":goal", ":metric")  # in the order Fast Downward wants
 _REQUIRED = (":domain", ":init", ":goal")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PDDLProblem:
     """A problem of the domain in `alfred.pddl`. All words are lower case.
 
     Attributes:
@@ -32,7 +32,7 @@ class Problem:
     name: str
 
 
-def read_problem(text: str, where: str) -> Problem:
+def read_problem(text: str, where: str) -> PDDLProblem:
     """Return the problem that `text` states.
 
     Args:
@@ -58,7 +58,7 @@ def read_problem(text: str, where: str) -> Problem:
     if len(section) != 2:
         raise fail((at,), "expected one formula in (:goal ...)")
     _check_formula(section[1], (at, 1), objects, frozenset(), fail)
-    return Problem(objects, facts, section[1], name)
+    return PDDLProblem(objects, facts, section[1], name)
 
 
 def _sections(entries: Sequence[Expression], fail: Fail) -> dict[str, tuple[int, tuple[Expression, ...]]]:
@@ -168,7 +168,7 @@ def _check_formula(
                     raise fail((*path, index), f"{argument!r} is neither a variable in scope nor declared in :objects")
 
 
-def write_problem(problem: Problem) -> str:
+def write_problem(problem: PDDLProblem) -> str:
     """Return the PDDL text of a problem, one object or fact a line; `read_problem` gives the problem back."""
     lines = [f"(define (problem {problem.name})", "(:domain alfred)", "(:objects"]
     lines += [f"    {name} - {kind}" for name, kind in problem.objects.items()]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from agentgym_flow.envs.alfworld.game import NOWHERE, Game, members
+from agentgym_flow.envs.alfworld.game import NOWHERE, CompiledGame, members
 from agentgym_flow.envs.alfworld.menu import (
     CLEAN,
     CLOSE,
@@ -47,7 +47,7 @@ _HELD, _OPENED, _INSIDE = 0, 1, 2  # where these begin among the numbers that `s
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
 
-class Play:
+class ALFWorldGame:
     """A game in play.
 
     Attributes:
@@ -75,7 +75,7 @@ class Play:
         "spot",
     )
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: CompiledGame) -> None:
         start = game.start
         self.game = game
         self.spot = start.spot
@@ -89,12 +89,12 @@ class Play:
         self._offered: Menu | None = None
         self._parts: list[str] = []  # what `_world` is a digest of, written once and kept up to date; empty before
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Play:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ALFWorldGame:
         return self.copy()
 
-    def copy(self) -> Play:
+    def copy(self) -> ALFWorldGame:
         """Return an independent copy; the game is shared."""
-        other = object.__new__(Play)
+        other = object.__new__(ALFWorldGame)
         other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
         other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
         other.conditions = self.conditions.copy()

@@ -29,10 +29,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
-from agentgym_flow.envs.alfworld.notes import Notes, notes_of
+from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, notes_of
 from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
-from agentgym_flow.envs.alfworld.wish import Wish, kind_of, read_task
-from agentgym_flow.prompts import ChoiceProfile, IndexedPrompt, IndexProfile, Profile, Situation, TextProfile
+from agentgym_flow.envs.alfworld.wish import TaskRequirements, kind_of, read_task
+from agentgym_flow.prompts import (
+    ChoiceTemplate,
+    IndexedPrompt,
+    IndexTemplate,
+    PromptContext,
+    PromptTemplate,
+    TextTemplate,
+)
 
 RULES = """You do a household task in a room that you know only through text.
 Things lie on or in receptacles, each of which has a name with a number. To see what a receptacle holds, go to it, and
@@ -71,7 +78,7 @@ VOCABULARY = tuple(
 """Every word of a compact prompt or of its completion."""
 
 
-class CompactProfile(IndexProfile):
+class ALFWorldCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
     Five words about the situation, three for each candidate (verb, what it is about, index), and `choose`: at most
@@ -80,7 +87,7 @@ class CompactProfile(IndexProfile):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
         return _written(view.info["goal"], notes_of(view), tuple(view.info["admissible_actions"]))
 
@@ -114,13 +121,13 @@ def _command(text: str) -> _Command | None:
     return None
 
 
-_NO_WISH = Wish("", "", "")
+_NO_WISH = TaskRequirements("", "", "")
 
 
 class _Reading:
     """Notes in the light of a task: what everything is to it."""
 
-    def __init__(self, goal: str, notes: Notes) -> None:
+    def __init__(self, goal: str, notes: ALFWorldNotes) -> None:
         self.wish = read_task(goal) or _NO_WISH
         self.notes = notes
         verb, self.station = self.wish.treatment or ("", "")
@@ -185,7 +192,7 @@ class _Reading:
 
 
 @lru_cache(maxsize=1 << 14)  # prompt, completion and all attempts that have seen the same so far share it
-def _written(goal: str, notes: Notes, commands: tuple[str, ...]) -> IndexedPrompt:
+def _written(goal: str, notes: ALFWorldNotes, commands: tuple[str, ...]) -> IndexedPrompt:
     reading = _Reading(goal, notes)
     alike: dict[tuple[str, str], list[str]] = {}
     for text in commands:
@@ -203,9 +210,9 @@ def _known(kind: str) -> str:
     return kind if kind in KINDS else OTHER
 
 
-PROFILES: dict[str, Profile] = {
-    "text": TextProfile(rules=RULES),
-    "choice": ChoiceProfile(rules=RULES),
-    "compact": CompactProfile(),
+PROFILES: dict[str, PromptTemplate] = {
+    "text": TextTemplate(rules=RULES),
+    "choice": ChoiceTemplate(rules=RULES),
+    "compact": ALFWorldCompactPrompt(),
 }
 """The profiles of ALFWorld by name."""

@@ -15,7 +15,7 @@ from agentgym_flow.envs.verl_agent import NAME, PAST, TaggedPrompt
 from agentgym_flow.episode import Turn
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompt_files import PromptFile, Template
-from agentgym_flow.prompts import Message, Published, Situation
+from agentgym_flow.prompts import Message, PromptContext, Published
 
 TASK = "Your task is to: "
 """What stands before the task in the first observation."""
@@ -50,7 +50,7 @@ class ALFWorldPrompt(TaggedPrompt):
         places, more = ("current_observation", "admissible_actions"), ("task_description", *PAST)
         super().__init__(file, "ALFWORLD_TEMPLATE_NO_HIS", "ALFWORLD_TEMPLATE", places=places, more=more)
 
-    def _now(self, view: Situation) -> dict[str, Any]:
+    def _now(self, view: PromptContext) -> dict[str, Any]:
         commands = (f"'{command}'" for command in view.info["admissible_actions"] if command != "help")
         return {
             "task_description": view.episode.observation.partition(TASK)[2].strip(),
@@ -83,7 +83,7 @@ class ReActPrompt:
         self._before, self._after = before, after
         self.name = file.named("react")
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the episode so far as one text. Raises `BadSetting` when there are no examples of such a task."""
         examples = self._examples.get(view.info["task_type"])
         if examples is None:
@@ -92,27 +92,27 @@ class ReActPrompt:
         text = f"{self._before}{examples}{self._after}{room}\n>"
         return text + "".join(f" {turn.action}\n{told}\n>" for turn, told in _told(view))
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the game says to the last line, and the mark at which the next one begins."""
         [*_, (turn, told)] = _told(view)
         said = turn.action if turn.completion is None else turn.completion
         return f"{told}\n>" if said.endswith("\n") else f"\n{told}\n>"
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the first line, stripped."""
         return completion.partition("\n")[0].strip()
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action` as the rest of a line; None when it would not be read back so."""
         completion = f" {action}\n"
         return completion if self.parse(completion, view) == action else None
 
 
-def _told(view: Situation) -> list[tuple[Turn, str]]:
+def _told(view: PromptContext) -> list[tuple[Turn, str]]:
     """Return the turns, each with what the prompt shows as its result."""
     turns = view.episode.turns
     return [(turn, HEARD if turn.action.startswith(THOUGHT) else _shown(turn.next_observation)) for turn in turns]

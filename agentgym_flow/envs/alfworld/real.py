@@ -57,7 +57,7 @@ class Packages(NamedTuple):
 
 
 class RealPlay:
-    """A game in play under the real engine; methods and properties are those of `play.Play`.
+    """A game in play under the real engine; methods and properties are those of `play.ALFWorldGame`.
 
     A copy, also by `pickle`, starts anew and plays the same commands again; it takes as long as they took.
 
@@ -111,7 +111,7 @@ class RealPlay:
         return bool(self._state["won"])
 
     def facts(self) -> frozenset[tuple[str, ...]]:
-        """Return what is true now and may change, as `play.Play.facts` does."""
+        """Return what is true now and may change, as `play.ALFWorldGame.facts` does."""
         names = {key: entity.name for key, entity in self._state["_entity_infos"].items()}
         found: set[tuple[str, ...]] = set()
         for fact in self._state["_facts"]:

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import TWO
-from agentgym_flow.envs.alfworld.notes import THING, Notes, notes_of
-from agentgym_flow.envs.alfworld.wish import Wish, kind_of, read_task
-from agentgym_flow.policies.base import Move, View
+from agentgym_flow.envs.alfworld.notes import THING, ALFWorldNotes, notes_of
+from agentgym_flow.envs.alfworld.wish import TaskRequirements, kind_of, read_task
+from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 
 class _Known(NamedTuple):
     """What an episode has shown so far: the receptacles in the order of the introduction, and notes of the rest."""
 
     places: list[str]
-    notes: Notes
+    notes: ALFWorldNotes
 
     @classmethod
-    def of(cls, view: View) -> _Known:
+    def of(cls, view: PolicyInput) -> _Known:
         introduction = view.episode.observation.partition("you see ")[2].partition("Your task")[0]
         return cls(THING.findall(introduction), notes_of(view))
 
-    def where(self, kind: str, wish: Wish) -> list[tuple[str, str]]:
+    def where(self, kind: str, wish: TaskRequirements) -> list[tuple[str, str]]:
         """Return things of a kind that were seen and are not where they belong, each with its receptacle."""
         return [
             (thing, place)
@@ -36,7 +36,7 @@ class _Known(NamedTuple):
             if kind_of(thing) == kind and not wish.is_done(thing, place, self.notes.treated)
         ]
 
-    def begun(self, wish: Wish) -> list[str]:
+    def begun(self, wish: TaskRequirements) -> list[str]:
         """Return the receptacles that already have one of the things that belong there."""
         inside, treated = self.notes.inside, self.notes.treated
         return [place for place, things in inside.items() if any(wish.is_done(t, place, treated) for t in things or ())]
@@ -47,12 +47,12 @@ class Housekeeper:
 
     name = "scripted"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, each a function of what its episode has shown."""
-        return [Move(_action(view)) for view in views]
+        return [PolicyOutput(_action(view)) for view in views]
 
 
-def _action(view: View) -> str:
+def _action(view: PolicyInput) -> str:
     wish, known = read_task(view.info["goal"]), _Known.of(view)
     commands: list[str] = view.info["admissible_actions"]
     if wish is None:
@@ -64,7 +64,7 @@ def _action(view: View) -> str:
     return _explore(known, commands)
 
 
-def _with_it(wish: Wish, known: _Known, commands: list[str]) -> str:
+def _with_it(wish: TaskRequirements, known: _Known, commands: list[str]) -> str:
     """Return what to do next with the wanted thing in the hand."""
     held = known.notes.held
     if wish.is_light:

@@ -15,12 +15,12 @@ from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
-from agentgym_flow.envs.alfworld.game import Game, compile_game
+from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.official import Games, find_games
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadSetting, UnknownOption, UnknownTask
 from agentgym_flow.seeding import seasonal, stable_hash
 
@@ -48,7 +48,7 @@ class Task(NamedTuple):
         content: the identity of what is played, the wording left out.
     """
 
-    game: Game
+    game: CompiledGame
     content: str
 
 
@@ -198,7 +198,7 @@ def _official(path: Path, digest: str, may_cache: bool) -> Task:
     return Task(*kept_or_compiled(content, compile_it))
 
 
-def _prepared(problem: Problem, words: Words, where: str) -> Task:
+def _prepared(problem: PDDLProblem, words: Words, where: str) -> Task:
     # Of the wording only what decides which commands there are.
     content = stable_hash([sorted(problem.facts), problem.goal, words.put, words.help is not None])
     return Task(compile_game(problem, words, where), content)

@@ -21,8 +21,8 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.layout import Layout, Plan, draw_plan, furnish
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import UnknownSplit
 from agentgym_flow.seeding import Stream, canonical, seasonal
 from agentgym_flow.task_choice import check_task
@@ -56,12 +56,12 @@ def is_unseen_pair(thing: str, place: str) -> bool:
     return sha256(f"{thing}|{place}".encode("ascii")).digest()[0] % _PARTS == 0
 
 
-def is_unseen_plan(plan: Plan) -> bool:
+def is_unseen_plan(plan: FloorPlan) -> bool:
     """Return whether rooms with these receptacles are kept for `test`."""
     return int(plan.digest()[:8], 16) % _PARTS == 0
 
 
-def is_valid_layout(layout: Layout) -> bool:
+def is_valid_layout(layout: FurnishedRoom) -> bool:
     """Return whether this furnishing of a room that is not kept for `test` is kept for `valid`."""
     return int(layout.digest()[:8], 16) % _PARTS == 0
 
@@ -83,14 +83,14 @@ def task_type(split: str, task: int, season: str = "") -> str:
     return task_errand(split, task, season).task_type
 
 
-def task_layout(split: str, task: int) -> tuple[Errand, Layout]:
+def task_layout(split: str, task: int) -> tuple[Errand, FurnishedRoom]:
     """Return what a game asks for, and its furnished room. Raises as `task_errand`."""
     errand, layout, _ = _draw(split, task)
     return errand, layout
 
 
 @lru_cache(maxsize=64)
-def task_problem(split: str, task: int, season: str = "") -> tuple[Problem, Words]:
+def task_problem(split: str, task: int, season: str = "") -> tuple[PDDLProblem, Words]:
     """Return a game: its problem and its sentences. Any process computes it without computing another.
 
     Raises as `task_errand`.
@@ -103,7 +103,7 @@ def _stream(split: str, task: int, season: str = "") -> Stream:
     return Stream(_KEY, seasonal(split, season), check_task(task, num_tasks(split), split))
 
 
-def _draw(split: str, task: int, season: str = "") -> tuple[Errand, Layout, Stream]:
+def _draw(split: str, task: int, season: str = "") -> tuple[Errand, FurnishedRoom, Stream]:
     stream = _stream(split, task, season)
     errand = _task_errand(split, stream)
     plan = draw_plan(stream, errand)

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from agentgym_flow.envs.alfworld.errands import LIGHT, TREATMENTS, TWO, Errand
-from agentgym_flow.envs.alfworld.layout import Layout
+from agentgym_flow.envs.alfworld.layout import FurnishedRoom
 
 _TREATED = {
     "pick_clean_then_place_in_recep": ("CleanObject", "rinse", "clean"),
@@ -50,7 +50,7 @@ def trial_folder(errand: Errand, trial: str) -> str:
     return f"{errand.task_type}-{errand.thing}-None-{errand.place}-{errand.room}/{trial}"
 
 
-def trajectory_json(errand: Errand, layout: Layout, trial: str) -> dict[str, Any]:
+def trajectory_json(errand: Errand, layout: FurnishedRoom, trial: str) -> dict[str, Any]:
     """Return the contents of the `traj_data.json` of a generated game.
 
     Args:
@@ -92,7 +92,7 @@ def trajectory_json(errand: Errand, layout: Layout, trial: str) -> dict[str, Any
     }
 
 
-def _steps(errand: Errand, layout: Layout) -> list[tuple[str, list[str]]]:
+def _steps(errand: Errand, layout: FurnishedRoom) -> list[tuple[str, list[str]]]:
     """Return the large steps of a plan: actions with kinds as arguments."""
     starts = [
         place

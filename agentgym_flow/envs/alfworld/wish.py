@@ -21,7 +21,7 @@ def kind_of(name: str) -> str:
     return name.partition(" ")[0]
 
 
-class Wish(NamedTuple):
+class TaskRequirements(NamedTuple):
     """A task; kinds as in names, for example `sinkbasin`."""
 
     task_type: str
@@ -53,7 +53,7 @@ class Wish(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def read_task(sentence: str) -> Wish | None:
+def read_task(sentence: str) -> TaskRequirements | None:
     """Return what a task in ALFWorld's own wording asks for; None for any other sentence."""
     for task_type, templates in SENTENCES.items():
         for template in templates:
@@ -62,5 +62,5 @@ def read_task(sentence: str) -> Wish | None:
                 pattern = pattern.replace(slot, group)
             found = re.fullmatch(pattern, sentence.strip())
             if found:
-                return Wish(task_type, found["thing"], found["place"])
+                return TaskRequirements(task_type, found["thing"], found["place"])
     return None

@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
 
-from agentgym_flow.envs.canvas.actions.drafting import Turn
-from agentgym_flow.envs.canvas.backends.replay import Recorder
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.actions.drafting import TurnResult
+from agentgym_flow.envs.canvas.backends.replay import ResponseRecorder
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.workflow.together import all_of
 
 MOST = 128
 """So many turns are taken at the same time."""
 
 
-class Ahead(NamedTuple):
+class LookAhead(NamedTuple):
     """A turn that was taken ahead.
 
     Attributes:
@@ -32,18 +32,18 @@ class Ahead(NamedTuple):
     """
 
     action: str
-    session: Session
-    recorder: Recorder
-    outcome: Turn | Exception
+    session: CanvasGame
+    recorder: ResponseRecorder
+    outcome: TurnResult | Exception
 
-    def turn(self) -> Turn:
+    def turn(self) -> TurnResult:
         """Return what came of it. Raises what it raised."""
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
 
-def take_ahead(starts: Sequence[tuple[Session, Recorder, str]]) -> list[Ahead]:
+def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> list[LookAhead]:
     """Return what comes of an action in each episode; the episodes themselves stay as they are.
 
     Nothing is raised but an interrupt, after which no request is under way.
@@ -66,7 +66,7 @@ def take_ahead(starts: Sequence[tuple[Session, Recorder, str]]) -> list[Ahead]:
         return all_of(parts, stop, cancel)
 
 
-def _copied(session: Session, recorder: Recorder, action: str) -> tuple[Session, Recorder, str]:
+def _copied(session: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[CanvasGame, ResponseRecorder, str]:
     """Return a copy of the episode, which shares its backend and nothing else that changes."""
     recorder = copy.copy(recorder)
     interpreter = copy.copy(session.interpreter)
@@ -75,10 +75,10 @@ def _copied(session: Session, recorder: Recorder, action: str) -> tuple[Session,
     return replace(session, interpreter=interpreter), recorder, action
 
 
-def _taken(session: Session, recorder: Recorder, action: str) -> Ahead:
-    outcome: Turn | Exception
+def _taken(session: CanvasGame, recorder: ResponseRecorder, action: str) -> LookAhead:
+    outcome: TurnResult | Exception
     try:
         outcome = session.turn(action)
     except Exception as error:  # whatever it is, it concerns this step and no others of the rollout
         outcome = error
-    return Ahead(action, session, recorder, outcome)
+    return LookAhead(action, session, recorder, outcome)

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Literal
 
 from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, Turn, drafting_of
+from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Finish
 from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.ahead import Ahead, take_ahead
+from agentgym_flow.envs.canvas.ahead import LookAhead, take_ahead
 from agentgym_flow.envs.canvas.backends.executors import executor_of
-from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.operators.offer import Descriptions
@@ -32,7 +32,7 @@ from agentgym_flow.envs.canvas.workflow.rules import FINISH_RULES, LANGUAGES
 from agentgym_flow.errors import BadSetting, ResetNeeded
 from agentgym_flow.sandbox import default
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Maybe, OneOf, Plain, Season, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Maybe, OneOf, Plain, SeasonSeed, Setting, Text, check_settings
 
 ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
@@ -145,7 +145,7 @@ class CanvasEnv(TextEnv):
     | `repairs` (list of str) | what had to be overlooked to read the last action or prompt |
     | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` where none is needed |
 
-    Only where it was asked for (`env.unwrapped.request_info(["ablation"])`, `Recorder(env, keep=["ablation"])`), because
+    Only where it was asked for (`env.unwrapped.request_info(["ablation"])`, `ResponseRecorder(env, keep=["ablation"])`), because
     the workflow is run again for it:
 
     | key | meaning |
@@ -245,7 +245,7 @@ class CanvasEnv(TextEnv):
         "strict": Flag(),
         "hints": Flag(),
         "skip_damaged": Flag(),
-        "season": Season(),
+        "season": SeasonSeed(),
     }
     max_action_length: ClassVar[int] = 1 << 15
     """Eight of the longest instructions."""
@@ -316,11 +316,11 @@ class CanvasEnv(TextEnv):
             render_mode=render_mode,
         )
         self._hints = hints
-        self._session: Session | None = None
-        self._recorder: Recorder | None = None
+        self._session: CanvasGame | None = None
+        self._recorder: ResponseRecorder | None = None
         self._entry: list[Any] | None = None
         self._next_tape: Sequence[Any] | None = None
-        self._ahead: Ahead | None = None
+        self._ahead: LookAhead | None = None
         self.draw_only(task_types)
 
     @property
@@ -338,7 +338,7 @@ class CanvasEnv(TextEnv):
         return self._tasks.family_of(task)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> CanvasGame:
         """The present episode. For looking at; `step` is the way to change it. `ResetNeeded` before the first."""
         if self._session is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
@@ -353,7 +353,7 @@ class CanvasEnv(TextEnv):
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
-        self._session = Session.of(
+        self._session = CanvasGame.of(
             assignment, self._drafting, backend, seed=seed, hints=self._hints, settled=self._executor.settled
         )
         self._entry = self._ahead = None
@@ -362,13 +362,15 @@ class CanvasEnv(TextEnv):
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
         """Return what does the work in the next episode: the simulator, or a recorder before the executor or a tape."""
         self._recorder = None
-        backend = self._executor.for_task(assignment) if tape is None else Replay(c for e in tape if e for c in e)
+        backend = (
+            self._executor.for_task(assignment) if tape is None else ReplayBackend(c for e in tape if e for c in e)
+        )
         if backend is None:
             advice = "name the base_url of a server, or give an object; without one only tapes can be played"
             raise BadSetting(f"executor={self._executor.name!r} has nobody to do the work: {advice}")
         if self._executor.settled:
             return backend
-        self._recorder = Recorder(backend)  # a tape is recorded again: it is part of what replay compares
+        self._recorder = ResponseRecorder(backend)  # a tape is recorded again: it is part of what replay compares
         return self._recorder
 
     def _apply(self, action: str) -> Transition:
@@ -384,7 +386,7 @@ class CanvasEnv(TextEnv):
         reward = session.score if turn.finished else 0.0
         return Transition(session.feedback(self.max_steps - self.steps - 1), reward, turn.finished, turn.accepted)
 
-    def _turn(self, action: str) -> Turn:
+    def _turn(self, action: str) -> TurnResult:
         try:
             return self.session.turn(action)
         except BaseException:
@@ -399,7 +401,7 @@ class CanvasEnv(TextEnv):
         What a run raises is raised by its step.
         """
         waiting: list[CanvasEnv] = []
-        starts: list[tuple[Session, Recorder, str]] = []
+        starts: list[tuple[CanvasGame, ResponseRecorder, str]] = []
         for env, action in zip(envs, actions, strict=True):
             fits = len(action) <= cls.max_action_length
             if fits and isinstance(env, CanvasEnv) and env.playing and env._recorder is not None:

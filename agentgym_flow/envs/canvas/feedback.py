@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.canvas.actions.drafting import Drafting, Turn
+from agentgym_flow.envs.canvas.actions.drafting import Drafting, TurnResult
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, OperatorNode, Workflow
 from agentgym_flow.envs.canvas.workflow.plain import NOTES_LENGTH, one_line, plain_graph, plain_run
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances, Language, is_long
-from agentgym_flow.envs.canvas.workflow.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.text import to_text
 
 RESULT_LENGTH = 300
@@ -35,7 +35,9 @@ class Feedback:
     drafting: Drafting
     hints: bool = True
 
-    def text(self, turn: Turn, run: Run | None, circumstances: Circumstances | None = None, left: int = -1) -> str:
+    def text(
+        self, turn: TurnResult, run: WorkflowRun | None, circumstances: Circumstances | None = None, left: int = -1
+    ) -> str:
         """Return the feedback on a turn.
 
         Args:
@@ -62,7 +64,7 @@ class Feedback:
         return "\n".join(lines)
 
 
-def _status(turn: Turn, drafting: Drafting) -> str:
+def _status(turn: TurnResult, drafting: Drafting) -> str:
     if turn.reason:
         return f"Refused: {turn.reason}"
     if turn.finished:
@@ -104,11 +106,11 @@ def _named(node: object) -> str:
             return str(getattr(node, "kind", ""))
 
 
-def _checks(step: Step) -> bool:
+def _checks(step: RunStep) -> bool:
     return OPERATORS[step.operator].role is Role.CHECKER
 
 
-def run_lines(run: Run) -> list[str]:
+def run_lines(run: WorkflowRun) -> list[str]:
     """Return what a run brought: checks, failures and the result, one a line."""
     lines = []
     for step in run.steps:
@@ -129,7 +131,7 @@ def run_lines(run: Run) -> list[str]:
 
 
 def hint_for(
-    turn: Turn, run: Run | None, drafting: Drafting, circumstances: Circumstances, lacks: Sequence[str]
+    turn: TurnResult, run: WorkflowRun | None, drafting: Drafting, circumstances: Circumstances, lacks: Sequence[str]
 ) -> str:
     """Return what a person with some experience would do next; empty while a prompt is asked for.
 
@@ -169,7 +171,7 @@ def hint_for(
     return f"add what finish needs: {lacks[0]}" if lacks else "finish"
 
 
-def _unheard(run: Run, solvers: Sequence[str]) -> bool:
+def _unheard(run: WorkflowRun, solvers: Sequence[str]) -> bool:
     """Return whether the last check did not pass and nothing worked on the solution after it."""
     last = next((n for n, step in reversed(list(enumerate(run.steps))) if _checks(step)), None)
     if last is None or not run.steps[last].ok:
@@ -180,7 +182,7 @@ def _unheard(run: Run, solvers: Sequence[str]) -> bool:
 
 
 def summary(
-    workflow: Workflow, drafting: Drafting, run: Run | None, about: Circumstances, *, finished: bool
+    workflow: Workflow, drafting: Drafting, run: WorkflowRun | None, about: Circumstances, *, finished: bool
 ) -> dict[str, Any]:
     """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
 
@@ -218,13 +220,13 @@ def summary(
     }
 
 
-def _check(step: Step) -> list[Any]:
+def _check(step: RunStep) -> list[Any]:
     """Return the place, the operator, the verdict and the notes of a check."""
     value = step.result.value
     assert value is not None, "a call that worked has a value"
     return [step.id.place, step.operator, bool(value.passed), one_line(value.notes, NOTES_LENGTH)]
 
 
-def _failure(step: Step) -> list[str]:
+def _failure(step: RunStep) -> list[str]:
     """Return the place, the operator and what is said of a call that failed."""
     return [step.id.place, step.operator, one_line(step.result.text or step.result.status, NOTES_LENGTH)]

@@ -9,19 +9,19 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines, summary
-from agentgym_flow.envs.canvas.operators.calls import Backend, Problem
+from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment, asked, circumstances, result_of
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
-from agentgym_flow.envs.canvas.workflow.run import Run
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 from agentgym_flow.seeding import stable_hash
 
 
-class Spent(NamedTuple):
+class Budget(NamedTuple):
     """What the operators of an episode have cost so far; what came from the cache is not counted again.
 
     Attributes:
@@ -34,16 +34,16 @@ class Spent(NamedTuple):
     tokens: int = 0
     cost: float = 0.0
 
-    def after(self, run: Run | None) -> Spent:
+    def after(self, run: WorkflowRun | None) -> Budget:
         """Return what was spent after a run."""
         if run is None:
             return self
         calls = sum(not step.cached for step in run.steps)
-        return Spent(self.calls + calls, self.tokens + run.tokens, self.cost + run.cost)
+        return Budget(self.calls + calls, self.tokens + run.tokens, self.cost + run.cost)
 
 
 @dataclass
-class Session:
+class CanvasGame:
     """An episode.
 
     Attributes:
@@ -66,10 +66,10 @@ class Session:
     hints: bool
     interpreter: Interpreter | None
     settled: bool = True
-    draft: Draft = field(default_factory=Draft)
-    run: Run | None = None
-    last: Turn | None = None
-    spent: Spent = field(default_factory=Spent)
+    draft: CanvasDraft = field(default_factory=CanvasDraft)
+    run: WorkflowRun | None = None
+    last: TurnResult | None = None
+    spent: Budget = field(default_factory=Budget)
     score: float = 0.0
     repeated: Memo = field(default_factory=dict)
     circumstances: Circumstances = field(init=False)
@@ -80,12 +80,12 @@ class Session:
     @classmethod
     def of(
         cls, task: Assignment, drafting: Drafting, backend: Backend | None, *, seed: int, hints: bool, settled: bool
-    ) -> Session:
+    ) -> CanvasGame:
         """Return a new episode; branches run in threads where the backend is a real one."""
         interpreter = backend and Interpreter(backend, seed=seed, cache=Cache(), concurrent=not settled)
         return cls(task, drafting, hints, interpreter or None, settled)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CanvasGame:
         """Return a clone with a cache of its own, because calls are counted by what is in it."""
         interpreter = self.interpreter
         if self.settled and interpreter is not None:
@@ -99,7 +99,7 @@ class Session:
         return self.last is not None and self.last.finished
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> WorkflowProblem:
         """What operators are told."""
         return asked(self.task.problem)
 
@@ -110,11 +110,11 @@ class Session:
 
     def opening(self, turns: int) -> str:
         """Return the first observation: the task, what is there, and what is needed."""
-        empty = Turn(self.draft)
+        empty = TurnResult(self.draft)
         said = Feedback(self.drafting, self.hints).text(empty, None, self.circumstances, turns).partition("\n")[2]
         return f"Task:\n{self.task.problem.shown()}\n\n{said}"
 
-    def turn(self, written: str | Mapping[str, Any]) -> Turn:
+    def turn(self, written: str | Mapping[str, Any]) -> TurnResult:
         """Return what comes of what a policy wrote; runs the workflow when it was edited, scores it when handed in."""
         turn = self.drafting.turn(written, self.draft, self.circumstances)
         run, about, score, spent = self.run, self.circumstances, self.score, self.spent
@@ -129,7 +129,7 @@ class Session:
         self.score, self.spent, self.last = score, spent, turn
         return turn
 
-    def runs(self, draft: Draft) -> Run | None:
+    def runs(self, draft: CanvasDraft) -> WorkflowRun | None:
         """Return what happens when the workflow of a draft runs; None when it is empty."""
         if not draft.workflow.nodes:
             return None
@@ -140,7 +140,7 @@ class Session:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(nodes, before, strict=False)))
         return self.interpreter.run_on(nodes, self.problem, self.run, same)
 
-    def worth(self, run: Run | None) -> float:
+    def worth(self, run: WorkflowRun | None) -> float:
         """Return what the result of a run is worth; programs side by side are no program."""
         if run is None or not run.results or (self.task.problem.kind == "code" and run.value is None):
             return 0.0
@@ -177,7 +177,7 @@ class Session:
         asked = self.draft.asked
         return {**self.told_of(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
 
-    def told_of(self, workflow: Workflow, run: Run | None) -> dict[str, Any]:
+    def told_of(self, workflow: Workflow, run: WorkflowRun | None) -> dict[str, Any]:
         """Return what would be told of another workflow and its run."""
         about = self.circumstances if run is self.run else circumstances(self.task.problem, run)
         spent = {"total_calls": self.spent.calls, "tokens": self.spent.tokens, "cost": self.spent.cost}

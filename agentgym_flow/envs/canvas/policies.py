@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, apply
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators import CHECKERS, ENSEMBLES, OPERATORS, SOLVERS, STANDARD, Role, of_role
 from agentgym_flow.envs.canvas.proposals import (
     TRIES,
@@ -172,9 +172,9 @@ class Designer:
 
     def act(self, views: Sequence[Any]) -> list[Any]:
         """Return one move per view, each a function of what its episode has shown."""
-        from agentgym_flow.policies.base import Move
+        from agentgym_flow.policies.base import PolicyOutput
 
-        return [Move(_action(view)) for view in views]
+        return [PolicyOutput(_action(view)) for view in views]
 
 
 def _action(view: Any) -> str:
@@ -185,14 +185,14 @@ def _action(view: Any) -> str:
     return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))
 
 
-def next_action(session: Session, left: int) -> str | None:
+def next_action(session: CanvasGame, left: int) -> str | None:
     """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
     session = copy.deepcopy(session)  # what is tried out is no call of the episode
     edit = _as_designed(session, left) or _tried_out(session, left)
     return None if edit is None else write_action(edit, session.drafting.language)
 
 
-def _as_designed(session: Session, left: int) -> Action | None:
+def _as_designed(session: CanvasGame, left: int) -> Action | None:
     """Return the script's next edit, if following the script from here succeeds."""
     first, workflow, run = None, session.draft.workflow, session.run
     for turns in range(left, 0, -1):
@@ -209,11 +209,11 @@ def _as_designed(session: Session, left: int) -> Action | None:
         if after.finished:
             return first if session.worth(run) == 1.0 else None
         workflow = after.workflow
-        run = session.runs(Draft(workflow))
+        run = session.runs(CanvasDraft(workflow))
     return None
 
 
-def _tried_out(session: Session, left: int) -> Action | None:
+def _tried_out(session: CanvasGame, left: int) -> Action | None:
     """Return the first edit towards the first workflow that succeeds and can be built in time."""
     now = session.draft.workflow.nodes
     language, finish = session.drafting.language, session.drafting.finish
@@ -227,7 +227,7 @@ def _tried_out(session: Session, left: int) -> Action | None:
         except BadWorkflow:
             continue
         workflow = Workflow(nodes)
-        run = session.runs(Draft(workflow))
+        run = session.runs(CanvasDraft(workflow))
         if finish.missing(workflow.statistics, circumstances(session.task.problem, run)) or session.worth(run) != 1.0:
             continue
         if kept < len(now):

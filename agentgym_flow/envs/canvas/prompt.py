@@ -34,12 +34,12 @@ from agentgym_flow.envs.canvas.proposals import TRIES, WARNING, cues_of, mending
 from agentgym_flow.envs.canvas.workflow.graph import Loop, Node, OperatorNode
 from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.prompts import (
-    ChoiceProfile,
+    ChoiceTemplate,
     IndexedPrompt,
-    IndexProfile,
-    Profile,
-    Situation,
-    TextProfile,
+    IndexTemplate,
+    PromptContext,
+    PromptTemplate,
+    TextTemplate,
     history_window,
 )
 
@@ -88,7 +88,7 @@ VOCABULARY = tuple(
 
 
 @dataclass(frozen=True)
-class CompactProfile(IndexProfile):
+class CanvasCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
 
     At most `24 + MOST_NODES` words. In one conversation, later messages say only what has changed; a move that was not
@@ -100,7 +100,7 @@ class CompactProfile(IndexProfile):
 
     others: tuple[str, ...] = ()
 
-    def for_settings(self, settings: Mapping[str, Any]) -> CompactProfile:
+    def for_settings(self, settings: Mapping[str, Any]) -> CanvasCompactPrompt:
         """Return the profile with words for the operators that the setting `operators` names."""
         used = operators_of(settings.get("operators") or ())
         return replace(self, others=tuple(sorted(one.name for one in used if one.name not in STANDARD)))
@@ -112,22 +112,22 @@ class CompactProfile(IndexProfile):
         verdicts = [f"{name}-{verdict}" for name in of_role(Role.CHECKER, others) for verdict in ("passed", "failed")]
         return (*VOCABULARY, *_nodes_of(others), *_warned(others), *verdicts)
 
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation, with the moves there are."""
         told = view.info["workflow"]
         words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
         return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action of this move; the empty string when there is none."""
         return _moves_of(view)[0].get(completion.strip(), "")
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return the words for what the last action led to; the workflow is what was said before."""
         refused = [] if view.episode.turns[-1].action_valid else ["refused"]
         return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the move that does what `action` does, or its nearest; None when there is none.
 
         An operator with an instruction that is not proposed is asked for as the warned one, or the plain one.
@@ -153,7 +153,7 @@ def _noticed(goal: str) -> list[str]:
     return [cues.family, *flags, *(["warned"] if cues.warning else [])]
 
 
-def _left(view: Situation) -> str:
+def _left(view: PromptContext) -> str:
     left = view.episode.max_steps - len(view.episode.turns)
     return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
 
@@ -211,7 +211,7 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
     return write_action(Add(node), Language(first_case=first_case))
 
 
-def _moves_of(view: Situation) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _moves_of(view: PromptContext) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the moves there are with the actions that they stand for, and these actions with the moves."""
     told = view.info["workflow"]
     return _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
@@ -265,14 +265,14 @@ REFUSED = "Your last action was not accepted."
 
 
 @dataclass(frozen=True, slots=True)
-class CanvasText(TextProfile):
+class CanvasText(TextTemplate):
     """The text prompt; the completion is read by the environment."""
 
     rules: str = RULES
     history: int = HISTORY
     tags_required: bool = False  # the environment looks for its own tags
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
         turns = view.episode.turns
         past = history_window(turns, self.history)
@@ -286,17 +286,17 @@ class CanvasText(TextProfile):
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the last action led to; rules, task and how to answer stand in the first message."""
         refused = "" if view.episode.turns[-1].action_valid else REFUSED
         asked = self._asking(view) if view.info["workflow"]["asked"] else ""
         return "\n\n".join(part for part in (refused, view.observation, self._offered(view), asked) if part)
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the completion: the environment finds the action in it, whatever is around it."""
         return completion.strip()
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action`, which is its own completion."""
         return action if action == action.strip() else None
 
@@ -309,10 +309,10 @@ class CanvasText(TextProfile):
         edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])
 
-    def _offered(self, view: Situation) -> str:
+    def _offered(self, view: PromptContext) -> str:
         return ""
 
-    def _asking(self, view: Situation) -> str:
+    def _asking(self, view: PromptContext) -> str:
         asked = view.info["workflow"]["asked"]
         wanted = ONE_PROMPT.format(name=asked) if asked else ONE_ACTION
         if self.think:
@@ -321,29 +321,29 @@ class CanvasText(TextProfile):
 
 
 @dataclass(frozen=True, slots=True)
-class CanvasChoice(CanvasText, ChoiceProfile):
+class CanvasChoice(CanvasText, ChoiceTemplate):
     """The same with edits to choose from, as a numbered list; the completion holds a number."""
 
     tags_required: bool = True
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
-        return ChoiceProfile.parse(self, completion, view)
+        return ChoiceTemplate.parse(self, completion, view)
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the number of `action`, in tags; None when it is no candidate."""
-        return ChoiceProfile.answer(self, action, view)
+        return ChoiceTemplate.answer(self, action, view)
 
-    def _offered(self, view: Situation) -> str:
-        return ChoiceProfile._offered(self, view)
+    def _offered(self, view: PromptContext) -> str:
+        return ChoiceTemplate._offered(self, view)
 
-    def _asking(self, view: Situation) -> str:
-        return ChoiceProfile._how_to_answer(self)
+    def _asking(self, view: PromptContext) -> str:
+        return ChoiceTemplate._how_to_answer(self)
 
 
-PROFILES: dict[str, Profile] = {
+PROFILES: dict[str, PromptTemplate] = {
     "text": CanvasText(),
     "choice": CanvasChoice(name="choice"),
-    "compact": CompactProfile(),
+    "compact": CanvasCompactPrompt(),
 }
 """The profiles of Canvas by name."""

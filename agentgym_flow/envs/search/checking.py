@@ -23,7 +23,7 @@ MOST_NAMED = 10
 """Of more questions that are odd only the first are named."""
 
 
-class Checked(NamedTuple):
+class SearchSetReport(NamedTuple):
     """What a set holds.
 
     Attributes:
@@ -37,7 +37,7 @@ class Checked(NamedTuple):
     splits: Mapping[str, int]
 
 
-def check_questions(data: str | os.PathLike[str] | DataSet) -> Checked:
+def check_questions(data: str | os.PathLike[str] | DataSet) -> SearchSetReport:
     """Read all questions of a published set: a folder, a file, or the name of registered data.
 
     Raises:
@@ -50,10 +50,10 @@ def check_questions(data: str | os.PathLike[str] | DataSet) -> Checked:
     keys = {name: {question_key(one.text) for one in read.questions} for name, read in files.items()}
     shared = tuple((a, b, both) for a, b in combinations(files, 2) if (both := len(keys[a] & keys[b])))
     sizes = split_sizes(found)
-    return Checked(files, shared, {split: sizes[split] for split in SPLITS})
+    return SearchSetReport(files, shared, {split: sizes[split] for split in SPLITS})
 
 
-def remarks(checked: Checked) -> Iterator[str]:
+def remarks(checked: SearchSetReport) -> Iterator[str]:
     """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
     for name, read in checked.files.items():
         yield f"{name}: {len(read.questions):,} questions{_kinds(read)}"

@@ -23,8 +23,8 @@ from functools import lru_cache
 
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.dialogue import read_action
-from agentgym_flow.envs.search.notes import MOST_HOPS, Notes, Page, notes_of, shape_of, words_of
-from agentgym_flow.prompts import IndexedPrompt, IndexProfile, Situation
+from agentgym_flow.envs.search.notes import MOST_HOPS, NotedPassage, SearchNotes, notes_of, shape_of, words_of
+from agentgym_flow.prompts import IndexedPrompt, IndexTemplate, PromptContext
 
 MOST = 22
 """The largest number of candidates in a prompt."""
@@ -68,7 +68,7 @@ VOCABULARY = tuple(
 """Every word of a compact prompt or of its completion."""
 
 
-class CompactProfile(IndexProfile):
+class SearchCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
     Five words about the situation, up to five for each candidate with its index, and `choose`: at most `6 + 5 * MOST`.
@@ -76,12 +76,12 @@ class CompactProfile(IndexProfile):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
         left = view.episode.max_steps - len(view.episode.turns)
         return _written(notes_of(view), STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], tuple(view.candidates()))
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none.
 
         A search in words that are not proposed is asked for as the candidate with most letters that it holds, and an
@@ -111,7 +111,7 @@ class CompactProfile(IndexProfile):
 
 
 @lru_cache(maxsize=1 << 12)  # prompt, completion and all attempts that have seen the same so far share it
-def _written(notes: Notes, left: str, actions: tuple[str, ...]) -> IndexedPrompt:
+def _written(notes: SearchNotes, left: str, actions: tuple[str, ...]) -> IndexedPrompt:
     asked = notes.asked
     listed = sorted(_telling_most(notes, actions), key=lambda alike: actions.index(alike[1][0]))
     lookups = sum(len(chain.cues) for chain in asked.chains)
@@ -120,7 +120,7 @@ def _written(notes: Notes, left: str, actions: tuple[str, ...]) -> IndexedPrompt
 
 
 @lru_cache(maxsize=1 << 12)
-def _telling_most(notes: Notes, actions: tuple[str, ...]) -> list[tuple[tuple[str, ...], list[str]]]:
+def _telling_most(notes: SearchNotes, actions: tuple[str, ...]) -> list[tuple[tuple[str, ...], list[str]]]:
     """Return the `MOST` kinds of candidate that bear most on the question: their words, and which they are."""
     known = _where(notes)
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -135,7 +135,7 @@ _Where = dict[str, tuple[str, str]]
 """Text in lower case -> its source and its cue."""
 
 
-def _where(notes: Notes) -> _Where:
+def _where(notes: SearchNotes) -> _Where:
     """Return for every name in the question and the passages where it stands and what is said of it there."""
     found: _Where = {}
 
@@ -159,9 +159,9 @@ def _where(notes: Notes) -> _Where:
     return found
 
 
-def _steps(notes: Notes) -> dict[Page, dict[str, str]]:
+def _steps(notes: SearchNotes) -> dict[NotedPassage, dict[str, str]]:
     """Return for each passage on the way what its cues are to the question."""
-    way: dict[Page, dict[str, str]] = {}
+    way: dict[NotedPassage, dict[str, str]] = {}
     for chain, pages in zip(notes.asked.chains, notes.ways, strict=True):
         for place, (cue, here) in enumerate(zip(chain.cues, pages, strict=False), 1):
             for page in here:
@@ -180,14 +180,14 @@ def _rank(words: tuple[str, ...]) -> tuple[int, ...]:
     return (cues[0] if cues else -1, VERBS.index(words[0]), *rest)
 
 
-def _of_search(notes: Notes, known: _Where, text: str) -> tuple[str, ...]:
+def _of_search(notes: SearchNotes, known: _Where, text: str) -> tuple[str, ...]:
     if text == notes.asked.text:
         return "search", "whole"
     stands = "shown" if notes.shows(text) else "tried" if text in notes.tried else "new"
     return "search", *known.get(text.casefold(), ("far", "plain")), stands
 
 
-def _of_answer(notes: Notes, known: _Where, text: str) -> tuple[str, ...]:
+def _of_answer(notes: SearchNotes, known: _Where, text: str) -> tuple[str, ...]:
     if text in ("yes", "no"):
         return "answer", text
     return "answer", *known.get(text.casefold(), ("far", "plain")), shape_of(text)

@@ -69,7 +69,7 @@ class Reply(NamedTuple):
     action_valid: bool
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A stretch of the text of an episode.
 
     Attributes:
@@ -83,7 +83,7 @@ class Span(NamedTuple):
     is_action: bool
 
 
-class Dialogue:
+class SearchGame:
     """One attempt at a question. A plain object: it copies and pickles.
 
     Args:
@@ -211,10 +211,10 @@ class Dialogue:
         """Return what the last accepted search showed, as text."""
         return documents(self.latest) or NOTHING_FOUND
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TextSpan]:
         """Return which stretches of `"".join(texts)` the policy wrote and which it was given, in order, gaplessly."""
         ends = list(accumulate(map(len, self.texts)))
-        return list(map(Span, [0, *ends[:-1]], ends, cycle((False, True))))
+        return list(map(TextSpan, [0, *ends[:-1]], ends, cycle((False, True))))
 
     def score_by(self, metric: str) -> float:
         """Return the score of the answer by a metric of `answers.METRICS`; 0.0 before it."""

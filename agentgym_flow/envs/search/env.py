@@ -13,7 +13,7 @@ from agentgym_flow.core import COMPAT_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.dialogue import DEFAULT_TOPK, MOST_TOPK, Dialogue
+from agentgym_flow.envs.search.dialogue import DEFAULT_TOPK, MOST_TOPK, SearchGame
 from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
 from agentgym_flow.envs.search.prompt import information
@@ -21,10 +21,10 @@ from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
 from agentgym_flow.errors import BadData, BadSetting, ResetNeeded, RetrieverFailed
 from agentgym_flow.retrieval.kinds import KINDS
-from agentgym_flow.retrieval.passage import Found, Passage, Retriever
+from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Maybe, OneOf, Season, Setting, Text
+from agentgym_flow.settings import Integer, Maybe, OneOf, SeasonSeed, Setting, Text
 
 ENV_ID = "agentgym_flow/Search-v0"
 """The id of the environment."""
@@ -150,7 +150,7 @@ class SearchEnv(TextEnv):
         "corpus": Maybe(Text(r"sha256:[0-9a-f]{64}")),
         "topk": Integer(1, MOST_TOPK),
         "metric": OneOf(*METRICS),
-        "season": Season(),
+        "season": SeasonSeed(),
     }
 
     def __init__(
@@ -182,7 +182,7 @@ class SearchEnv(TextEnv):
         )
         self._source = source
         self._finder = finder
-        self._dialogue = Dialogue(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
+        self._dialogue = SearchGame(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
         if isinstance(finder.retriever, RemoteRetriever) and topk > finder.retriever.topk_limit:
             raise BadSetting(f"topk is {topk}, but the server is asked for {finder.retriever.topk_limit} at most")
         self._shown: list[Passage] = []
@@ -211,7 +211,7 @@ class SearchEnv(TextEnv):
         return question.kind if self._source.embedded else question.source
 
     @property
-    def dialogue(self) -> Dialogue:
+    def dialogue(self) -> SearchGame:
         """The present episode. For looking at; `step` is the way to change it."""
         return self._dialogue
 
@@ -223,7 +223,7 @@ class SearchEnv(TextEnv):
             )
         question = self._source.questions[task]
         self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
-        self._dialogue = Dialogue(question, topk=self._dialogue.topk, metric=self._dialogue.metric)
+        self._dialogue = SearchGame(question, topk=self._dialogue.topk, metric=self._dialogue.metric)
         self.goal = self._dialogue.opening()
         self._shown, self._entry, self._ahead = [], None, None
         return self.goal
@@ -378,14 +378,14 @@ class SearchEnv(TextEnv):
         return information(dialogue.found()) if dialogue.queries else dialogue.opening()
 
 
-def _passages_of(answer: Sequence[Sequence[Found]], queries: int) -> list[list[Passage]]:
+def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Passage]]:
     """Return the passages of what a retriever returned. Raises `BadSetting` when it returned something else."""
     if not isinstance(answer, list | tuple) or not all(isinstance(found, list | tuple) for found in answer):
         raise _misshapen(answer)
     if len(answer) != queries:
         raise _misshapen(answer, f"{len(answer)} lists for {queries} queries")
     for one in chain.from_iterable(answer):
-        if not isinstance(one, Found) or not isinstance(one.passage, Passage):
+        if not isinstance(one, Hit) or not isinstance(one.passage, Passage):
             raise _misshapen(one)
         if not all(isinstance(part, str) for part in one.passage):
             raise _misshapen(one.passage)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from agentgym_flow.envs.search.dialogue import Dialogue
+from agentgym_flow.envs.search.dialogue import SearchGame
 
 Brings = Callable[[str], Collection[str]]
 """Returns the ids of the passages that a query finds."""
 
 
-def next_action(dialogue: Dialogue, steps_left: int, brings: Brings | None) -> str | None:
+def next_action(dialogue: SearchGame, steps_left: int, brings: Brings | None) -> str | None:
     """Return the next action on the way to the answer; None when there is no way in `steps_left` steps.
 
     Args:

@@ -160,7 +160,7 @@ def _file(place: Path, stamp: tuple[int, int]) -> tuple[Retriever, str]:
     return LexicalRetriever(corpus), corpus.digest
 
 
-class _Server(RemoteRetriever):
+class _RemoteFinder(RemoteRetriever):
     """A server with the token of this process. A pickle holds where it is and how it is asked, but no token."""
 
     def __init__(self, address: str, options: str, token: str | None) -> None:
@@ -174,13 +174,13 @@ class _Server(RemoteRetriever):
         return _server_at, self._made_of
 
 
-def _server_at(address: str, options: str) -> _Server:
+def _server_at(address: str, options: str) -> _RemoteFinder:
     return _server(address, options, os.environ.get(TOKEN))
 
 
 @once(8)  # one breaker, and connections that are kept, for all environments of a process
-def _server(address: str, options: str, token: str | None) -> _Server:
-    return _Server(address, options, token)
+def _server(address: str, options: str, token: str | None) -> _RemoteFinder:
+    return _RemoteFinder(address, options, token)
 
 
 def _options(remote: Mapping[str, Any] | None) -> str:

@@ -18,7 +18,7 @@ from agentgym_flow.envs.search.candidates import begins_polar, proposed_queries,
 from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.lexicon import WANTED, asked, told
 from agentgym_flow.envs.search.months import MONTHS
-from agentgym_flow.prompts import Situation
+from agentgym_flow.prompts import PromptContext
 
 LONGEST_QUESTION = 2000
 """Characters of a question that are read."""
@@ -44,7 +44,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold())) - _IDLE
 
 
-class Chain(NamedTuple):
+class QuestionChain(NamedTuple):
     """What a question asks of one name.
 
     Attributes:
@@ -56,7 +56,7 @@ class Chain(NamedTuple):
     cues: tuple[str, ...]
 
 
-class Asked(NamedTuple):
+class ParsedQuestion(NamedTuple):
     """A question as it was read.
 
     Attributes:
@@ -68,12 +68,12 @@ class Asked(NamedTuple):
 
     text: str
     kind: str
-    chains: tuple[Chain, ...]
+    chains: tuple[QuestionChain, ...]
     wants: str
 
 
 @lru_cache(maxsize=4096)
-def read_question(text: str) -> Asked:
+def read_question(text: str) -> ParsedQuestion:
     """Return a question as it is read. Never raises: what is not understood is a chain without cues."""
     one = text[:LONGEST_QUESTION]
     two = _IN_TWO.match(one)
@@ -84,7 +84,7 @@ def read_question(text: str) -> Asked:
     polar = begins_polar(text)
     pair = len(names) > 1 and (polar or " or " in masked)
     if not names:
-        return Asked(text, "chain", (), "name")
+        return ParsedQuestion(text, "chain", (), "name")
     if not pair:
         pieces, names = [pieces[0], " ".join(pieces[1:])], names[:1]
     lefts = [_HOP.split(piece) for piece in pieces[: len(names)]]
@@ -95,10 +95,10 @@ def read_question(text: str) -> Asked:
         # `What is the length of ...`: the last cue stands in the first phrase.
         last = inner[0].pop() if inner[0] else ""
     chains = tuple(
-        Chain(name, tuple([*cues, last][-MOST_HOPS:] if last else cues[:MOST_HOPS]))
+        QuestionChain(name, tuple([*cues, last][-MOST_HOPS:] if last else cues[:MOST_HOPS]))
         for name, cues in zip(names[:2], inner, strict=False)
     )
-    return Asked(text, ("polar" if polar else "choice") if pair else "chain", chains, WANTED.get(last, "name"))
+    return ParsedQuestion(text, ("polar" if polar else "choice") if pair else "chain", chains, WANTED.get(last, "name"))
 
 
 def _masked(text: str, names: Sequence[str]) -> tuple[str, list[str]]:
@@ -123,7 +123,7 @@ class Sentence(NamedTuple):
     named: tuple[str, ...]
 
 
-class Page:
+class NotedPassage:
     """A passage as it was read. Compared by identity.
 
     Attributes:
@@ -166,11 +166,11 @@ def _named(sentence: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 13)
-def _page(title: str, text: str) -> Page:
-    return Page(title, text)
+def _page(title: str, text: str) -> NotedPassage:
+    return NotedPassage(title, text)
 
 
-class Notes:
+class SearchNotes:
     """What is known at one moment. Compared by identity.
 
     Attributes:
@@ -192,9 +192,9 @@ class Notes:
         self.pages = tuple(dict.fromkeys(page for pages in reversed(shown) for page in pages))
         self.ways = tuple(self._way(chain) for chain in self.asked.chains)
 
-    def _way(self, chain: Chain) -> tuple[tuple[Page, ...], ...]:
+    def _way(self, chain: QuestionChain) -> tuple[tuple[NotedPassage, ...], ...]:
         names = {chain.start: words_of(self.asked.text)}
-        way: list[tuple[Page, ...]] = []
+        way: list[tuple[NotedPassage, ...]] = []
         for place, cue in enumerate(chain.cues):
             here = self._about(names, cue)
             way.append(here)
@@ -204,7 +204,7 @@ class Notes:
                     names |= {name: words_of(sentence.text) for name in sentence.named if not page.is_part(name)}
         return tuple(way)
 
-    def _about(self, names: dict[str, frozenset[str]], cue: str) -> tuple[Page, ...]:
+    def _about(self, names: dict[str, frozenset[str]], cue: str) -> tuple[NotedPassage, ...]:
         """Return the passages about one of the names; where there are several, those that fit better."""
         found = [
             (page.qualifier <= context, bool(page.told(cue)), page)
@@ -270,11 +270,11 @@ def shape_of(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 12)  # all attempts that have seen the same so far share the notes
-def _noted(question: str, told: tuple[tuple[str, str], ...]) -> Notes:
-    return Notes(question, told)
+def _noted(question: str, told: tuple[tuple[str, str], ...]) -> SearchNotes:
+    return SearchNotes(question, told)
 
 
-def notes_of(view: Situation) -> Notes:
+def notes_of(view: PromptContext) -> SearchNotes:
     """Return what the episode has told until now."""
     told = []
     for turn in view.episode.turns:

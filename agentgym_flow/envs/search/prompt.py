@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentgym_flow.envs.search.compact import CompactProfile
+from agentgym_flow.envs.search.compact import SearchCompactPrompt
 from agentgym_flow.envs.search.dialogue import read_action
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.episode import Turn
-from agentgym_flow.prompts import ChoiceProfile, Profile, Situation, TextProfile
+from agentgym_flow.prompts import ChoiceTemplate, PromptContext, PromptTemplate, TextTemplate
 
 RULES = """\
 Answer a question with the help of a search engine. To search, write <search>query</search>; the passages that are found
@@ -110,12 +110,12 @@ def _has_one_kind_once(completion: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchPrompt(TextProfile):
+class SearchPrompt(TextTemplate):
     """The prompt that both profiles share: question, past steps with what they found, the step, how to answer."""
 
     history: int = HISTORY
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text."""
         taken = len(view.episode.turns)
         parts = [
@@ -128,13 +128,13 @@ class SearchPrompt(TextProfile):
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the last action led to; rules, question and how to answer stand in the first message."""
         turn = view.episode.turns[-1]
         parts = [self._came_of(turn), *self._now(view)]
         return "\n\n".join(part for part in parts if part)
 
-    def _past(self, view: Situation) -> str:
+    def _past(self, view: PromptContext) -> str:
         turns = view.episode.turns
         first = max(0, len(turns) - self.history)
         if first == len(turns):
@@ -145,7 +145,7 @@ class SearchPrompt(TextProfile):
         ]
         return "\n\n".join([f"Steps taken so far: {len(turns)}. The last {len(steps)} of them:", *steps])
 
-    def _now(self, view: Situation) -> tuple[str, str]:
+    def _now(self, view: PromptContext) -> tuple[str, str]:
         last = len(view.episode.turns) + 1 >= view.episode.max_steps
         return LAST_STEP if last else "", self._offered(view)
 
@@ -171,7 +171,7 @@ class SearchText(SearchPrompt):
     rules: str = RULES
     strict: bool = False
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action of the block that decides; see `tagged`.
 
         Without one: the empty string, which is no action, or the whole text where no tags are required.
@@ -181,7 +181,7 @@ class SearchText(SearchPrompt):
             return "" if self.tags_required else completion.strip()
         return action
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags; None when it would not be read back so."""
         verb, text = read_action(action)
         completion = f"<{verb}>{text}</{verb}>"
@@ -195,7 +195,7 @@ class SearchText(SearchPrompt):
     def _refusal(self) -> str:
         return AGAIN
 
-    def _offered(self, view: Situation) -> str:
+    def _offered(self, view: PromptContext) -> str:
         return ""
 
     def _how_to_answer(self) -> str:
@@ -205,15 +205,15 @@ class SearchText(SearchPrompt):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchChoice(ChoiceProfile, SearchPrompt):
+class SearchChoice(ChoiceTemplate, SearchPrompt):
     """The same with searches and answers to choose from, as a numbered list; the completion holds a number."""
 
     rules: str = CHOICE_RULES
     history: int = HISTORY  # the generic choice has its own
 
-    def _offered(self, view: Situation) -> str:
-        return tame(ChoiceProfile._offered(self, view))
+    def _offered(self, view: PromptContext) -> str:
+        return tame(ChoiceTemplate._offered(self, view))
 
 
-PROFILES: dict[str, Profile] = {"text": SearchText(), "choice": SearchChoice(), "compact": CompactProfile()}
+PROFILES: dict[str, PromptTemplate] = {"text": SearchText(), "choice": SearchChoice(), "compact": SearchCompactPrompt()}
 """The profiles of Search by name."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from agentgym_flow.envs.search.dialogue import NOTHING_FOUND, read_action
 from agentgym_flow.envs.search.prompt import AGAIN, HISTORY
-from agentgym_flow.envs.verl_agent import NAME, VerlAgentProfile, has_chinese
+from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_chinese
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import Message, Published, Situation
+from agentgym_flow.prompts import Message, PromptContext, Published
 from agentgym_flow.retrieval.passage import Passage
 
 SEARCH_R1 = "search_r1"
@@ -49,7 +49,7 @@ def _closing(text: str) -> int:
     return max(text.find(")"), 0)
 
 
-def question(view: Situation) -> str:
+def question(view: PromptContext) -> str:
     """Return what is asked, with a question mark at its end, as the published data have it."""
     asked: str = view.info["goal"].strip()
     return asked if asked.endswith("?") else f"{asked}?"
@@ -74,7 +74,7 @@ def _searched(turn: Turn) -> bool:
 
 
 # ---------------------------------------------------------------- verl-agent
-class SearchPrompt(VerlAgentProfile):
+class VerlAgentSearchPrompt(VerlAgentTemplate):
     """verl-agent's prompt: the question, and the last four steps with what they found, as JSON.
 
     Args:
@@ -89,7 +89,7 @@ class SearchPrompt(VerlAgentProfile):
         names = ("SEARCH_TEMPLATE_NO_HIS", "SEARCH_TEMPLATE")
         super().__init__(file, *names, places=places, more=more, history=HISTORY)
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the first search of a completion, or its first answer where there is none; empty without either.
 
         What follows the first `</search>`, or else the first `</answer>`, is not read. A search that holds an answer
@@ -102,7 +102,7 @@ class SearchPrompt(VerlAgentProfile):
         found = _BLOCKS["search"].fullmatch(block)
         return f"search[{found[1]}]" if found else ""
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None when it would not be read back so."""
         completion = f"<think></think>{_block_of(action)}"
         return completion if action and self.parse(completion, view) == action else None
@@ -112,10 +112,10 @@ class SearchPrompt(VerlAgentProfile):
         tags = [completion.lower().count(f"<{verb}>") for verb in _BLOCKS]
         return bool(_block(completion)) and sorted(tags) == [0, 1] and not has_chinese(completion)
 
-    def _now(self, view: Situation) -> dict[str, Any]:
+    def _now(self, view: PromptContext) -> dict[str, Any]:
         return {"task_description": question(view)}
 
-    def _past(self, view: Situation) -> dict[str, Any]:
+    def _past(self, view: PromptContext) -> dict[str, Any]:
         turns = view.episode.turns
         before = max(0, len(turns) - HISTORY)
         steps = [
@@ -166,11 +166,11 @@ class SearchR1Script:
         self._step = file.template("curr_search_template", "output_text", "search_results")
         self.name = file.named(SEARCH_R1)
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the episode so far as one text."""
         return "".join(message["content"] for message in self.messages(view))
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the question as the user's message, and what was said so far as the beginning of the answer."""
         asked = self._asked.fill({"question": question(view)})
         messages: list[Message] = [{"role": "user", "content": asked}]
@@ -178,12 +178,12 @@ class SearchR1Script:
             messages.append({"role": "assistant", "content": "".join(map(self._step_of, view.episode.turns))})
         return messages
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the action of the first complete block; empty without one."""
         found = _FIRST_BLOCK.search(_cut(completion))
         return f"{found[1]}[{found[2].strip()}]" if found else ""
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags; None when it would not be read back so."""
         completion = _block_of(action)
         return completion if action and self.parse(completion, view) == action else None
@@ -215,7 +215,7 @@ class SearchR1Prompt(SearchR1Script):
         self._refusal = file.template(_NOTE).fill({}) if _NOTE in file else f"\n{AGAIN}\n"
         self.name = file.named(SEARCH_R1)
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what came of the last answer; it stands in the policy's own message."""
         return self._came_of(view.episode.turns[-1])
 
@@ -249,5 +249,5 @@ def search_r1(file: PromptFile) -> SearchR1Script:
     return SearchR1Script(file) if "curr_search_template" in file and "prefix" not in file else SearchR1Prompt(file)
 
 
-PUBLISHED: Published = {NAME: SearchPrompt, SEARCH_R1: search_r1}
+PUBLISHED: Published = {NAME: VerlAgentSearchPrompt, SEARCH_R1: search_r1}
 """The published prompts for Search by name."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from agentgym_flow.envs.search.dialogue import read_action
-from agentgym_flow.envs.search.notes import Notes, notes_of, shape_of
-from agentgym_flow.policies.base import Move, View
+from agentgym_flow.envs.search.notes import SearchNotes, notes_of, shape_of
+from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 
 class ChainReader:
@@ -20,12 +20,12 @@ class ChainReader:
 
     name = "scripted"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, each a function of what its episode has shown."""
-        return [Move(_action(view)) for view in views]
+        return [PolicyOutput(_action(view)) for view in views]
 
 
-def _action(view: View) -> str:
+def _action(view: PolicyInput) -> str:
     notes = notes_of(view)
     answer = _answer(notes)
     if answer is not None:
@@ -39,7 +39,7 @@ def _action(view: View) -> str:
     return _guess(notes, candidates)
 
 
-def _answer(notes: Notes) -> str | None:
+def _answer(notes: SearchNotes) -> str | None:
     """Return the answer as far as it was read; None when there is more to look up."""
     asked = notes.asked
     if asked.kind == "chain":
@@ -54,7 +54,7 @@ def _answer(notes: Notes) -> str | None:
     return next(_ends(notes, 1 if verdict == "more" else 0), None)
 
 
-def _told(notes: Notes, chain: int, step: int) -> Iterator[str]:
+def _told(notes: SearchNotes, chain: int, step: int) -> Iterator[str]:
     """Yield what the passages at a step of a chain name for its cue."""
     if not notes.asked.chains or not notes.asked.chains[chain].cues:
         return
@@ -64,7 +64,7 @@ def _told(notes: Notes, chain: int, step: int) -> Iterator[str]:
             yield from (name for name in sentence.named if not page.is_part(name))
 
 
-def _ends(notes: Notes, chain: int) -> Iterator[str]:
+def _ends(notes: SearchNotes, chain: int) -> Iterator[str]:
     """Yield the names of the thing that is compared with another."""
     if len(notes.asked.chains[chain].cues) > 1:
         yield from _told(notes, chain, -2)
@@ -72,7 +72,7 @@ def _ends(notes: Notes, chain: int) -> Iterator[str]:
         yield notes.asked.chains[chain].start
 
 
-def _next_queries(notes: Notes) -> Iterator[str]:
+def _next_queries(notes: SearchNotes) -> Iterator[str]:
     """Yield what to look up next, the farthest of each chain first."""
     for number, chain in enumerate(notes.asked.chains):
         for step in reversed(range(len(chain.cues) - 1)):
@@ -80,7 +80,7 @@ def _next_queries(notes: Notes) -> Iterator[str]:
         yield chain.start
 
 
-def _guess(notes: Notes, candidates: Sequence[str]) -> str:
+def _guess(notes: SearchNotes, candidates: Sequence[str]) -> str:
     """Return an answer that looks like what is wanted, or else any."""
     answers = [action for action in candidates if action.startswith("answer[")]
     if notes.asked.kind == "chain":

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import COMPAT_KEY, TextEnv, Transition
 from agentgym_flow.envs.sokoban.codes import board_text, cell_codes, level_codes
-from agentgym_flow.envs.sokoban.game import BACKENDS, Game, check_backend
+from agentgym_flow.envs.sokoban.game import BACKENDS, SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.level import BOX, LLM_SYMBOLS, PLAYER, TARGET
 from agentgym_flow.envs.sokoban.rules import ACTIONS, STEP_REWARD
-from agentgym_flow.envs.sokoban.solver import Expert
+from agentgym_flow.envs.sokoban.solver import SokobanExpert
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, ENV_ID, GOAL, LevelSource
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Integer, Items, OneOf, Season, Setting, Text
+from agentgym_flow.settings import Integer, Items, OneOf, SeasonSeed, Setting, Text
 
 _INDEX = {word: index for index, word in enumerate(ACTIONS)}
 _STAND_IN = "*"  # for the one symbol outside ASCII, so that the canvas has one byte a character
@@ -160,7 +160,7 @@ class SokobanEnv(TextEnv):
         "min_pushes": Integer(1, 1 << 16),
         "level": Text(),
         "backend": OneOf(*BACKENDS),
-        "season": Season(),
+        "season": SeasonSeed(),
     }
 
     def __init__(
@@ -205,15 +205,15 @@ class SokobanEnv(TextEnv):
         return self._source.task_type(task)
 
     @property
-    def game(self) -> Game:
+    def game(self) -> SokobanGame:
         """The level in play. For looking at; `step` is the way to change it."""
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         level = self._source.level(task)
         self.task_key = self._source.task_key(level)
-        self._game = Game(level, self._backend)
-        self._expert = Expert(level)
+        self._game = SokobanGame(level, self._backend)
+        self._expert = SokobanExpert(level)
         text = board_text(level_codes(level), level.width)
         self._canvas = bytearray(text.replace(_ON_TARGET, _STAND_IN).encode("ascii"))
         self._observation = self._read_canvas()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agentgym_flow.envs.sokoban.bitboard import mask_of
 from agentgym_flow.envs.sokoban.level import Level
-from agentgym_flow.envs.sokoban.rules import Board, Engine
+from agentgym_flow.envs.sokoban.rules import Board, SokobanBackend
 from agentgym_flow.envs.sokoban.solver import deadlocks
 from agentgym_flow.settings import OneOf
 
@@ -43,7 +43,7 @@ def state_key(boxes: str, player: int, solved: bool) -> str:
     return boxes + _PLAYER_AT[player] if player < len(_PLAYER_AT) else f"{boxes}@{player:x}"
 
 
-class Game:
+class SokobanGame:
     """A level in play under the rules of `backend`.
 
     Attributes:
@@ -98,7 +98,7 @@ def check_backend(backend: str) -> None:
         room_class()
 
 
-def _engine(level: Level, backend: str) -> Engine:
+def _engine(level: Level, backend: str) -> SokobanBackend:
     if backend == "native":
         return Board(level)
     check_backend(backend)

@@ -20,7 +20,7 @@ from agentgym_flow.core import (
     check_render_mode,
 )
 from agentgym_flow.envs.sokoban.codes import BOX_SWAP, NUM_CODES, PLAYER_SHIFT, board_text, level_codes
-from agentgym_flow.envs.sokoban.game import Game, check_backend
+from agentgym_flow.envs.sokoban.game import SokobanGame, check_backend
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, effective_actions
 from agentgym_flow.envs.sokoban.source import DEFAULT_BOXES, DEFAULT_MIN_PUSHES, DEFAULT_SIZE, LevelSource
@@ -152,7 +152,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         return self._source.num_tasks
 
     @property
-    def game(self) -> Game:
+    def game(self) -> SokobanGame:
         """The level in play. For looking at; `step` is the way to change it."""
         return self._game
 
@@ -169,7 +169,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         self._playing = False  # should the start fail, nothing goes on half old and half new
         level = self._source.level(self.task)
         self.task_key = self._source.task_key(level)
-        self._game = Game(level, self._backend)
+        self._game = SokobanGame(level, self._backend)
         self._codes = bytearray(level_codes(level))
         self.steps = 0
         self._playing = True

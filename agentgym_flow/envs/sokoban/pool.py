@@ -83,7 +83,7 @@ class LevelPool:
         self._slot_of_task[task] = slot
 
 
-class Draws:
+class VectorRandom:
     """One random generator per environment, each giving the draws that a single environment would take from its own."""
 
     def __init__(self, num_envs: int) -> None:

@@ -28,7 +28,7 @@ from agentgym_flow.envs.sokoban import level as codes
 from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.errors import BadLevel
-from agentgym_flow.prompts import ChoiceProfile, Message, Profile, Situation, TextProfile
+from agentgym_flow.prompts import ChoiceTemplate, Message, PromptContext, PromptTemplate, TextTemplate
 
 # The symbols of the observation.
 OUTSIDE, TARGET = LLM_SYMBOLS[codes.WALL], LLM_SYMBOLS[codes.TARGET]
@@ -66,7 +66,7 @@ A move into a wall leaves everything as it is."""
 Cell = tuple[int, int]
 
 
-class CompactProfile:
+class SokobanCompactPrompt:
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `ACTIONS`.
 
     20 words of features, the cells inside the border, and `go`: 37 words on a 6 by 6 board, 85 on a 10 by 10 one.
@@ -75,20 +75,20 @@ class CompactProfile:
     name = "compact"
     vocabulary = VOCABULARY
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the words for the present observation. Raises `BadLevel` when it is not a Sokoban board."""
         now = view.observation
         return compact_prompt(now, frozenset(turn.action for turn in view.episode.turns if turn.observation == now))
 
-    def messages(self, view: Situation) -> list[Message]:
+    def messages(self, view: PromptContext) -> list[Message]:
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the completion without surrounding white space."""
         return completion.strip()
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the action as it is; None with white space around it."""
         return action if action == action.strip() else None
 
@@ -174,9 +174,9 @@ def _first_steps(board: list[list[str]], player: Cell, box: Cell) -> list[str]:
     return [first.get(side, OUTSIDE) for side in _around(box)]
 
 
-PROFILES: dict[str, Profile] = {
-    "text": TextProfile(rules=RULES),
-    "choice": ChoiceProfile(rules=RULES),
-    "compact": CompactProfile(),
+PROFILES: dict[str, PromptTemplate] = {
+    "text": TextTemplate(rules=RULES),
+    "choice": ChoiceTemplate(rules=RULES),
+    "compact": SokobanCompactPrompt(),
 }
 """The profiles of Sokoban by name."""

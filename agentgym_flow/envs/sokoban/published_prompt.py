@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.envs.verl_agent import NAME, VerlAgentProfile, has_thought, tagged
+from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_thought, tagged
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompt_files import PromptFile
-from agentgym_flow.prompts import Published, Situation
+from agentgym_flow.prompts import PromptContext, Published
 
 STILL = "still"
 """The action of an answer in which there is none. The environment takes it for invalid: the board stays as it is."""
 
 
-class SokobanPrompt(VerlAgentProfile):
+class SokobanPrompt(VerlAgentTemplate):
     """The text prompt: every cell is its symbol between two blanks and a tab, past actions are capitalised.
 
     Args:
@@ -27,7 +27,7 @@ class SokobanPrompt(VerlAgentProfile):
     def __init__(self, file: PromptFile) -> None:
         super().__init__(file, "SOKOBAN_TEMPLATE_NO_HIS", "SOKOBAN_TEMPLATE", places=("current_observation",))
 
-    def parse(self, completion: str, view: Situation) -> str:
+    def parse(self, completion: str, view: PromptContext) -> str:
         """Return the first of `up`, `down`, `left` and `right` anywhere between the tags; `STILL` without."""
         return _action(completion) or STILL
 
@@ -35,10 +35,10 @@ class SokobanPrompt(VerlAgentProfile):
         """Return whether there are a thought and an action, `STILL` included."""
         return has_thought(completion) and _action(completion) != ""
 
-    def _now(self, view: Situation) -> dict[str, Any]:
+    def _now(self, view: PromptContext) -> dict[str, Any]:
         return {"current_observation": self._observed(view.observation, view)}
 
-    def _observed(self, observation: str, view: Situation) -> str:
+    def _observed(self, observation: str, view: PromptContext) -> str:
         return "\n".join("".join(f" {cell} \t" for cell in row.split(" ")) for row in observation.split("\n"))
 
     def _did(self, turn: Turn) -> str:

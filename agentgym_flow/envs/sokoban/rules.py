@@ -24,7 +24,7 @@ SOLVED_REWARD = ON_TARGET_REWARD + 10.0
 """The push that brings the last box home."""
 
 
-class Engine(Protocol):
+class SokobanBackend(Protocol):
     """A board in play: what the environments need from the rules, ours or gym-sokoban's.
 
     Attributes:
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
 
 class Board:
-    """A level in play; the attributes are those of `Engine`.
+    """A level in play; the attributes are those of `SokobanBackend`.
 
     The edge of a level is out of the player's reach (`Level.parse` sees to it), so no index ever leaves the board.
     """

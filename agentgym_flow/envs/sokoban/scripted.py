@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from agentgym_flow.envs.sokoban.level import TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS
-from agentgym_flow.policies.base import Move, View
+from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 _FAR = 1 << 16
 _Push = tuple[int, int]  # the cell of the box, the index of the action
@@ -22,17 +22,17 @@ class GreedyPusher:
     """Makes the push that brings some box nearest to a target, walking the shortest way to it.
 
     Never pushes a box into a corner without a target, and undoes its last push only when there is nothing else to do.
-    Reads `View.observation` and earlier observations, nothing else; it draws no random numbers.
+    Reads `PolicyInput.observation` and earlier observations, nothing else; it draws no random numbers.
     """
 
     name = "scripted"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, each a function of the observations of its episode."""
-        return [Move(_action(view)) for view in views]
+        return [PolicyOutput(_action(view)) for view in views]
 
 
-def _action(view: View) -> str:
+def _action(view: PolicyInput) -> str:
     level = _read(view.observation)
     steps = (-level.width, level.width, -1, 1)  # in the order of ACTIONS
     boxes = set(level.boxes)
@@ -86,7 +86,7 @@ def _is_corner(level: Level, cell: int, steps: Sequence[int]) -> bool:
     return not level.cells[cell] & TARGET and (up or down) and (left or right)
 
 
-def _undo_of_last_push(view: View, steps: Sequence[int]) -> _Push | None:
+def _undo_of_last_push(view: PolicyInput, steps: Sequence[int]) -> _Push | None:
     for turn in reversed(view.episode.turns):
         if turn.observation == turn.next_observation:
             continue

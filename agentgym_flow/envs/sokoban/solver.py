@@ -154,7 +154,7 @@ def assignment_cost(costs: list[tuple[int, ...]]) -> int:
     return sum(costs[row_of[column]][column] for column in range(size))
 
 
-class _Search:
+class _LevelSearch:
     """One search: the tables of the level, the lower bound of every placement seen, and the two passes."""
 
     def __init__(self, tables: Deadlocks, max_expansions: int) -> None:
@@ -325,7 +325,7 @@ def solve(
     tables = deadlocks(level)
     start_cell = level.player if player is None else player
     start = (mask_of(level.boxes if boxes is None else boxes), 1 << start_cell)
-    search = _Search(tables, max_expansions)
+    search = _LevelSearch(tables, max_expansions)
     placements = search.fewest_pushes(start)
     if placements is None:
         return None
@@ -334,7 +334,7 @@ def solve(
     return moves_of(placements, start_cell, tables.floor, tables.width)
 
 
-class Expert:
+class SokobanExpert:
     """A player that asks `solve` once and then follows its plan; off the plan it asks again.
 
     Args:

@@ -30,7 +30,7 @@ from agentgym_flow.envs.sokoban.codes import (
 )
 from agentgym_flow.envs.sokoban.game import boxes_key, state_key
 from agentgym_flow.envs.sokoban.grid import INFO_KEYS, RESET_OPTIONS, SokobanGridEnv, single_spaces
-from agentgym_flow.envs.sokoban.pool import Draws, LevelPool, draw_tasks
+from agentgym_flow.envs.sokoban.pool import LevelPool, VectorRandom, draw_tasks
 from agentgym_flow.envs.sokoban.render import rgb_frame
 from agentgym_flow.envs.sokoban.rules import ACTIONS, OFF_TARGET_REWARD, ON_TARGET_REWARD, SOLVED_REWARD, STEP_REWARD
 from agentgym_flow.envs.sokoban.solver import deadlocks
@@ -113,7 +113,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
 
         n = self.num_envs
         self._pool = LevelPool(self._source)
-        self._draws = Draws(n)
+        self._draws = VectorRandom(n)
         height, width = self._source.shape
         self._cells = height * width
         self._offset = np.array((-width, width, -1, 1))

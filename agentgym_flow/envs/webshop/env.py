@@ -10,7 +10,7 @@ import numpy as np
 
 from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
-from agentgym_flow.envs.webshop.expert import Expert
+from agentgym_flow.envs.webshop.expert import WebShopExpert
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.html import html
 from agentgym_flow.envs.webshop.nouns import make_tagger
@@ -18,9 +18,9 @@ from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.queries import interesting, proposals, random_query
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.seeding import Stream
-from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, Season, Setting, Text, check_settings
+from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, SeasonSeed, Setting, Text, check_settings
 from agentgym_flow.task_choice import choose_task
 
 ENV_ID = "agentgym_flow/WebShop-v0"
@@ -175,7 +175,7 @@ class WebShopEnv(TextEnv):
         "noun_tagger": Text(r"[a-z]+(-[0-9A-Za-z.+-]+)?", 64),
         "search": OneOf(*ENGINES),
         "num_products": Maybe(Integer(1, 1 << 40)),
-        "season": Season(),
+        "season": SeasonSeed(),
     }
     human_settings: ClassVar[Mapping[str, Any]] = {"observation_mode": "text_rich"}
 
@@ -233,7 +233,7 @@ class WebShopEnv(TextEnv):
         return self._source.category(task)
 
     @property
-    def visit(self) -> Visit:
+    def visit(self) -> WebShopGame:
         """The present visit to the shop. For looking at; `step` is the way to change it."""
         return self._visit
 
@@ -257,8 +257,8 @@ class WebShopEnv(TextEnv):
         self.task_key = self.make_task_key(content)
         self.goal = goal.instruction
         self._goal = goal
-        self._visit = Visit(self._source.catalogue, goal, show_attributes=self._show_attributes)
-        self._expert = Expert(self._source.catalogue, goal, self._tagger)
+        self._visit = WebShopGame(self._source.catalogue, goal, show_attributes=self._show_attributes)
+        self._expert = WebShopExpert(self._source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
         return self._page()

@@ -8,17 +8,26 @@ from operator import itemgetter
 
 from agentgym_flow.envs.webshop.card import Card, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
-from agentgym_flow.envs.webshop.goals import Goal
+from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.nouns import NounTagger
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.envs.webshop.queries import proposals
 from agentgym_flow.envs.webshop.reward import option_hits, score
-from agentgym_flow.envs.webshop.visit import BACK_TO_SEARCH, BUY, PER_PAGE, PREVIOUS, SEARCH, Page, Visit, sub_pages
+from agentgym_flow.envs.webshop.visit import (
+    BACK_TO_SEARCH,
+    BUY,
+    PER_PAGE,
+    PREVIOUS,
+    SEARCH,
+    Page,
+    WebShopGame,
+    sub_pages,
+)
 
 _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_pages(True), BUY)))
 
 
-class Expert:
+class WebShopExpert:
     """Plans for one goal in one shop. Nothing but buying the wrong thing is irrevocable, so every visit can be won.
 
     Args:
@@ -27,7 +36,7 @@ class Expert:
         tagger: the one that the score uses.
     """
 
-    def __init__(self, catalogue: Catalogue, goal: Goal, tagger: NounTagger) -> None:
+    def __init__(self, catalogue: Catalogue, goal: WebShopGoal, tagger: NounTagger) -> None:
         self._catalogue = catalogue
         self._goal = goal
         self._tagger = tagger
@@ -90,7 +99,7 @@ class Expert:
         # A bracket would end the action early or late, and upstream splits the words on blanks anyway.
         return [" ".join(text.replace("[", " ").replace("]", " ").split()) for text in texts]
 
-    def next(self, visit: Visit, read: Collection[tuple[str, str]] = (), room: int = 0) -> str | None:
+    def next(self, visit: WebShopGame, read: Collection[tuple[str, str]] = (), room: int = 0) -> str | None:
         """Return the next action of a short way to the purchase; None when nothing can be won here.
 
         With `room` for more actions than it takes, texts of the product are read until they have told all that is
@@ -116,7 +125,7 @@ class Expert:
         query, page = self._query
         return f"search[{query}]" if page else None
 
-    def _at_target(self, visit: Visit, read: Collection[tuple[str, str]], room: int) -> str:
+    def _at_target(self, visit: WebShopGame, read: Collection[tuple[str, str]], room: int) -> str:
         if visit.page is Page.SUB_PAGE:
             return "click[< prev]"
         picks = [

@@ -28,7 +28,7 @@ _STEPS = tuple(10.0 * n for n in range(1, 100))
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class WebShopGoal:
     """One instruction, and what it asks for.
 
     Attributes:
@@ -69,7 +69,7 @@ class Goal:
             raise BadData(f"the goal for {self.asin} must allow a price above 0, got {self.price_upper}")
 
 
-class Goals(Sequence[Goal]):
+class Goals(Sequence[WebShopGoal]):
     """All goals of one kind in catalogue order. None is kept: millions of them cost no memory.
 
     Args:
@@ -101,10 +101,10 @@ class Goals(Sequence[Goal]):
         return int(self._table.ends[-1]) if len(self._table.ends) else 0
 
     @overload
-    def __getitem__(self, number: int) -> Goal: ...
+    def __getitem__(self, number: int) -> WebShopGoal: ...
     @overload
-    def __getitem__(self, number: slice) -> list[Goal]: ...
-    def __getitem__(self, number: int | slice) -> Goal | list[Goal]:
+    def __getitem__(self, number: slice) -> list[WebShopGoal]: ...
+    def __getitem__(self, number: int | slice) -> WebShopGoal | list[WebShopGoal]:
         """Return goal `number`, equal in every process. Raises `IndexError` when there are not so many."""
         if isinstance(number, slice):
             return [self._goal(n) for n in range(*number.indices(len(self)))]
@@ -124,7 +124,7 @@ class Goals(Sequence[Goal]):
     def _row(self, number: int) -> int:
         return int(np.searchsorted(self._table.ends, number, side="right"))
 
-    def _goal(self, number: int) -> Goal:
+    def _goal(self, number: int) -> WebShopGoal:
         row = self._row(number)
         place = number - (int(self._table.ends[row - 1]) if row else 0)  # among the goals of the product
         product_number = int(self._table.products[row])
@@ -142,7 +142,7 @@ class Goals(Sequence[Goal]):
             sentence = f"{request.instruction} with {chosen}" if chosen else request.instruction
         # As upstream, all combinations of a product's options share one limit.
         bound = _price_bound(product, seasonal(self.kind, self.season), place if self.kind == "human" else 0)
-        return Goal(
+        return WebShopGoal(
             number=number,
             product=product_number,
             asin=product.asin,

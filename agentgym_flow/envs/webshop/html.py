@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from agentgym_flow.envs.webshop.page import Element, Kind, elements
-from agentgym_flow.envs.webshop.visit import Visit
+from agentgym_flow.envs.webshop.page import Element, TextKind, elements
+from agentgym_flow.envs.webshop.visit import WebShopGame
 
 _WITH_NEIGHBOURS = {
-    Kind.LABEL: "instruction",
-    Kind.INSTRUCTION: "instruction",
-    Kind.BUTTON: "buttons",
-    Kind.PRODUCT: "products",
-    Kind.OPTION_NAME: "options",
-    Kind.OPTION: "options",
-    Kind.BULLET: "bullets",
+    TextKind.LABEL: "instruction",
+    TextKind.INSTRUCTION: "instruction",
+    TextKind.BUTTON: "buttons",
+    TextKind.PRODUCT: "products",
+    TextKind.OPTION_NAME: "options",
+    TextKind.OPTION: "options",
+    TextKind.BULLET: "bullets",
 }
 
 
@@ -48,12 +48,12 @@ class Site(NamedTuple):
 _NO_SITE = Site()
 
 
-def html(visit: Visit) -> str:
+def html(visit: WebShopGame) -> str:
     """Return the source of the present page."""
     return _page_template().render(page_context(visit))
 
 
-def page_context(visit: Visit, parts: Iterable[Element] | None = None) -> dict[str, Any]:
+def page_context(visit: WebShopGame, parts: Iterable[Element] | None = None) -> dict[str, Any]:
     """Return what `page.html.j2` needs: the kind of page, the open product, and blocks of texts that belong together.
 
     Args:
@@ -69,13 +69,13 @@ def page_context(visit: Visit, parts: Iterable[Element] | None = None) -> dict[s
         kind = _WITH_NEIGHBOURS.get(element.kind, element.kind)  # which is a str
         if kind == "heading" and any(name == "heading" for name, _ in blocks):
             kind = "subheading"
-        if last[0] == "products" and element.kind in (Kind.TITLE, Kind.PRICE):
+        if last[0] == "products" and element.kind in (TextKind.TITLE, TextKind.PRICE):
             last[1][-1][1].append(element)
             continue
         if last[0] != kind or element.kind not in _WITH_NEIGHBOURS:
             last = (kind, [])
             blocks.append(last)
-        if element.kind is Kind.OPTION and last[1] and _belongs(element, last[1][-1]):
+        if element.kind is TextKind.OPTION and last[1] and _belongs(element, last[1][-1]):
             last[1][-1].append(element)
         elif kind == "products":
             last[1].append((element, []))
@@ -86,7 +86,7 @@ def page_context(visit: Visit, parts: Iterable[Element] | None = None) -> dict[s
 
 def _belongs(value: Element, group: list[Element]) -> bool:
     """Return whether a value goes on with a group of values; options whose name is blank have no text before them."""
-    return group[-1].kind is Kind.OPTION_NAME or group[-1].option == value.option
+    return group[-1].kind is TextKind.OPTION_NAME or group[-1].option == value.option
 
 
 def environment(*loaders: jinja2.BaseLoader) -> jinja2.Environment:

@@ -40,9 +40,15 @@ from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.files import resumed_folder
 from agentgym_flow.json_stream import stream_members, stream_objects
 from agentgym_flow.retrieval import IndexBuilder
-from agentgym_flow.retrieval.resuming import ImportState, Progress, database_errors, exclusive_database, merge_runs
+from agentgym_flow.retrieval.resuming import (
+    ImportProgress,
+    ImportState,
+    database_errors,
+    exclusive_database,
+    merge_runs,
+)
 
-__all__ = ["PHASES", "Progress", "import_catalogue"]
+__all__ = ["PHASES", "ImportProgress", "import_catalogue"]
 
 PHASES = ("attributes", "listings", "index", "goals")
 """The phases of an import in their order."""
@@ -59,7 +65,7 @@ def import_catalogue(
     folder: str | os.PathLike[str],
     *,
     num_products: int | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[ImportProgress], object] | None = None,
 ) -> store.StoredCatalogue:
     """Make a store of official files as a new folder and open it; call it again with the same files after a kill.
 
@@ -69,7 +75,7 @@ def import_catalogue(
         human: the file of instructions that people wrote, if there is one; it is kept in memory.
         folder: where the store will be.
         num_products: import only the first so many records.
-        progress: called with a `Progress` now and then; its phase is one of `PHASES`.
+        progress: called with a `ImportProgress` now and then; its phase is one of `PHASES`.
 
     Raises:
         BadData: a file cannot be read or is damaged; there is no product in it; what an earlier call left is of other
@@ -112,7 +118,7 @@ def _database(partial: Path) -> sqlite3.Connection:
 
 
 # ---------------------------------------------------------------- attributes
-class _Attributes(Mapping[str, Any]):
+class _AttributeFile(Mapping[str, Any]):
     """The attribute file as a database: ASIN -> what it says."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -136,7 +142,9 @@ class _Attributes(Mapping[str, Any]):
 
 
 @contextmanager
-def _attributes(path: Path | None, partial: Path, tell: Callable[[Progress], object]) -> Iterator[Mapping[str, Any]]:
+def _attributes(
+    path: Path | None, partial: Path, tell: Callable[[ImportProgress], object]
+) -> Iterator[Mapping[str, Any]]:
     """Give the contents of the attribute file, from a database that is made if it is not there."""
     if path is None:
         yield {}
@@ -155,17 +163,17 @@ def _attributes(path: Path | None, partial: Path, tell: Callable[[Progress], obj
             database.execute("CREATE INDEX known_asin ON known (asin)")
         begun.rename(file)
     with closing(sqlite3.connect(file)) as database:
-        yield _Attributes(database)
+        yield _AttributeFile(database)
 
 
-def _members(path: Path, tell: Callable[[Progress], object]) -> Iterator[tuple[bytes, str]]:
+def _members(path: Path, tell: Callable[[ImportProgress], object]) -> Iterator[tuple[bytes, str]]:
     count = 0
     for asin, value in stream_members(path):
         yield asin.encode("utf-8", "surrogatepass"), json.dumps(value)
         count += 1
         if count % _STEP == 0:
-            tell(Progress("attributes", count, 0, 0))
-    tell(Progress("attributes", count, count, 0))
+            tell(ImportProgress("attributes", count, 0, 0))
+    tell(ImportProgress("attributes", count, count, 0))
 
 
 # ---------------------------------------------------------------- listings and the index
@@ -191,7 +199,7 @@ def _import_listings(
     partial: Path,
     state: ImportState,
     num_products: int | None,
-    tell: Callable[[Progress], object],
+    tell: Callable[[ImportProgress], object],
 ) -> None:
     """Read the products that were not read yet into the database and into runs of the index."""
     database, total = state.database, items.stat().st_size
@@ -208,7 +216,7 @@ def _import_listings(
             state.offset = offset
             yield record
 
-    tell(Progress("listings", state.offset, total, state.documents))
+    tell(ImportProgress("listings", state.offset, total, state.documents))
     database.execute("BEGIN")
     # `first` is where this call begins; the generator has not moved on yet.
     found = listings_of(records(), attributes, human, where=str(items), first=state.records, seen=_Seen(database))
@@ -219,7 +227,7 @@ def _import_listings(
         builder.add(listing.product.index_text)
         state.documents += 1
         if state.documents % _STEP == 0:
-            tell(Progress("listings", state.offset, total, state.documents))
+            tell(ImportProgress("listings", state.offset, total, state.documents))
         if builder.full:
             builder.flush()
             state.save()
@@ -231,7 +239,7 @@ def _import_listings(
     state.digest, state.complete = digest.hexdigest(), True
     state.save()
     database.execute("COMMIT")
-    tell(Progress("listings", total, total, state.documents))
+    tell(ImportProgress("listings", total, total, state.documents))
 
 
 def _insert(database: sqlite3.Connection, number: int, listing: Listing, record: bytes) -> None:
@@ -250,7 +258,7 @@ def _ties(database: sqlite3.Connection, documents: int) -> npt.NDArray[np.int32]
 
 # ---------------------------------------------------------------- goals
 def _write_goals(
-    partial: Path, database: sqlite3.Connection, kind: str, documents: int, tell: Callable[[Progress], object]
+    partial: Path, database: sqlite3.Connection, kind: str, documents: int, tell: Callable[[ImportProgress], object]
 ) -> int:
     """Write the goal table of a kind and the official order of its goals; return how many there are."""
 
@@ -259,12 +267,12 @@ def _write_goals(
         for count, (number, record) in enumerate(database.execute(query)):
             yield number, listing_of(zlib.decompress(record))
             if count % _STEP == 0:
-                tell(Progress("goals", KINDS.index(kind) * documents + number, len(KINDS) * documents, documents))
+                tell(ImportProgress("goals", KINDS.index(kind) * documents + number, len(KINDS) * documents, documents))
 
     table = goal_table(listings(), kind)
     for field, values in table._asdict().items():
         np.save(partial / store.table_file(kind, field), values)
     count = int(table.ends[-1]) if len(table.ends) else 0
     np.save(partial / store.table_file(kind, store.ORDER), official_order(count))
-    tell(Progress("goals", (KINDS.index(kind) + 1) * documents, len(KINDS) * documents, documents))
+    tell(ImportProgress("goals", (KINDS.index(kind) + 1) * documents, len(KINDS) * documents, documents))
     return count

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.webshop.observe import SEPARATOR
 from agentgym_flow.envs.webshop.visit import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page, sub_pages
-from agentgym_flow.envs.webshop.wish import Wish, read_wish
+from agentgym_flow.envs.webshop.wish import GoalRequirements, read_wish
 from agentgym_flow.episode import Turn
-from agentgym_flow.prompts import Situation
+from agentgym_flow.prompts import PromptContext
 
 TEXTS = tuple(title.lower() for title in sub_pages(show_attributes=True))
 """The pages of a product besides its own, as a click names them."""
@@ -34,14 +34,14 @@ _REMEMBERED = 512  # instructions
 _MOST_NOTES = 8_000  # after them; about 50 MB. Beyond, all is forgotten and read again by those who still play.
 
 
-class Seen(NamedTuple):
+class SeenProduct(NamedTuple):
     """What is known of a product.
 
     Attributes:
         title: as the results show it; empty when it was never listed.
         low: the price in dollars, or the lower end of its range; 0 when it was not shown.
         high: the price, or the upper end of its range; 0 when it was not shown.
-        known: the terms of the wish that were seen in its texts, as bits (`Wish.known_from`).
+        known: the terms of the wish that were seen in its texts, as bits (`GoalRequirements.known_from`).
         opened: whether its page was opened.
         read: which of `TEXTS` were read.
         misfit: whether its page was opened and does not offer an option that the instruction names.
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
         return all(text in self.read for text in TELLING_TEXTS)
 
 
-class Notes:
+class WebShopNotes:
     """What is known at one moment. Compared by identity.
 
     Attributes:
@@ -79,14 +79,14 @@ class Notes:
 
     def __init__(
         self,
-        wish: Wish,
+        wish: GoalRequirements,
         page: Page = Page.INDEX,
         number: int = 1,
         tried: tuple[str, ...] = (),
         listed: tuple[str, ...] = (),
         product: str = "",
         picks: tuple[str, ...] = (),
-        seen: Mapping[str, Seen] | None = None,
+        seen: Mapping[str, SeenProduct] | None = None,
     ) -> None:
         self.wish = wish
         self.page = page
@@ -96,9 +96,9 @@ class Notes:
         self.product = product
         self.picks = picks
         self.seen = seen if seen is not None else {}
-        self._next: dict[tuple[str, str], Notes] = {}
+        self._next: dict[tuple[str, str], WebShopNotes] = {}
 
-    def after(self, turn: Turn) -> Notes:
+    def after(self, turn: Turn) -> WebShopNotes:
         """Return the notes after one more turn; `self` when it changed nothing."""
         if not turn.action_valid:
             return self
@@ -109,7 +109,7 @@ class Notes:
             _kept[0] += found is not self
         return found
 
-    def _read(self, action: str, page: str) -> Notes:
+    def _read(self, action: str, page: str) -> WebShopNotes:
         verb, _, rest = action.partition("[")
         said = rest.partition("\n")[0].rpartition("]")[0].lower()
         if verb == "search":
@@ -117,7 +117,7 @@ class Notes:
         if verb != "click":
             return self
         if said == BACK_TO_SEARCH.lower():
-            return Notes(self.wish, tried=self.tried, seen=self.seen)
+            return WebShopNotes(self.wish, tried=self.tried, seen=self.seen)
         if self.page is Page.RESULTS:
             step = {NEXT.lower(): 1, PREVIOUS.lower(): -1}.get(said)
             return self._item(page, said) if step is None else self._results(page, self.number + step, self.tried)
@@ -131,16 +131,16 @@ class Notes:
             return self._at(Page.DONE, self.product, self.picks, self.seen)
         return self._at(Page.ITEM, self.product, (*self.picks, said), self.seen)
 
-    def _at(self, page: Page, product: str, picks: tuple[str, ...], seen: Mapping[str, Seen]) -> Notes:
-        return Notes(self.wish, page, self.number, self.tried, self.listed, product, picks, seen)
+    def _at(self, page: Page, product: str, picks: tuple[str, ...], seen: Mapping[str, SeenProduct]) -> WebShopNotes:
+        return WebShopNotes(self.wish, page, self.number, self.tried, self.listed, product, picks, seen)
 
-    def _results(self, page: str, number: int, tried: tuple[str, ...]) -> Notes:
+    def _results(self, page: str, number: int, tried: tuple[str, ...]) -> WebShopNotes:
         entries = _entries(self.wish, page)
         seen = {**{name: entry for name, entry in entries if name not in self.seen}, **self.seen}
-        return Notes(self.wish, Page.RESULTS, number, tried, tuple(name for name, _ in entries), seen=seen)
+        return WebShopNotes(self.wish, Page.RESULTS, number, tried, tuple(name for name, _ in entries), seen=seen)
 
-    def _item(self, page: str, product: str) -> Notes:
-        before = self.seen.get(product, Seen())
+    def _item(self, page: str, product: str) -> WebShopNotes:
+        before = self.seen.get(product, SeenProduct())
         shown = _between(self.wish.instruction, page, PREVIOUS)
         after = before._replace(
             known=before.known | self.wish.known_from(shown) | self.wish.known_among(shown),
@@ -149,8 +149,8 @@ class Notes:
         )
         return self._at(Page.ITEM, product, (), {**self.seen, product: after})
 
-    def _text(self, page: str, text: str) -> Notes:
-        before = self.seen.get(self.product, Seen())
+    def _text(self, page: str, text: str) -> WebShopNotes:
+        before = self.seen.get(self.product, SeenProduct())
         after = before._replace(
             known=before.known | self.wish.known_from(_between(self.wish.instruction, page, PREVIOUS)),
             read=(*(other for other in before.read if other != text), text),
@@ -177,9 +177,9 @@ def _between(instruction: str, page: str, start: str) -> Sequence[str]:
 
 
 @lru_cache(maxsize=4096)
-def _entries(wish: Wish, page: str) -> tuple[tuple[str, Seen], ...]:
+def _entries(wish: GoalRequirements, page: str) -> tuple[tuple[str, SeenProduct], ...]:
     """Return the products that a page of results lists: what a click calls them, and what the page says of them."""
-    found: dict[str, Seen] = {}
+    found: dict[str, SeenProduct] = {}
     waiting: list[str] = []  # a name and then its title; a title may be missing, or hold the separator
     for text in _between(wish.instruction, page, NEXT):
         tag = _TAG.fullmatch(text)
@@ -188,7 +188,7 @@ def _entries(wish: Wish, page: str) -> tuple[tuple[str, Seen], ...]:
         elif waiting:
             name, title = waiting[0].lower(), " ".join(waiting[1:])
             ends = float(tag[1]), float(tag[2] or tag[1])
-            found[name] = Seen(title, min(ends), max(ends), wish.known_from([title]))
+            found[name] = SeenProduct(title, min(ends), max(ends), wish.known_from([title]))
             waiting = []
     return tuple(found.items())
 
@@ -197,11 +197,11 @@ _kept = [0]
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _beginning(instruction: str) -> Notes:
-    return Notes(read_wish(instruction))
+def _beginning(instruction: str) -> WebShopNotes:
+    return WebShopNotes(read_wish(instruction))
 
 
-def notes_of(view: Situation) -> Notes:
+def notes_of(view: PromptContext) -> WebShopNotes:
     """Return what the episode has told until now."""
     if _kept[0] > _MOST_NOTES:
         _beginning.cache_clear()
@@ -231,13 +231,13 @@ class Choice(NamedTuple):
         return [value for name, value in self.wanted.items() if self.chosen.get(name) != value]
 
 
-def choice_on(notes: Notes, page: str, actions: Sequence[str]) -> Choice:
+def choice_on(notes: WebShopNotes, page: str, actions: Sequence[str]) -> Choice:
     """Return the options of the present page, which is that of a product; `actions` are the clicks of the moment."""
     return _choice(notes.wish, notes.picks, page, tuple(action[len("click[") : -1] for action in actions))
 
 
 @lru_cache(maxsize=1 << 12)
-def _choice(wish: Wish, picks: tuple[str, ...], page: str, clicks: tuple[str, ...]) -> Choice:
+def _choice(wish: GoalRequirements, picks: tuple[str, ...], page: str, clicks: tuple[str, ...]) -> Choice:
     values = set(clicks).difference(TEXTS, (BACK_TO_SEARCH.lower(), PREVIOUS.lower(), BUY.lower()))
     names: dict[str, str] = {}
     name = ""

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from agentgym_flow.envs.webshop.card import Card, shown
-from agentgym_flow.envs.webshop.page import Element, Kind, elements, entry, instruction, item, results_head
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.page import Element, TextKind, elements, entry, instruction, item, results_head
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 
 SEPARATOR = " [SEP] "
 """What stands between two texts of a page."""
@@ -19,7 +19,7 @@ SESSION = "session"
 """What addresses call the visit, always the same: upstream's name can tell the goal."""
 
 
-def text(visit: Visit) -> str:
+def text(visit: WebShopGame) -> str:
     """Return the visible texts of the page, joined by `SEPARATOR`.
 
     Chosen options and visited products look like others.
@@ -51,7 +51,7 @@ def _item_text(card: Card, show_attributes: bool) -> str:
     return card.texts[key]
 
 
-def text_rich(visit: Visit) -> str:
+def text_rich(visit: WebShopGame) -> str:
     """Return the visible texts of the page with the white space around them, one a line, with marks.
 
     Buttons, products and options are between `[button]` and `[button_]`; products that were opened and options that
@@ -62,7 +62,7 @@ def text_rich(visit: Visit) -> str:
     clicked: list[str] = []
     lines: list[str] = []
     for element in elements(visit):
-        if element.kind is Kind.OPTION and element.marked:
+        if element.kind is TextKind.OPTION and element.marked:
             clicked.insert(0, f"You have clicked {element.node}.")
         lines.append(_line(element))
     return "\n".join([*clicked, *lines, ""])
@@ -72,11 +72,11 @@ def _line(element: Element) -> str:
     if not element.name:
         return element.node
     mark = "clicked button" if element.marked else "button"
-    before = {Kind.PRODUCT: "\n", Kind.OPTION: "  "}.get(element.kind, "")
+    before = {TextKind.PRODUCT: "\n", TextKind.OPTION: "  "}.get(element.kind, "")
     return f"{before}[{mark}] {element.node} [{mark}_]"
 
 
-def url(visit: Visit) -> str:
+def url(visit: WebShopGame) -> str:
     """Return the address of the page in the shape of upstream's: page, product, words, page number, text, options.
 
     Options are JSON on the page of a product. On the pages of its texts and after buying they are what Python's `repr`

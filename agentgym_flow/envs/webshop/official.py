@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
 from agentgym_flow.json_stream import stream_members, stream_objects, writable
 
@@ -190,7 +190,7 @@ def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
     )
     synthetic = None
     if about.has("instruction"):
-        request = Request(about.text("instruction"), about.texts("instruction_attributes"))
+        request = ProductRequest(about.text("instruction"), about.texts("instruction_attributes"))
         synthetic = request if request.attributes else None  # without attributes it has no score
     if not isinstance(asked, list | tuple | None):
         raise BadData(f"human instructions of {asin}: must be a list, got {asked!r:.60}.")
@@ -198,8 +198,8 @@ def _listing(asin: str, fields: _Fields, known: Any, asked: Any) -> Listing:
     return Listing(product, synthetic, tuple(request for request in requests if request.attributes))
 
 
-def _human_request(fields: _Fields) -> Request:
-    return Request(
+def _human_request(fields: _Fields) -> ProductRequest:
+    return ProductRequest(
         fields.text("instruction"), fields.texts("instruction_attributes"), fields.texts("instruction_options")
     )
 

@@ -16,14 +16,14 @@ from agentgym_flow.envs.webshop.visit import (
     PREVIOUS,
     SEARCH,
     Page,
-    Visit,
+    WebShopGame,
     sub_pages,
 )
 
 _ASCII_SPACES = " \n\t\f\r"
 
 
-class Kind(StrEnum):
+class TextKind(StrEnum):
     """What a text of a page is."""
 
     HEADING = "heading"  # the shop's name, which page of results this is, the thanks, the line above the score
@@ -48,14 +48,14 @@ class Element(NamedTuple):
     Attributes:
         kind: what it is.
         node: the text with the white space around it, as in the original's page; never empty.
-        name: what a click calls it, one of `Visit.clickables()`; empty where nothing can be clicked.
+        name: what a click calls it, one of `WebShopGame.clickables()`; empty where nothing can be clicked.
         option: of a value, the option that it belongs to, as the product spells it.
         value: of a value, the value as the product spells it.
         marked: of a product, whether it was opened before; of a value, whether it is chosen.
         product: of a product, the product.
     """
 
-    kind: Kind
+    kind: TextKind
     node: str
     name: str = ""
     option: str = ""
@@ -71,15 +71,15 @@ class Element(NamedTuple):
     @property
     def action(self) -> str:
         """The action that a click on it stands for; empty where there is none, as for the button of the search form."""
-        return f"click[{self.name}]" if self.name and self.kind is not Kind.SEARCH else ""
+        return f"click[{self.name}]" if self.name and self.kind is not TextKind.SEARCH else ""
 
 
-def elements(visit: Visit) -> list[Element]:
+def elements(visit: WebShopGame) -> list[Element]:
     """Return the visible texts of the present page in the document's order; a fresh list."""
     page, card = visit.page, visit.card
     found = instruction(visit)
     if page is Page.INDEX:
-        found = [Element(Kind.HEADING, "WebShop"), *found, Element(Kind.SEARCH, SEARCH, clickable(SEARCH))]
+        found = [Element(TextKind.HEADING, "WebShop"), *found, Element(TextKind.SEARCH, SEARCH, clickable(SEARCH))]
     elif page is Page.RESULTS:
         found += results_head(visit)
         for listed in visit.listed():
@@ -93,18 +93,18 @@ def elements(visit: Visit) -> list[Element]:
     return [element for element in found if element.node]
 
 
-def instruction(visit: Visit) -> list[Element]:
+def instruction(visit: WebShopGame) -> list[Element]:
     """Return what is on every page: the instruction, with a word before it.
 
     On the index page a blank follows the word, on the others it does not, as in the original.
     """
     label = "Instruction: " if visit.page is Page.INDEX else "Instruction:"
-    return [Element(Kind.LABEL, label), Element(Kind.INSTRUCTION, _node(visit.goal.instruction))]
+    return [Element(TextKind.LABEL, label), Element(TextKind.INSTRUCTION, _node(visit.goal.instruction))]
 
 
-def results_head(visit: Visit) -> list[Element]:
+def results_head(visit: WebShopGame) -> list[Element]:
     """Return what stands above the products of a page of results."""
-    count = Element(Kind.HEADING, f"Page {visit.number} (Total results: {len(visit.found)})")
+    count = Element(TextKind.HEADING, f"Page {visit.number} (Total results: {len(visit.found)})")
     buttons = [_button(NEXT)] if visit.number == 1 else [_button(PREVIOUS), _button(NEXT)]
     return [_button(BACK_TO_SEARCH), count, *buttons]
 
@@ -113,9 +113,9 @@ def entry(card: Card, visited: bool = False) -> list[Element]:
     """Return how a page of results lists a product. Nodes may be empty."""
     product = card.product
     return [
-        Element(Kind.PRODUCT, _node(product.asin) if card.name else "", card.name, marked=visited, product=product),
-        Element(Kind.TITLE, _node(product.name)),
-        Element(Kind.PRICE, _node(product.price_tag)),
+        Element(TextKind.PRODUCT, _node(product.asin) if card.name else "", card.name, marked=visited, product=product),
+        Element(TextKind.TITLE, _node(product.name)),
+        Element(TextKind.PRICE, _node(product.price_tag)),
     ]
 
 
@@ -124,28 +124,28 @@ def item(card: Card, show_attributes: bool, options: Mapping[str, str]) -> list[
     product = card.product
     found = [_button(BACK_TO_SEARCH), _button(PREVIOUS)]
     for name, values in product.options.items():
-        found.append(Element(Kind.OPTION_NAME, _node(name)))
+        found.append(Element(TextKind.OPTION_NAME, _node(name)))
         found += [
-            Element(Kind.OPTION, _node(value), click, name, value, options.get(name) == value)
+            Element(TextKind.OPTION, _node(value), click, name, value, options.get(name) == value)
             for value in values
             if (click := clickable(value))
         ]
     return [
         *found,
-        Element(Kind.TITLE, _node(product.name)),
-        Element(Kind.PRICE, _node(f"Price: {product.price_tag}")),
-        Element(Kind.RATING, "Rating: N.A."),
+        Element(TextKind.TITLE, _node(product.name)),
+        Element(TextKind.PRICE, _node(f"Price: {product.price_tag}")),
+        Element(TextKind.RATING, "Rating: N.A."),
         *map(_button, sub_pages(show_attributes)),
         _button(BUY),
     ]
 
 
 def _button(label: str) -> Element:
-    return Element(Kind.BUTTON, label, clickable(label))
+    return Element(TextKind.BUTTON, label, clickable(label))
 
 
 def _bullet(text: str) -> Element:
-    return Element(Kind.BULLET, _node(f" {text}"))  # the blank is the original's: an empty bullet is a text, too
+    return Element(TextKind.BULLET, _node(f" {text}"))  # the blank is the original's: an empty bullet is a text, too
 
 
 def _node(text: str) -> str:
@@ -160,20 +160,24 @@ def _node(text: str) -> str:
 
 def _sub_page(product: Product, title: str) -> list[Element]:
     if title == "Description":
-        return [Element(Kind.PARAGRAPH, _node(product.description))]
+        return [Element(TextKind.PARAGRAPH, _node(product.description))]
     if title == "Features":
         return [_bullet(bullet) for bullet in product.bullets]
     if title == ATTRIBUTES:
         kinds = (product.category, product.query, product.product_category)
         return [
             *map(_bullet, product.attributes),
-            *(Element(Kind.PARAGRAPH, _node(kind)) for kind in kinds),
+            *(Element(TextKind.PARAGRAPH, _node(kind)) for kind in kinds),
         ]
     return []  # no public data have reviews
 
 
 def _done(score: float | None) -> list[Element]:
-    thanks = Element(Kind.HEADING, "Thank you for your purchase!")
+    thanks = Element(TextKind.HEADING, "Thank you for your purchase!")
     if score is None:
         return [thanks]
-    return [thanks, Element(Kind.HEADING, "Your score (min 0.0, max 1.0)"), Element(Kind.SCORE, str(round(score, 4)))]
+    return [
+        thanks,
+        Element(TextKind.HEADING, "Your score (min 0.0, max 1.0)"),
+        Element(TextKind.SCORE, str(round(score, 4))),
+    ]

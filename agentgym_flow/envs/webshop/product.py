@@ -73,7 +73,7 @@ def asin_key(asin: str) -> bytes:
     return asin.upper().encode("utf-8", "surrogatepass")
 
 
-class Request(NamedTuple):
+class ProductRequest(NamedTuple):
     """What an instruction asks for, without a limit on the price.
 
     Attributes:
@@ -92,5 +92,5 @@ class Listing(NamedTuple):
     """A product and the requests that it is the answer to."""
 
     product: Product
-    synthetic: Request | None = None
-    human: tuple[Request, ...] = ()
+    synthetic: ProductRequest | None = None
+    human: tuple[ProductRequest, ...] = ()

@@ -27,12 +27,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from agentgym_flow.envs.webshop.notes import TEXTS, Choice, Notes, Seen, choice_on, notes_of
+from agentgym_flow.envs.webshop.notes import TEXTS, Choice, SeenProduct, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observe import SEPARATOR
 from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, proposals
 from agentgym_flow.envs.webshop.visit import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page
 from agentgym_flow.episode import Episode
-from agentgym_flow.prompts import ChoiceProfile, IndexedPrompt, IndexProfile, Profile, Situation, TextProfile
+from agentgym_flow.prompts import (
+    ChoiceTemplate,
+    IndexedPrompt,
+    IndexTemplate,
+    PromptContext,
+    PromptTemplate,
+    TextTemplate,
+)
 
 RULES = """You shop in a web shop that you know only through text. Its pages are the search page, pages of results with
 ten products each, the page of a product with its options, and the texts of a product. Parts of a page are separated by
@@ -105,10 +112,10 @@ class _Shortened:
     observation: str
     info: Any
     episode: Episode
-    whole: Situation
+    whole: PromptContext
 
     @classmethod
-    def of(cls, view: Situation, history: int) -> _Shortened:
+    def of(cls, view: PromptContext, history: int) -> _Shortened:
         goal: str = view.info["goal"]
         turns = list(view.episode.turns)
         for place in range(max(0, len(turns) - history), len(turns)):
@@ -129,36 +136,36 @@ def _without_instruction(page: str, goal: str) -> str:
     return page
 
 
-class ShopText(TextProfile):
+class ShopText(TextTemplate):
     """The text prompt with the page shortened: no instruction on it, and no past turns where it would get too long."""
 
     __slots__ = ()
 
-    def prompt(self, view: Situation) -> str:
+    def prompt(self, view: PromptContext) -> str:
         """Return the prompt of this turn as one text; without the past turns if it had more than `LONGEST` letters."""
         shortened = _Shortened.of(view, self.history)
-        prompt = TextProfile.prompt(self, shortened)
+        prompt = TextTemplate.prompt(self, shortened)
         if len(prompt) <= LONGEST or not self.history:
             return prompt
-        return TextProfile.prompt(replace(self, history=0), shortened)
+        return TextTemplate.prompt(replace(self, history=0), shortened)
 
-    def follow_up(self, view: Situation) -> str:
+    def follow_up(self, view: PromptContext) -> str:
         """Return what the last action led to; rules, goal and how to answer stand in the first message."""
-        return TextProfile.follow_up(self, _Shortened.of(view, 0))
+        return TextTemplate.follow_up(self, _Shortened.of(view, 0))
 
-    def _offered(self, view: Situation) -> str:
+    def _offered(self, view: PromptContext) -> str:
         searches = [template.format(query=QUERY) for template in view.info["action_templates"]]
         return "Actions you can take now: " + ", ".join([*searches, *view.info["admissible_actions"]])
 
 
-class ShopChoice(ChoiceProfile, ShopText):
+class ShopChoice(ChoiceTemplate, ShopText):
     """The same with the candidates as a numbered list, to be answered with a number."""
 
     __slots__ = ()
 
 
 # ---------------------------------------------------------------- for the tiny policy
-class CompactProfile(IndexProfile):
+class WebShopCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `INDICES`.
 
     Up to nine words about the situation, up to five for each candidate, and `choose`: at most `10 + 5 * MOST`.
@@ -166,14 +173,14 @@ class CompactProfile(IndexProfile):
 
     vocabulary = VOCABULARY
 
-    def written(self, view: Situation) -> IndexedPrompt:
+    def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the present situation."""
         notes, clicks = notes_of(view), tuple(view.info["admissible_actions"])
         # Only the page of a product is looked at again: its options are named by what can be clicked now.
         page = view.observation if notes.page is Page.ITEM else ""
         return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
 
-    def answer(self, action: str, view: Situation) -> str | None:
+    def answer(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none.
 
         A search in other words than the proposed ones is asked for as the first proposal that was not tried: the prompt
@@ -184,7 +191,7 @@ class CompactProfile(IndexProfile):
 
 
 @lru_cache(maxsize=1 << 13)  # prompt, completion and all attempts that have seen the same so far share it
-def _written(notes: Notes, left: str, clicks: tuple[str, ...], page: str) -> IndexedPrompt:
+def _written(notes: WebShopNotes, left: str, clicks: tuple[str, ...], page: str) -> IndexedPrompt:
     choice = choice_on(notes, page, clicks) if page else _NO_CHOICE
     queries = proposals(notes.wish.instruction)
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -207,7 +214,7 @@ def _written(notes: Notes, left: str, clicks: tuple[str, ...], page: str) -> Ind
 _NO_CHOICE = Choice({}, {}, {})
 
 
-def _of_page(notes: Notes, choice: Choice) -> list[str]:
+def _of_page(notes: WebShopNotes, choice: Choice) -> list[str]:
     """Return the words for what only this page has: which page of results it is, or what the open product is like."""
     if notes.page is Page.RESULTS:
         return [NUMBERS[min(notes.number, len(NUMBERS)) - 1]]
@@ -217,7 +224,7 @@ def _of_page(notes: Notes, choice: Choice) -> list[str]:
     return [*words, _count("picks", len(choice.left))] if notes.page is Page.ITEM else words
 
 
-def _of_product(notes: Notes, seen: Seen) -> tuple[str, str, str]:
+def _of_product(notes: WebShopNotes, seen: SeenProduct) -> tuple[str, str, str]:
     """Return the words for a product: how many phrases are lacking, its price, and how far it was read."""
     lacks = _count("lacks", notes.wish.lacking(seen.known))
     if seen.misfit:
@@ -225,13 +232,13 @@ def _of_product(notes: Notes, seen: Seen) -> tuple[str, str, str]:
     return lacks, _price(notes, seen), "known" if seen.is_read else "opened" if seen.opened else "new"
 
 
-def _price(notes: Notes, seen: Seen) -> str:
+def _price(notes: WebShopNotes, seen: SeenProduct) -> str:
     if not seen.high:
         return OTHER
     return "cheap" if seen.high <= notes.wish.limit else "range" if seen.low <= notes.wish.limit else "dear"
 
 
-def _standing(notes: Notes) -> str:
+def _standing(notes: WebShopNotes) -> str:
     """Return how the open product compares with the others that were seen and would do: by its lacking phrases."""
     lacking = notes.wish.lacking
     others = [
@@ -251,7 +258,7 @@ _BUTTONS = {
 }
 
 
-def _of_click(notes: Notes, choice: Choice, name: str) -> tuple[str, ...] | None:
+def _of_click(notes: WebShopNotes, choice: Choice, name: str) -> tuple[str, ...] | None:
     """Return the words for a click; None for one that changes nothing, or that a search does better."""
     buttons = _BUTTONS.get(notes.page, _AWAY)
     if name in buttons:
@@ -274,9 +281,9 @@ def _steps_word(left: int) -> str:
     return STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)]
 
 
-PROFILES: dict[str, Profile] = {
+PROFILES: dict[str, PromptTemplate] = {
     "text": ShopText(rules=RULES),
     "choice": ShopChoice(rules=RULES),
-    "compact": CompactProfile(),
+    "compact": WebShopCompactPrompt(),
 }
 """The profiles of WebShop by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.seeding import canonical
 
 
@@ -35,6 +35,6 @@ def listing_of(record: bytes) -> Listing:
     return Listing(Product(**fields), _request(synthetic) if synthetic else None, tuple(map(_request, human)))
 
 
-def _request(values: list[Any]) -> Request:
+def _request(values: list[Any]) -> ProductRequest:
     instruction, attributes, options = values
-    return Request(instruction, tuple(attributes), tuple(options))
+    return ProductRequest(instruction, tuple(attributes), tuple(options))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rapidfuzz import fuzz
 
 from agentgym_flow.envs.webshop.colours import colour_among, colour_of
-from agentgym_flow.envs.webshop.goals import Goal
+from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.product import Product
 
 _THRESHOLD = 85
@@ -42,7 +42,9 @@ class Score(NamedTuple):
     title_score: float
 
 
-def score(product: Product, goal: Goal, chosen: Mapping[str, str], nouns: Callable[[str], Sequence[str]]) -> Score:
+def score(
+    product: Product, goal: WebShopGoal, chosen: Mapping[str, str], nouns: Callable[[str], Sequence[str]]
+) -> Score:
     """Return the score for buying `product` when `goal` was wanted.
 
     Args:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym_flow.envs.webshop.notes import Notes, Seen, choice_on, notes_of
+from agentgym_flow.envs.webshop.notes import SeenProduct, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.queries import proposals
 from agentgym_flow.envs.webshop.visit import Page
-from agentgym_flow.policies.base import Move, View
+from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 BUY, NEXT, PREVIOUS = "click[buy now]", "click[next >]", "click[< prev]"
 
@@ -23,12 +23,12 @@ class KeywordShopper:
 
     name = "scripted"
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         """Return one move per view, each a function of what its episode has shown."""
-        return [Move(_action(view)) for view in views]
+        return [PolicyOutput(_action(view)) for view in views]
 
 
-def _action(view: View) -> str:
+def _action(view: PolicyInput) -> str:
     notes = notes_of(view)
     left = view.episode.max_steps - len(view.episode.turns)
     if notes.page is Page.ITEM:
@@ -41,7 +41,7 @@ def _action(view: View) -> str:
     return _look(notes, view)
 
 
-def _look(notes: Notes, view: View) -> str:
+def _look(notes: WebShopNotes, view: PolicyInput) -> str:
     """Return the way to a product that can be paid: open it, turn the page, or search in other words."""
     clicks: list[str] = view.info["admissible_actions"]
     products = [product for product in notes.listed if f"click[{product}]" in clicks]
@@ -57,5 +57,5 @@ def _look(notes: Notes, view: View) -> str:
     return f"search[{untried[0] if untried else queries[0]}]"
 
 
-def _can_pay(seen: Seen, limit: float) -> bool:
+def _can_pay(seen: SeenProduct, limit: float) -> bool:
     return seen.high <= limit

@@ -17,7 +17,7 @@ from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
-from agentgym_flow.envs.webshop.goals import Goal, Goals, official_order, official_splits
+from agentgym_flow.envs.webshop.goals import Goals, WebShopGoal, official_order, official_splits
 from agentgym_flow.envs.webshop.lucene import searched_by_lucene
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
@@ -107,7 +107,7 @@ class GoalSource:
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self._found, self.kind, self.split, self._search, self._num_products, self.season)
 
-    def goal(self, task: int) -> Goal:
+    def goal(self, task: int) -> WebShopGoal:
         """Return goal number `task` of the split."""
         return self._goals[int(self._places[task])]
 

@@ -36,7 +36,7 @@ from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.seeding import stable_hash
 
 if TYPE_CHECKING:
-    from agentgym_flow.envs.webshop.goals import Goal
+    from agentgym_flow.envs.webshop.goals import WebShopGoal
 
 PER_PAGE = 10
 """A page of results lists so many products."""
@@ -93,7 +93,7 @@ def _clicks(page: Page, first: bool, show_attributes: bool) -> tuple[str, ...]:
     return tuple(f"click[{name}]" for name in _buttons(page, first, show_attributes) if name != "search")
 
 
-class Visit:
+class WebShopGame:
     """A visit to the shop with a goal. Copies are independent; they share the catalogue and the goal.
 
     Args:
@@ -132,7 +132,7 @@ class Visit:
         "visited",
     )
 
-    def __init__(self, catalogue: Catalogue, goal: Goal, *, show_attributes: bool = False) -> None:
+    def __init__(self, catalogue: Catalogue, goal: WebShopGoal, *, show_attributes: bool = False) -> None:
         self.catalogue = catalogue
         self.goal = goal
         self.show_attributes = show_attributes
@@ -155,13 +155,13 @@ class Visit:
         self.visited: set[str] = set()
 
     # ---------------------------------------------------------------- copies
-    def __copy__(self) -> Visit:
+    def __copy__(self) -> WebShopGame:
         return self.copy()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Visit:
+    def __deepcopy__(self, memo: dict[int, Any]) -> WebShopGame:
         return self.copy()
 
-    def copy(self) -> Visit:
+    def copy(self) -> WebShopGame:
         """Return an independent copy."""
         other = object.__new__(type(self))
         for name in self.__slots__:

@@ -89,7 +89,7 @@ def phrases_of(instruction: str) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(found))[:MOST_PHRASES]
 
 
-class Wish:
+class GoalRequirements:
     """An instruction, ready to be compared with what the shop shows. Made by `read_wish`; compared by identity.
 
     Attributes:
@@ -192,6 +192,6 @@ def units_of(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=1024)
-def read_wish(instruction: str) -> Wish:
+def read_wish(instruction: str) -> GoalRequirements:
     """Return what an instruction asks for; every instruction can be read."""
-    return Wish(instruction)
+    return GoalRequirements(instruction)

@@ -13,7 +13,7 @@ ROLES = ("planner", "solver", "checker", "reviser", "ensemble")
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class WorkflowOperator:
     """An operator; `instruction` is empty for the default, `role` may be one without a colour."""
 
     id: str
@@ -23,7 +23,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class WorkflowParallel:
     """Branches that start from the same result."""
 
     id: str
@@ -31,17 +31,17 @@ class Parallel:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditional:
+class WorkflowConditional:
     """A check, and what runs when it passes and when it fails; either may be empty."""
 
     id: str
-    check: Operator
+    check: WorkflowOperator
     passed: Chain
     failed: Chain
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class WorkflowLoop:
     """A chain that runs `count` times."""
 
     id: str
@@ -49,12 +49,12 @@ class Loop:
     count: int
 
 
-Node: TypeAlias = Operator | Parallel | Conditional | Loop
+Node: TypeAlias = WorkflowOperator | WorkflowParallel | WorkflowConditional | WorkflowLoop
 Chain: TypeAlias = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorkflowCall:
     """One call of an operator in a run; `passed` is None without a verdict."""
 
     ok: bool
@@ -63,7 +63,7 @@ class Call:
     notes: str
 
 
-Calls: TypeAlias = Mapping[str, Sequence[Call]]
+Calls: TypeAlias = Mapping[str, Sequence[WorkflowCall]]
 """The calls of a run by the place that was called; a place that did not run is not there."""
 
 
@@ -85,9 +85,9 @@ def read_run(run: Sequence[Mapping[str, Any]]) -> Calls:
 
     Raises `BadSetting` when it is not like that.
     """
-    calls: dict[str, list[Call]] = {}
+    calls: dict[str, list[WorkflowCall]] = {}
     for plain in run:
-        call = Call(
+        call = WorkflowCall(
             ok=_taken(plain, "status", str) == "ok",
             passed=_taken(plain, "passed", bool | None),
             influential=_taken(plain, "influential", bool),
@@ -97,18 +97,18 @@ def read_run(run: Sequence[Mapping[str, Any]]) -> Calls:
     return calls
 
 
-def operators(chain: Chain) -> list[Operator]:
+def operators(chain: Chain) -> list[WorkflowOperator]:
     """Return the operators of a chain at any depth, in the order in which a workflow is written down."""
-    found: list[Operator] = []
+    found: list[WorkflowOperator] = []
     for node in chain:
         match node:
-            case Operator():
+            case WorkflowOperator():
                 found.append(node)
-            case Parallel(_, branches):
+            case WorkflowParallel(_, branches):
                 found += [operator for branch in branches for operator in operators(branch)]
-            case Conditional(_, check, passed, failed):
+            case WorkflowConditional(_, check, passed, failed):
                 found += [check, *operators(passed), *operators(failed)]
-            case Loop(_, body):
+            case WorkflowLoop(_, body):
                 found += operators(body)
     return found
 
@@ -120,13 +120,13 @@ def in_words(chain: Chain) -> str:
 
 def _words(node: Node) -> str:
     match node:
-        case Operator(_, name):
+        case WorkflowOperator(_, name):
             return name
-        case Parallel(_, branches):
+        case WorkflowParallel(_, branches):
             return f"in parallel ({'; '.join(map(in_words, branches))})"
-        case Conditional(_, check, passed, failed):
+        case WorkflowConditional(_, check, passed, failed):
             return f"{check.name} (if it passes {in_words(passed)}; if it fails {in_words(failed)})"
-        case Loop(_, body, count):
+        case WorkflowLoop(_, body, count):
             return f"{count} times ({in_words(body)})"
 
 
@@ -134,17 +134,17 @@ def _node(plain: Mapping[str, Any]) -> Node:
     own = _taken(plain, "id", str)
     match _taken(plain, "kind", str):
         case "operator":
-            return Operator(own, *(_taken(plain, name, str) for name in ("name", "role", "instruction")))
+            return WorkflowOperator(own, *(_taken(plain, name, str) for name in ("name", "role", "instruction")))
         case "parallel":
-            return Parallel(own, tuple(map(read_graph, _taken(plain, "branches", Sequence))))
+            return WorkflowParallel(own, tuple(map(read_graph, _taken(plain, "branches", Sequence))))
         case "conditional":
             check = _node(_taken(plain, "check", Mapping))
-            if not isinstance(check, Operator):
+            if not isinstance(check, WorkflowOperator):
                 raise BadSetting("the check of a conditional is an operator")
             cases = (read_graph(_taken(plain, case, Sequence)) for case in ("passed", "failed"))
-            return Conditional(own, check, *cases)
+            return WorkflowConditional(own, check, *cases)
         case "loop":
-            return Loop(own, read_graph(_taken(plain, "body", Sequence)), _taken(plain, "count", int))
+            return WorkflowLoop(own, read_graph(_taken(plain, "body", Sequence)), _taken(plain, "count", int))
         case other:
             raise BadSetting(f"there is no kind of node {other[:40]!a}: operator, parallel, conditional, loop")
 

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from agentgym_flow.report.workflow.data import Call, Calls, Chain, Conditional, Loop, Node, Operator, Parallel
+from agentgym_flow.report.workflow.data import (
+    Calls,
+    Chain,
+    Node,
+    WorkflowCall,
+    WorkflowConditional,
+    WorkflowLoop,
+    WorkflowOperator,
+    WorkflowParallel,
+)
 from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
 
 Direction: TypeAlias = Literal["right", "down"]
@@ -43,9 +52,9 @@ class Box:
     length: float
     breadth: float
     lines: tuple[str, ...]
-    operator: Operator | None
+    operator: WorkflowOperator | None
     state: State = "plain"
-    calls: tuple[Call, ...] = ()
+    calls: tuple[WorkflowCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Knot:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Polyline:
     """A line through points: bent across the flow where that changes, or with corners."""
 
     points: tuple[tuple[float, float], ...]
@@ -90,7 +99,7 @@ class Word:
     kind: Case | Literal["back"]
 
 
-Mark: TypeAlias = Box | Frame | Knot | Line | Word
+Mark: TypeAlias = Box | Frame | Knot | Polyline | Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +117,7 @@ class Block:
         return [_moved(mark, u, v) for mark in self.marks]
 
 
-class Layout:
+class WorkflowLayout:
     """Lays out one workflow.
 
     Args:
@@ -129,7 +138,7 @@ class Layout:
         if not chain:
             # A line; across the flow it takes the room of its name.
             breadth = 80.0 if self._down else 36.0
-            line = Line(((0.0, breadth / 2), (_GAP, breadth / 2)), False, quiet, case)
+            line = Polyline(((0.0, breadth / 2), (_GAP, breadth / 2)), False, quiet, case)
             return Block(_GAP, breadth, breadth / 2, (line,))
         return self._row([self._node(node, quiet) for node in chain], quiet)
 
@@ -139,7 +148,7 @@ class Layout:
         u = 0.0
         for index, block in enumerate(blocks):
             if index:
-                marks.append(Line(((u - _GAP, axis), (u, axis)), block.arrow, quiet))
+                marks.append(Polyline(((u - _GAP, axis), (u, axis)), block.arrow, quiet))
             marks += block.at(u, axis - block.axis)
             u += block.length + _GAP
         breadth = axis + max(block.breadth - block.axis for block in blocks)
@@ -147,19 +156,19 @@ class Layout:
 
     def _node(self, node: Node, quiet: bool) -> Block:
         match node:
-            case Operator():
+            case WorkflowOperator():
                 return self._operator(node)
-            case Parallel(_, branches):
+            case WorkflowParallel(_, branches):
                 blocks = [self._chain(branch, quiet) for branch in branches]
                 fan = self._fan(blocks, _FORK, [("", quiet)] * len(blocks), quiet)
                 return replace(fan, marks=(Knot(0.0, fan.axis, False, quiet), *fan.marks))
-            case Conditional():
+            case WorkflowConditional():
                 return self._conditional(node, quiet)
-            case Loop():
+            case WorkflowLoop():
                 return self._loop(node, quiet)
 
     # ------------------------------------------------------------------ operators
-    def _operator(self, node: Operator) -> Block:
+    def _operator(self, node: WorkflowOperator) -> Block:
         calls = tuple(() if self._calls is None else self._calls.get(node.id, ()))
         name = "".join(shortened(node.name, NAME_SIZE, _NAME_ROOM, 1))
         told = shortened(node.instruction, SMALL_SIZE, _ROOM, 2)
@@ -177,15 +186,15 @@ class Layout:
         wide: float,
         high: float,
         lines: tuple[str, ...],
-        node: Operator | None,
+        node: WorkflowOperator | None,
         state: State,
-        calls: tuple[Call, ...],
+        calls: tuple[WorkflowCall, ...],
     ) -> Block:
         length, breadth = (high, wide) if self._down else (wide, high)
         box = Box(0.0, 0.0, length, breadth, lines, node, state, calls)
         return Block(length, breadth, breadth / 2, (box,), True)
 
-    def _state(self, calls: Sequence[Call]) -> State:
+    def _state(self, calls: Sequence[WorkflowCall]) -> State:
         if self._calls is None:
             return "plain"
         if not calls:
@@ -213,13 +222,13 @@ class Layout:
         marks: list[Mark] = []
         for start, at, block, (kind, still) in zip(starts, axes, blocks, ways, strict=True):
             u = fork + (longest - block.length) / 2
-            marks.append(Line(((0.0, axis), (fork, at), (u, at)), block.arrow, still, kind))
+            marks.append(Polyline(((0.0, axis), (fork, at), (u, at)), block.arrow, still, kind))
             marks += block.at(u, start)
-            marks.append(Line(((u + block.length, at), (fork + longest, at), (end, axis)), False, still))
+            marks.append(Polyline(((u + block.length, at), (fork + longest, at), (end, axis)), False, still))
         marks.append(Knot(end, axis, False, quiet))
         return Block(end, v - _APART, axis, tuple(marks))
 
-    def _conditional(self, node: Conditional, quiet: bool) -> Block:
+    def _conditional(self, node: WorkflowConditional, quiet: bool) -> Block:
         check = self._operator(node.check)
         verdicts = {call.passed for call in (self._calls or {}).get(node.check.id, ())}
         # Which case runs nobody knows before the check did.
@@ -238,7 +247,7 @@ class Layout:
         marks = (
             *moved,
             *check.at(0.0, axis - check.axis),
-            Line(((check.length, axis), (middle - _TIP, axis)), False, quiet),
+            Polyline(((check.length, axis), (middle - _TIP, axis)), False, quiet),
             Knot(middle, axis, True, quiet),
         )
         breadth = axis + max(check.breadth - check.axis, fan.breadth - fan.axis)
@@ -253,7 +262,7 @@ class Layout:
             for axis, beside, (kind, still) in zip(axes, aside, ways, strict=True)
         ]
 
-    def _loop(self, node: Loop, quiet: bool) -> Block:
+    def _loop(self, node: WorkflowLoop, quiet: bool) -> Block:
         body = self._chain(node.body, quiet)
         head = _HEAD + 26.0 if self._down else _HEAD
         axis = head + _PAD + body.axis
@@ -263,11 +272,11 @@ class Layout:
         length = last + _PAD
         marks: tuple[Mark, ...] = (
             Frame(0.0, 0.0, length, head + 2 * _PAD + body.breadth, quiet),
-            Line(((0.0, axis), (begin, axis)), False, quiet),
-            Line(((begin, axis), (first, axis)), body.arrow, quiet),
+            Polyline(((0.0, axis), (begin, axis)), False, quiet),
+            Polyline(((begin, axis), (first, axis)), body.arrow, quiet),
             *body.at(first, head + _PAD),
-            Line(((last - _TURN, axis), (length, axis)), False, quiet),
-            Line(((last, axis), (last, back), (begin, back), (begin, axis)), True, quiet, "back"),
+            Polyline(((last - _TURN, axis), (length, axis)), False, quiet),
+            Polyline(((last, axis), (last, back), (begin, back), (begin, axis)), True, quiet, "back"),
             Knot(begin, axis, False, quiet),
             Knot(last, axis, False, quiet),
             Word(length / 2, back, "once" if node.count == 1 else f"{node.count} times", quiet, "back"),
@@ -275,7 +284,7 @@ class Layout:
         return Block(length, head + 2 * _PAD + body.breadth, axis, marks)
 
 
-def verdict_marks(calls: Sequence[Call]) -> list[Literal["passed", "failed", "broken", "more"]]:
+def verdict_marks(calls: Sequence[WorkflowCall]) -> list[Literal["passed", "failed", "broken", "more"]]:
     """Return the signs of a box for its calls: for each verdict and failure, or one for those that are too many."""
     signs: list[Literal["passed", "failed", "broken", "more"]] = []
     for call in calls:
@@ -287,6 +296,6 @@ def verdict_marks(calls: Sequence[Call]) -> list[Literal["passed", "failed", "br
 
 
 def _moved(mark: Mark, u: float, v: float) -> Mark:
-    if isinstance(mark, Line):
+    if isinstance(mark, Polyline):
         return replace(mark, points=tuple((a + u, b + v) for a, b in mark.points))
     return replace(mark, u=mark.u + u, v=mark.v + v)

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agentgym_flow.report.workflow.data import ROLES, Call, Calls, Chain, in_words, operators
-from agentgym_flow.report.workflow.layout import Box, Direction, Frame, Knot, Layout, Line, Word, verdict_marks
+from agentgym_flow.report.workflow.data import ROLES, Calls, Chain, WorkflowCall, in_words, operators
+from agentgym_flow.report.workflow.layout import (
+    Box,
+    Direction,
+    Frame,
+    Knot,
+    Polyline,
+    Word,
+    WorkflowLayout,
+    verdict_marks,
+)
 from agentgym_flow.report.workflow.lettering import SMALL_SIZE, width
 
 _MARGIN = 16.0
@@ -78,13 +87,13 @@ class WorkflowPicture:
 
 def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "right") -> WorkflowPicture:
     """Return the picture of a workflow, and of a run of it if `calls` are given."""
-    block = Layout(calls, direction).whole(chain)
+    block = WorkflowLayout(calls, direction).whole(chain)
     down = direction == "down"
     wide, high = (block.breadth, block.length) if down else (block.length, block.breadth)
     marks = block.at(_MARGIN, _MARGIN)
     boxes = [mark for mark in marks if isinstance(mark, Box)]
     legend = _legend(boxes, high + 2 * _MARGIN, max(wide, _LEAST_LEGEND))
-    paths = [_line(mark, down) for mark in marks if isinstance(mark, Line)]
+    paths = [_line(mark, down) for mark in marks if isinstance(mark, Polyline)]
     count = len(operators(chain))
     return WorkflowPicture(
         width=_round(max([_MARGIN + wide, *(_right(item) for item in legend)]) + _MARGIN),
@@ -100,7 +109,7 @@ def picture(chain: Chain, calls: Calls | None = None, direction: Direction = "ri
     )
 
 
-def said_of(call: Call) -> str:
+def said_of(call: WorkflowCall) -> str:
     """Return what came of a call in a few words."""
     verdict = {None: "ran", True: "passed", False: "did not pass"}[call.passed] if call.ok else "failed"
     return f"{verdict}: {call.notes}" if call.notes else verdict
@@ -119,8 +128,8 @@ def _area(mark: Box | Frame, down: bool) -> tuple[float, float, float, float]:
     return *_xy(mark.u, mark.v, down), *_xy(mark.length, mark.breadth, down)
 
 
-def _style(mark: Line | Word | Knot | Frame) -> str:
-    kind = mark.kind if isinstance(mark, Line | Word) else ""
+def _style(mark: Polyline | Word | Knot | Frame) -> str:
+    kind = mark.kind if isinstance(mark, Polyline | Word) else ""
     return " ".join(filter(None, (kind, "quiet" if mark.quiet else "")))
 
 
@@ -167,7 +176,7 @@ def _knot(mark: Knot, down: bool) -> Path:
 
 
 # ---------------------------------------------------------------------- lines
-def _line(mark: Line, down: bool) -> Path:
+def _line(mark: Polyline, down: bool) -> Path:
     points = list(mark.points)
     end, before = points[-1], points[-2]
     tip = ""

@@ -37,7 +37,7 @@ from agentgym_flow.rewards.credit.comparison import (
     rewards_of,
 )
 from agentgym_flow.rewards.credit.published import by_published_keys, published_step_rewards
-from agentgym_flow.rewards.relabel import NoOp, Passage, graph_of, passages
+from agentgym_flow.rewards.relabel import NoOp, TurnEdge, graph_of, passages
 from agentgym_flow.rewards.state_graph import EdgeMode
 
 Anchors = Literal["state", "information"]
@@ -169,7 +169,7 @@ def with_information(group: Group) -> Group:
     return Group(episodes)
 
 
-def _averages(group: Group, steps: Sequence[Sequence[Passage]], gamma: float) -> list[list[float]]:
+def _averages(group: Group, steps: Sequence[Sequence[TurnEdge]], gamma: float) -> list[list[float]]:
     """Return the average value of the node that each turn led to, `[episode][turn]`."""
     visits: dict[str, list[float]] = defaultdict(list)
     led_to = [[step.dst for step in episode] for episode in steps]

@@ -18,7 +18,7 @@ import types
 
 from agentgym_flow.sandbox.harness.names import free_names
 from agentgym_flow.sandbox.harness.trace import line_in
-from agentgym_flow.sandbox.harness.values import Held, NotPlain, decode, encode
+from agentgym_flow.sandbox.harness.values import NotPlain, ObjectReference, decode, encode
 from agentgym_flow.sandbox.keeper import wire
 
 TYPE_CHECKING = False
@@ -75,11 +75,11 @@ class Program:
             raise NotLoaded(f"the program does not define {names[0]}")
         return {name: self._function(name) if name == names[0] else self.keep({"name": name}) for name in there}
 
-    def keep(self, request: dict[str, Any]) -> Kept:
+    def keep(self, request: dict[str, Any]) -> ProgramObject:
         """Have the program make something and keep it."""
         self.held += 1
         self.change({**request, "hold": self.held})
-        return Kept(self, self.held)
+        return ProgramObject(self, self.held)
 
     def change(self, request: dict[str, Any]) -> None:
         """Have the program do something that has no result."""
@@ -160,7 +160,7 @@ class Program:
         return answer
 
 
-class Kept(Held):
+class ProgramObject(ObjectReference):
     """What the program keeps, as the tests see it: they can call it, set its attributes, and hand it back.
 
     It says nothing of itself, not even whether it equals something: the program would decide on that.
@@ -170,12 +170,12 @@ class Kept(Held):
         super().__init__(number)
         object.__setattr__(self, "program", program)
 
-    def __call__(self, *positional: Any, **named: Any) -> Kept:
+    def __call__(self, *positional: Any, **named: Any) -> ProgramObject:
         """Have the program call this, and keep the result."""
         program, number = _owner(self)
         return program.keep({"of": number, "arguments": program.sent((positional, named))})
 
-    def __getattr__(self, name: str) -> Kept:
+    def __getattr__(self, name: str) -> ProgramObject:
         if name.startswith("__"):  # what Python's own protocols look for
             raise AttributeError(name)
         program, number = _owner(self)
@@ -192,7 +192,7 @@ class Kept(Held):
     __contains__ = __getitem__ = __str__ = __repr__ = __format__ = __int__ = __float__ = __index__ = _silent
 
 
-def _owner(kept: Kept) -> tuple[Program, int]:
+def _owner(kept: ProgramObject) -> tuple[Program, int]:
     program, number = object.__getattribute__(kept, "program"), object.__getattribute__(kept, "number")
     return program, number
 

@@ -18,7 +18,7 @@ _LARGEST = 1 << 62  # beyond it, integers travel as text, in a base that has no 
 _MOST_ITEMS = 100_000
 
 
-class Held:
+class ObjectReference:
     """Something that the program keeps, by its number; the tests can only hand it back."""
 
     def __init__(self, number: int) -> None:
@@ -68,7 +68,7 @@ def _encode(value: object) -> Any:
         name = value.__name__
         if getattr(builtins, name, None) is value:
             return ["type", name]
-    if isinstance(value, Held):
+    if isinstance(value, ObjectReference):
         return ["held", object.__getattribute__(value, "number")]
     raise NotPlain(type(value).__name__)
 

@@ -22,7 +22,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 
-class _Attributes(ctypes.Structure):
+class _MountAttributes(ctypes.Structure):
     _fields_ = (
         ("set", ctypes.c_uint64),
         ("clear", ctypes.c_uint64),
@@ -108,6 +108,6 @@ def _show(path: str, root: str, attributes: int) -> None:
 
 
 def _freeze(place: str, attributes: int, recursively: bool) -> None:
-    wanted = _Attributes(attributes, 0, 0, 0)
+    wanted = _MountAttributes(attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if recursively else 0
     kernel.syscall(kernel.MOUNT_SETATTR, _AT_FDCWD, os.fsencode(place), flags, wanted, ctypes.sizeof(wanted))

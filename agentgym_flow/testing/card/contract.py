@@ -16,7 +16,7 @@ from typing import Any
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.testing.card.findings import STOPPED, STOPPED_BY, Finding, Status
-from agentgym_flow.testing.card.parts import Request, serve
+from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 LEFT_OUT = {
     "test_reference_episodes_are_unchanged",  # what was recorded is known to the author's own tests only
@@ -94,12 +94,12 @@ def checks() -> dict[str, Any]:
     return dict(sorted(found.items(), key=lambda item: (item[0].startswith(slow), cheap[item[0]])))
 
 
-def plan(request: Request) -> list[Finding]:
+def plan(request: ValidationRequest) -> list[Finding]:
     """Return the checks to make, as findings without a result."""
     return [_finding(name, check, "unfinished") for name, check in checks().items() if name not in LEFT_OUT]
 
 
-def work(request: Request) -> Iterator[Finding]:
+def work(request: ValidationRequest) -> Iterator[Finding]:
     """Yield what each check found."""
     suite = _suite(request)
     kind = text_env_class(request.env_id)
@@ -114,7 +114,7 @@ def work(request: Request) -> Iterator[Finding]:
             yield _made(name, check, suite, request, Path(folder), begun)
 
 
-def _suite(request: Request) -> Any:
+def _suite(request: ValidationRequest) -> Any:
     from hypothesis import Phase
 
     from agentgym_flow.testing.compliance import EnvCompliance
@@ -134,7 +134,7 @@ def _suite(request: Request) -> Any:
     return type("Card", (EnvCompliance,), hooks)()
 
 
-def _reason_to_skip(name: str, kind: type[TextEnv], request: Request) -> str | None:
+def _reason_to_skip(name: str, kind: type[TextEnv], request: ValidationRequest) -> str | None:
     if name in NEED_EXPERT and not make_text_env(request.env_id, **request.kwargs).has_expert:
         return "The environment has no expert."
     member = NEED_MEMBER.get(name)
@@ -143,7 +143,7 @@ def _reason_to_skip(name: str, kind: type[TextEnv], request: Request) -> str | N
     return None
 
 
-def _made(name: str, check: Any, suite: Any, request: Request, folder: Path, begun: float) -> Finding:
+def _made(name: str, check: Any, suite: Any, request: ValidationRequest, folder: Path, begun: float) -> Finding:
     import pytest
 
     supplied = {"variant": request.kwargs, "tmp_path": folder}

@@ -18,13 +18,13 @@ from typing import Any
 
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.evaluation import Evaluation
-from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Move, Policy, RandomPolicy, View
-from agentgym_flow.rollout import ERROR, Start, rollout
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, Policy, PolicyInput, PolicyOutput, RandomPolicy
+from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.card.findings import Finding, Status
-from agentgym_flow.testing.card.parts import Request, serve
+from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 EPISODES = 300
 """The most episodes of each policy."""
@@ -62,12 +62,12 @@ _SECTION = {
 }
 
 
-def plan(request: Request) -> list[Finding]:
+def plan(request: ValidationRequest) -> list[Finding]:
     """Return what will be measured, as findings without a result."""
     return [_finding(name, "unfinished") for name in _TITLES]
 
 
-def work(request: Request) -> Iterator[Finding]:
+def work(request: ValidationRequest) -> Iterator[Finding]:
     """Yield what was measured."""
     deadline = time.monotonic() + request.seconds
     with closing(_env(request)) as env:
@@ -91,7 +91,7 @@ def work(request: Request) -> Iterator[Finding]:
     yield _reward_cannot_be_farmed(request, [*random, *expert], deadline)
 
 
-def _env(request: Request) -> TextEnv:
+def _env(request: ValidationRequest) -> TextEnv:
     return make_text_env(request.env_id, **{"split": "test", **request.kwargs})
 
 
@@ -151,7 +151,7 @@ def _spread(total: int, count: int) -> list[int]:
 # ---------------------------------------------------------------- speed
 def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
     """Return the finding about speed, and the seconds of an episode of random play."""
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     steps = resets = 0
     stepping = resetting = 0.0
     while resets < 3 or (time.monotonic() < deadline and resets < EPISODES and stepping < 5.0):
@@ -176,7 +176,7 @@ def _speed(env: TextEnv, deadline: float) -> tuple[Finding, float]:
     return finding, (stepping + resetting) / resets
 
 
-def _start_up(request: Request) -> Finding:
+def _start_up(request: ValidationRequest) -> Finding:
     program = (
         "import json, sys, time\nbegun = time.perf_counter()\nrequest = json.load(sys.stdin)\n"
         "from agentgym_flow.envs import make_text_env, plugins\n"
@@ -207,10 +207,10 @@ def _start_up(request: Request) -> Finding:
 
 
 # ---------------------------------------------------------------- floors
-def _played(request: Request, policy: Policy, seconds: float, an_episode: float) -> list[Episode]:
+def _played(request: ValidationRequest, policy: Policy, seconds: float, an_episode: float) -> list[Episode]:
     with closing(_env(request)) as env:
         count = max(FEWEST, min(EPISODES, int(seconds / max(2 * an_episode, 1e-4))))
-        starts = [Start(task, task) for task in _spread(env.num_tasks, count)]
+        starts = [EpisodeSpec(task, task) for task in _spread(env.num_tasks, count)]
     return rollout(policy, lambda: _env(request), starts)
 
 
@@ -283,7 +283,7 @@ def _reward_follows_success(episodes: Sequence[Episode]) -> Finding:
     return _finding(name, "ok", said, figures=figures)
 
 
-def _reward_cannot_be_farmed(request: Request, episodes: Sequence[Episode], deadline: float) -> Finding:
+def _reward_cannot_be_farmed(request: ValidationRequest, episodes: Sequence[Episode], deadline: float) -> Finding:
     """Repeat single actions for a whole episode, and compare the best failure with the mean success."""
     name = "reward_cannot_be_farmed"
     won = [episode.total_reward for episode in episodes if episode.success]
@@ -312,13 +312,13 @@ def _reward_cannot_be_farmed(request: Request, episodes: Sequence[Episode], dead
     return _finding(name, "ok", said, figures={"most": best})
 
 
-def _repeated(request: Request, action: str, task: int) -> tuple[float, bool]:
-    policy = FunctionPolicy("repeated", lambda views: [Move(action) for _ in views])
+def _repeated(request: ValidationRequest, action: str, task: int) -> tuple[float, bool]:
+    policy = FunctionPolicy("repeated", lambda views: [PolicyOutput(action) for _ in views])
 
-    def over(view: View) -> bool:
+    def over(view: PolicyInput) -> bool:
         return len(view.episode.turns) >= _FARMED_STEPS
 
-    [episode] = rollout(policy, lambda: _env(request), [Start(0, task)], stop=over)
+    [episode] = rollout(policy, lambda: _env(request), [EpisodeSpec(0, task)], stop=over)
     return episode.total_reward, episode.success
 
 

@@ -13,7 +13,7 @@ from agentgym_flow.envs import make_text_env, text_env_class
 from agentgym_flow.envs.plugins import bring, module_of
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.testing.card.findings import Finding, Status
-from agentgym_flow.testing.card.parts import Request, serve
+from agentgym_flow.testing.card.parts import ValidationRequest, serve
 
 REFUSED = "refused"
 """The figure that holds the message if the command line is wrong; no other figure is there then."""
@@ -21,12 +21,12 @@ REFUSED = "refused"
 _MEND = "Importing the module and calling the constructor with its default arguments must not raise or wait."
 
 
-def plan(request: Request) -> list[Finding]:
+def plan(request: ValidationRequest) -> list[Finding]:
     """Return what will be made, as a finding without a result."""
     return [_finding("unfinished", mend=_MEND)]
 
 
-def work(request: Request) -> Iterator[Finding]:
+def work(request: ValidationRequest) -> Iterator[Finding]:
     """Yield whether the environment can be made; the figures are then `env_id`, `kwargs` and `modules` for other parts.
 
     The request has what the command line says: `env_id` may be short or name a module, and `modules` is empty, because

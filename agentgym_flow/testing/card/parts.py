@@ -1,6 +1,7 @@
 """The parts of a report card in processes of their own, within a time limit.
 
-A part reads a `Request` as JSON from standard input and reports as JSON lines: first the checks it is going to make,
+A part reads a `ValidationRequest` as JSON from standard input and reports as JSON lines: first the checks it is going to
+make,
 then each finding, then that it is done. What the environment prints goes to standard error.
 """
 
@@ -29,7 +30,7 @@ _GRACE = 5.0  # seconds after the time limit until a part is ended
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ValidationRequest:
     """What to validate.
 
     Attributes:
@@ -49,7 +50,9 @@ class Request:
     pairs: Sequence[str] = ()
 
 
-def run_part(module: str, request: Request, on_finding: Callable[[Finding], None] | None = None) -> list[Finding]:
+def run_part(
+    module: str, request: ValidationRequest, on_finding: Callable[[Finding], None] | None = None
+) -> list[Finding]:
     """Run a part of the card in a process of its own; return its findings.
 
     What was planned and not found when the time was up, or when the process ended, is `unfinished`.
@@ -156,11 +159,13 @@ def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes]:
         yield line
 
 
-def serve(plan: Callable[[Request], Sequence[Finding]], work: Callable[[Request], Iterable[Finding]]) -> None:
+def serve(
+    plan: Callable[[ValidationRequest], Sequence[Finding]], work: Callable[[ValidationRequest], Iterable[Finding]]
+) -> None:
     """Be a part: read the request, import its modules, and report the plan and what is found."""
     told = json.load(sys.stdin)
     until = told.pop("until")
-    request = Request(**told)
+    request = ValidationRequest(**told)
     report = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # environments of others print
     for module in request.modules:

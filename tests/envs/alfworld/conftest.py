@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentgym_flow.envs.alfworld.game import Game, compile_game
+from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 
 PLACE_KINDS = {
     "countertop": "countertoptype",
@@ -44,7 +44,7 @@ def build(
     *more: tuple[str, ...],
     at: int = 99,
     words: Words | None = None,
-) -> Game:
+) -> CompiledGame:
     """Return a game: places as name -> spot, things as name -> receptacle, goal and further facts as in PDDL.
 
     Names are as ids sort: `apple 1` has the first id, and so the *highest* number in the game.
@@ -66,7 +66,7 @@ def build(
     for kind in {name.split()[0] for name in inside if "pickupable" in TRAITS[name.split()[0]]}:
         facts += [("cancontain", PLACE_KINDS[name.split()[0]], f"{kind}type") for name in places]
     return compile_game(
-        Problem(name="small", objects=objects, facts=(*facts, *more), goal=goal),  # type: ignore[arg-type]
+        PDDLProblem(name="small", objects=objects, facts=(*facts, *more), goal=goal),  # type: ignore[arg-type]
         words or Words.current("do it."),
     )
 
@@ -110,7 +110,7 @@ def small() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="session")
-def kitchen() -> Game:
+def kitchen() -> CompiledGame:
     """A kitchen with two receptacles at one spot, a knife, and a hot apple to bring into a drawer."""
     return build(
         {"countertop 1": 1, "drawer 1": 1, "drawer 2": 2, "microwave 1": 3, "sinkbasin 1": 4, "fridge 1": 5},

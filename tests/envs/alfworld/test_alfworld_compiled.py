@@ -22,7 +22,7 @@ from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.source import Task
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode
 from agentgym_flow.errors import BadGame
 from agentgym_flow.replay import verify
@@ -241,7 +241,7 @@ def lie(file: Path) -> None:
 
 
 def test_replay_leaves_the_cache_alone(cache: Path, games: Path) -> None:
-    recorder = Recorder(ALFWorldEnv(data=games, split="test"))
+    recorder = EpisodeRecorder(ALFWorldEnv(data=games, split="test"))
     episode = recorder.reset(seed=0, task=0)
     recorder.step("look")
     line = LoggedEpisode.of(episode)

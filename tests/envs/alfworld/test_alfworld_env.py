@@ -28,7 +28,7 @@ from agentgym_flow.errors import (
     UnknownTask,
 )
 from agentgym_flow.policies import make_policy
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
 def make(**settings: Any) -> ALFWorldEnv:
@@ -310,7 +310,7 @@ def test_the_description_shows_the_whole_room() -> None:
 # ---------------------------------------------------------------- the script
 def test_the_script_plays_from_the_text_alone() -> None:
     policy = make_policy("scripted", "agentgym_flow/ALFWorld-v0")
-    starts = [Start(0, task) for task in range(0, 500, 5)]
+    starts = [EpisodeSpec(0, task) for task in range(0, 500, 5)]
     episodes = rollout(policy, lambda: make(split="test"), starts)
     won = sum(episode.success for episode in episodes)
     assert 85 <= won < 100
@@ -323,7 +323,9 @@ def test_the_script_looks_around_where_the_task_is_in_free_words(sample_data: Pa
     content = path.read_text("utf-8").replace(sentence, "Do something nice with it.")
     (tmp_path / GAME_FILE).write_text(content, "utf-8")
     [episode] = rollout(
-        make_policy("scripted", "agentgym_flow/ALFWorld-v0"), lambda: make(data=tmp_path, split="test"), [Start(0, 0)]
+        make_policy("scripted", "agentgym_flow/ALFWorld-v0"),
+        lambda: make(data=tmp_path, split="test"),
+        [EpisodeSpec(0, 0)],
     )
     assert all(turn.action_valid for turn in episode.turns)
     assert len({turn.action for turn in episode.turns}) > 5

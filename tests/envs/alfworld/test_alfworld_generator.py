@@ -14,8 +14,8 @@ from agentgym_flow.envs.alfworld.errands import ROOMS_OF, Errand, errands
 from agentgym_flow.envs.alfworld.gamefile import read_game
 from agentgym_flow.envs.alfworld.generator import make_problem, words_of
 from agentgym_flow.envs.alfworld.goal import read_goal
-from agentgym_flow.envs.alfworld.layout import Layout, Plan, draw_plan, furnish
-from agentgym_flow.envs.alfworld.pddl import Problem, read_problem, write_problem
+from agentgym_flow.envs.alfworld.layout import FloorPlan, FurnishedRoom, draw_plan, furnish
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
 from agentgym_flow.envs.alfworld.rooms import (
     HOLDS,
     LAMPS,
@@ -41,7 +41,7 @@ DECLARED_AS = {f"{kind.lower()}type": kind for kind in (*OBJECT_KINDS, *RECEPTAC
 class Facts:
     """A problem's facts by predicate: sets of one argument, or of pairs."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PDDLProblem) -> None:
         self.one: dict[str, set[str]] = defaultdict(set)
         self.two: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for predicate, *arguments in problem.facts:
@@ -63,13 +63,13 @@ def every_errand(task_type: str, room: str) -> Iterator[Errand]:
             yield Errand(task_type, room, thing, place, number % 2)
 
 
-def generate(errand: Errand, *key: int) -> tuple[Problem, Layout]:
+def generate(errand: Errand, *key: int) -> tuple[PDDLProblem, FurnishedRoom]:
     stream = Stream("test", *errand, *key)
     layout = furnish(stream, draw_plan(stream, errand), errand)
     return make_problem(stream, layout, errand, "a_game"), layout
 
 
-def check_places(problem: Problem, facts: Facts) -> None:
+def check_places(problem: PDDLProblem, facts: Facts) -> None:
     """Everything is in one place; what lies in a receptacle is where that stands, and may lie there."""
     assert len(problem.facts) == len(set(problem.facts))
     lies_in, stands_at, located = (facts.of(p) for p in ("inreceptacle", "receptacleatlocation", "objectatlocation"))
@@ -97,7 +97,7 @@ def check_containers(facts: Facts, thing: str) -> None:
         assert facts.of("objecttype")[inner] != thing
 
 
-def check_errand(problem: Problem, facts: Facts, errand: Errand) -> None:
+def check_errand(problem: PDDLProblem, facts: Facts, errand: Errand) -> None:
     """The errand can be done, and is not done yet."""
     goal = read_goal(problem.goal, "test")
     thing, place = f"{errand.thing.lower()}type", f"{errand.place.lower()}type"
@@ -245,14 +245,14 @@ def test_the_tables_say_what_the_official_games_say(sample_data: Path) -> None:
 
 
 def test_a_layout_is_the_same_whatever_its_parts_are_called() -> None:
-    plan = Plan(("Cabinet", "Cabinet", "CounterTop"), (0, 1, 1))
-    layout = Layout(plan, (("Bowl",), (), ("Apple", "Knife")), (), ())
-    renamed = Plan(("CounterTop", "Cabinet", "Cabinet"), (0, 0, 1))
+    plan = FloorPlan(("Cabinet", "Cabinet", "CounterTop"), (0, 1, 1))
+    layout = FurnishedRoom(plan, (("Bowl",), (), ("Apple", "Knife")), (), ())
+    renamed = FloorPlan(("CounterTop", "Cabinet", "Cabinet"), (0, 0, 1))
     assert plan.digest() == renamed.digest()
-    assert layout.digest() == Layout(renamed, (("Apple", "Knife"), (), ("Bowl",)), (), ("Window",)).digest()
-    assert plan.digest() != Plan(("Cabinet", "Cabinet", "CounterTop"), (0, 0, 1)).digest()
-    assert layout.digest() != Layout(plan, ((), ("Bowl",), ("Apple", "Knife")), (), ()).digest()
-    assert layout.digest() != Layout(plan, (("Bowl",), (), ("Apple", "Fork")), (), ()).digest()
+    assert layout.digest() == FurnishedRoom(renamed, (("Apple", "Knife"), (), ("Bowl",)), (), ("Window",)).digest()
+    assert plan.digest() != FloorPlan(("Cabinet", "Cabinet", "CounterTop"), (0, 0, 1)).digest()
+    assert layout.digest() != FurnishedRoom(plan, ((), ("Bowl",), ("Apple", "Knife")), (), ()).digest()
+    assert layout.digest() != FurnishedRoom(plan, (("Bowl",), (), ("Apple", "Fork")), (), ()).digest()
 
 
 def test_a_game_depends_on_its_stream_alone() -> None:

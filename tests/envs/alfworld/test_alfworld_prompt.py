@@ -13,15 +13,15 @@ from agentgym_flow.envs.alfworld import notes
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.errands import SENTENCES
 from agentgym_flow.envs.alfworld.notes import notes_of
-from agentgym_flow.envs.alfworld.prompt import INDICES, MOST, PROFILES, TASK_WORDS, VOCABULARY, CompactProfile
+from agentgym_flow.envs.alfworld.prompt import INDICES, MOST, PROFILES, TASK_WORDS, VOCABULARY, ALFWorldCompactPrompt
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import profiles_of
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 
 ENV = "agentgym_flow/ALFWorld-v0"
-COMPACT = CompactProfile()
+COMPACT = ALFWorldCompactPrompt()
 Told = tuple[str, str]  # an action and what it led to
 
 
@@ -173,10 +173,10 @@ class Through:
         self.noise = noise
         self.longest = 0
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         return [self._move(view) for view in views]
 
-    def _move(self, view: View) -> Move:
+    def _move(self, view: PolicyInput) -> PolicyOutput:
         prompt = COMPACT.prompt(view)
         self.longest = max(self.longest, len(prompt.split()))
         assert set(prompt.split()) <= set(VOCABULARY)
@@ -194,14 +194,14 @@ class Through:
         answer = COMPACT.answer(expert, view)
         assert answer in INDICES
         if view.rng.uniform() < self.noise:
-            return Move(view.env.sample_action(view.rng))
-        return Move(COMPACT.parse(answer, view))
+            return PolicyOutput(view.env.sample_action(view.rng))
+        return PolicyOutput(COMPACT.parse(answer, view))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_the_expert_can_be_asked_for_everywhere(noise: float) -> None:
     policy = Through(noise)
-    starts = [Start(0, task) for task in range(40)]
+    starts = [EpisodeSpec(0, task) for task in range(40)]
     episodes = rollout(policy, lambda: make_text_env(ENV, split="valid", max_steps=30), starts)
     assert policy.longest + 1 <= 128
     if not noise:  # it does not say which drawer, yet almost always finds the thing in time
@@ -221,7 +221,7 @@ def test_a_hidden_difference_is_not_shown() -> None:
     for world in (env, twin):
         episode = Episode(ENV, {}, {}, "valid", 0, "?", world.goal, 0, 0, 50, "?", "?")
         info = {"goal": world.goal, "admissible_actions": world.admissible_actions()}
-        shown.append(COMPACT.prompt(View(world, "?", info, episode, Stream("test"))))
+        shown.append(COMPACT.prompt(PolicyInput(world, "?", info, episode, Stream("test"))))
     assert shown[0] == shown[1]
 
 
@@ -259,13 +259,13 @@ def test_no_step_is_spent_on_asking_what_is_held() -> None:
     class Once:
         name = "once"
 
-        def act(self, views: Sequence[View]) -> list[Move]:
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             for view in views:
                 for profile in PROFILES.values():
                     profile.prompt(view)
-            return [Move("look") for _ in views]
+            return [PolicyOutput("look") for _ in views]
 
-    [episode] = rollout(Once(), lambda: make_text_env(ENV, max_steps=4), [Start(0, 0)])
+    [episode] = rollout(Once(), lambda: make_text_env(ENV, max_steps=4), [EpisodeSpec(0, 0)])
     assert [turn.action for turn in episode.turns] == ["look"] * 4
     assert episode.truncated
     assert not episode.success

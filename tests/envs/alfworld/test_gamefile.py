@@ -13,13 +13,13 @@ import pytest
 
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, GameFile, game_json, parse_game, read_game, write_game
 from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.pddl import Problem
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.envs.alfworld.tasks import task_problem
 from agentgym_flow.errors import BadGame
 
 WORDS = Words.current("put a cup on table.")
 OLD_WORDS = Words.old("put a cup on table.")
-PROBLEM = Problem(
+PROBLEM = PDDLProblem(
     objects={"agent1": "agent", "cup": "object", "table": "receptacle", "here": "location", "cuptype": "otype"},
     facts=(("atlocation", "agent1", "here"), ("receptacleatlocation", "table", "here"), ("holds", "agent1", "cup")),
     goal=("exists", ("?o", "-", "object"), ("inreceptacle", "?o", "table")),
@@ -187,7 +187,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (replace(PROBLEM, facts=(("=", "cup", "cup"),)), "names must be single words"),
     ],
 )
-def test_a_game_that_could_not_be_read_back_is_not_written(problem: Problem, message: str, tmp_path: Path) -> None:
+def test_a_game_that_could_not_be_read_back_is_not_written(problem: PDDLProblem, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadGame, match=re.escape(message)):
         write_game(tmp_path, problem, WORDS, PLAN)
     assert not list(tmp_path.iterdir())

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.game import NOWHERE, Game, compile_game
+from agentgym_flow.envs.alfworld.game import NOWHERE, CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.gamefile import read_game
 from agentgym_flow.envs.alfworld.oracle import Oracle, least_moves, shortest_plan
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.source import GameSource
 from agentgym_flow.seeding import Stream
 
 
-def wander(play: Play, rng: Stream, steps: int) -> None:
+def wander(play: ALFWorldGame, rng: Stream, steps: int) -> None:
     """Make random moves, walks only half the time."""
     for _ in range(steps):
         commands = play.commands()
@@ -24,7 +24,7 @@ def wander(play: Play, rng: Stream, steps: int) -> None:
         play.act(rng.choice(hands if hands and rng.below(2) else commands))
 
 
-def small_games(small: SimpleNamespace) -> dict[str, Game]:
+def small_games(small: SimpleNamespace) -> dict[str, CompiledGame]:
     places = {"countertop 1": 1, "drawer 1": 1, "drawer 2": 2, "microwave 1": 2, "sinkbasin 1": 3, "fridge 1": 4}
     things = {"apple 1": "countertop 1", "apple 2": "fridge 1", "knife 1": "drawer 2"}
     return {
@@ -42,7 +42,7 @@ def test_plans_are_as_short_as_a_search_finds_or_nearly(small: SimpleNamespace, 
     game = small_games(small)[name]
     excess = []
     for trial in range(6):
-        play = Play(game)
+        play = ALFWorldGame(game)
         wander(play, Stream("wander", name, trial), 3 * trial)
         plan, least = shortest_plan(play), least_moves(play)
         assert plan is not None
@@ -59,7 +59,7 @@ def test_plans_are_as_short_as_a_search_finds_or_nearly(small: SimpleNamespace, 
 
 @given(st.integers(0, 499), st.integers(0, 60))
 def test_it_wins_from_wherever_a_policy_has_wandered(task: int, steps: int) -> None:
-    play = Play(GameSource(split="test").task(task).game)
+    play = ALFWorldGame(GameSource(split="test").task(task).game)
     oracle = Oracle(play.game)
     wander(play, Stream("wander", task), steps)
     for _ in range(30):
@@ -76,7 +76,7 @@ def test_it_wins_from_wherever_a_policy_has_wandered(task: int, steps: int) -> N
 def test_it_wins_official_games_in_no_more_steps_than_their_walkthroughs(official_games: list[Path]) -> None:
     for path in official_games:
         read = read_game(path)
-        plan = shortest_plan(Play(compile_game(read.problem, read.words)))
+        plan = shortest_plan(ALFWorldGame(compile_game(read.problem, read.words)))
         assert plan is not None
         assert len(plan) <= len(read.walkthrough)
 
@@ -85,7 +85,7 @@ def test_it_wins_official_games_in_no_more_steps_than_their_walkthroughs(officia
 def test_it_wins_every_generated_game_within_the_budget(split: str) -> None:
     source = GameSource(split=split)
     for number in range(0, source.num_tasks, 7):
-        play = Play(source.task(number).game)
+        play = ALFWorldGame(source.task(number).game)
         plan = shortest_plan(play)
         assert plan is not None
         assert len(plan) <= 20
@@ -99,27 +99,27 @@ def test_what_cannot_be_reached_has_no_plan(small: SimpleNamespace) -> None:
     no_microwave = small.build(
         {"countertop 1": 1, "drawer 1": 2}, {"apple 1": "countertop 1"}, small.placed("apple", "drawer", "ishot")
     )
-    assert shortest_plan(Play(no_microwave)) is None
-    assert Oracle(no_microwave).next(Play(no_microwave)) is None
+    assert shortest_plan(ALFWorldGame(no_microwave)) is None
+    assert Oracle(no_microwave).next(ALFWorldGame(no_microwave)) is None
 
 
 def test_what_lies_where_it_belongs_is_cut_there(small: SimpleNamespace) -> None:
     places, things = {"countertop 1": 1, "drawer 1": 2}, {"apple 1": "countertop 1", "knife 1": "drawer 1"}
     game = small.build(places, things, small.placed("apple", "countertop", "issliced"))
-    play = Play(game)
+    play = ALFWorldGame(game)
     plan = shortest_plan(play)
     assert plan is not None
     assert len(plan) == least_moves(play) == 5
     # So it does not matter whether the knife can ever be put down again.
     stubborn = replace(game, things=tuple(replace(thing, fits=0) for thing in game.things), menus={})
-    assert shortest_plan(Play(stubborn)) == plan
+    assert shortest_plan(ALFWorldGame(stubborn)) == plan
 
 
 def test_what_fits_nowhere_is_never_put_down_again(small: SimpleNamespace) -> None:
     places = {"countertop 1": 1, "drawer 1": 2}
     game = small.build(places, {"mug 1": "countertop 1", "statue 1": "drawer 1"}, small.placed("mug", "drawer"),
                        ("pickupable", "statue_bar__plus_01"))  # fmt: skip
-    play = Play(game)
+    play = ALFWorldGame(game)
     for command in ("go to drawer 1", "open drawer 1", "take statue 1 from drawer 1"):
         assert not play.deadlock
         assert shortest_plan(play) is not None
@@ -137,14 +137,14 @@ def test_a_thing_in_two_places_at_once_is_made_use_of(small: SimpleNamespace) ->
         ("inreceptacle", "mug_bar__plus_01", "sidetable_bar__plus_01"),
         ("objectatlocation", "mug_bar__plus_01", "loc_bar_2"),
     )
-    plan = shortest_plan(Play(game))
+    plan = shortest_plan(ALFWorldGame(game))
     assert plan is not None
-    assert Play(game).text(plan[-1]) == "clean mug 1 with sinkbasin 1"  # it is still on the side table
-    assert len(plan) == 4 == least_moves(Play(game))
+    assert ALFWorldGame(game).text(plan[-1]) == "clean mug 1 with sinkbasin 1"  # it is still on the side table
+    assert len(plan) == 4 == least_moves(ALFWorldGame(game))
 
 
-def test_a_plan_is_remembered_while_it_is_followed(kitchen: Game) -> None:
-    play, oracle = Play(kitchen), Oracle(kitchen)
+def test_a_plan_is_remembered_while_it_is_followed(kitchen: CompiledGame) -> None:
+    play, oracle = ALFWorldGame(kitchen), Oracle(kitchen)
     first = oracle.next(play)
     assert first is not None
     planned = dict(oracle._plan)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.alfworld.domain import PREDICATES, TYPES
-from agentgym_flow.envs.alfworld.pddl import Expression, Problem, parse, read_problem, write_problem
+from agentgym_flow.envs.alfworld.pddl import Expression, PDDLProblem, parse, read_problem, write_problem
 from agentgym_flow.errors import BadGame
 
 KITCHEN = """\
@@ -161,7 +161,7 @@ words = st.from_regex(r"[a-z][a-z0-9_|.+]{0,8}", fullmatch=True)
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> PDDLProblem:
     objects = draw(st.dictionaries(words, st.sampled_from(sorted(TYPES)), max_size=12))
     fitting = {
         predicate: [[name for name, own in objects.items() if kind in ("object", own)] for kind in kinds]
@@ -187,11 +187,11 @@ def problems(draw: st.DrawFn) -> Problem:
         max_leaves=6,
     )
     goal = ("exists", ("?o", "?r", "-", "receptacle"), draw(formulas))
-    return Problem(objects, tuple(facts), goal, draw(words))
+    return PDDLProblem(objects, tuple(facts), goal, draw(words))
 
 
 @given(problems())
-def test_what_is_written_is_read_back(problem: Problem) -> None:
+def test_what_is_written_is_read_back(problem: PDDLProblem) -> None:
     text = write_problem(problem)
     again = read_problem(text, "t")
     assert again == problem

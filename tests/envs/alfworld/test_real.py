@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from agentgym_flow.envs.alfworld import real, tasks
-from agentgym_flow.envs.alfworld.game import NOWHERE, Game
+from agentgym_flow.envs.alfworld.game import NOWHERE, CompiledGame
 from agentgym_flow.envs.alfworld.gamefile import game_json, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.envs.alfworld.play import Play
+from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython
@@ -57,15 +57,15 @@ def content() -> dict[str, Any]:
     return game_json(problem, words, ())
 
 
-def world(play: Play | RealPlay) -> tuple[object, ...]:
+def world(play: ALFWorldGame | RealPlay) -> tuple[object, ...]:
     return play.commands(), play.won, play.facts()
 
 
 # -------------------------------------------------------------------------------- the differential suite
-class Sloppy(Play):
+class Sloppy(ALFWorldGame):
     """Rules with one of the defects that a re-implementation can have; it shows only once something is held."""
 
-    def __init__(self, game: Game, defect: str) -> None:
+    def __init__(self, game: CompiledGame, defect: str) -> None:
         super().__init__(game)
         self.defect = defect
 
@@ -87,10 +87,10 @@ class Sloppy(Play):
         return super().won or self.flawed("won")
 
 
-def test_lockstep_plays_every_kind_of_command(kitchen: Game, differential: Any) -> None:
+def test_lockstep_plays_every_kind_of_command(kitchen: CompiledGame, differential: Any) -> None:
     tally = differential.Tally()
     wanderer = differential.Wanderer(Stream("lockstep test"))
-    assert differential.lockstep(Play(kitchen), Play(kitchen), wanderer, 400, tally) is None
+    assert differential.lockstep(ALFWorldGame(kitchen), ALFWorldGame(kitchen), wanderer, 400, tally) is None
     assert tally.steps == 400
     assert set(tally.schemas) == set(differential.SCHEMAS) - {"use"}  # there is no lamp
     seen = {situation for situation, count in tally.situations.items() if count}
@@ -98,20 +98,22 @@ def test_lockstep_plays_every_kind_of_command(kitchen: Game, differential: Any) 
 
 
 @pytest.mark.parametrize("defect", ["answer", "commands", "facts", "won"])
-def test_lockstep_finds_a_defect_and_tells_how_to_get_there(defect: str, kitchen: Game, differential: Any) -> None:
+def test_lockstep_finds_a_defect_and_tells_how_to_get_there(
+    defect: str, kitchen: CompiledGame, differential: Any
+) -> None:
     wanderer = differential.Wanderer(Stream("lockstep test"))
-    found = differential.lockstep(Play(kitchen), Sloppy(kitchen, defect), wanderer, 400, differential.Tally())
+    found = differential.lockstep(ALFWorldGame(kitchen), Sloppy(kitchen, defect), wanderer, 400, differential.Tally())
     assert found.what.split(",")[0] == defect
     assert found.ours != found.real
-    ours, sloppy = Play(kitchen), Sloppy(kitchen, defect)
+    ours, sloppy = ALFWorldGame(kitchen), Sloppy(kitchen, defect)
     equal = [(ours.act(c), *world(ours)) == (sloppy.act(c), *world(sloppy)) for c in found.history]
     assert equal == [True] * (len(found.history) - 1) + [False]
 
 
-def test_lockstep_compares_introductions(kitchen: Game, small: Any, differential: Any) -> None:
+def test_lockstep_compares_introductions(kitchen: CompiledGame, small: Any, differential: Any) -> None:
     other = small.build({"drawer 1": 1}, {"apple 1": "drawer 1"}, small.placed("apple", "drawer"))
     wanderer = differential.Wanderer(Stream("lockstep test"))
-    found = differential.lockstep(Play(kitchen), Play(other), wanderer, 400, differential.Tally())
+    found = differential.lockstep(ALFWorldGame(kitchen), ALFWorldGame(other), wanderer, 400, differential.Tally())
     assert (found.what, found.history) == ("introduction", ())
 
 

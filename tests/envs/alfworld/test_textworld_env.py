@@ -14,7 +14,7 @@ import pytest
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.alfworld.real import RealPlay
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import BadSetting, EnginesDiffer
 from agentgym_flow.seeding import Stream
 
@@ -64,7 +64,7 @@ def test_copies_of_the_environment_go_on_alike() -> None:
 def test_logs_do_not_tell_which_engine_played() -> None:
     digests = []
     for engine in ("fast", "textworld"):
-        recorder = Recorder(make_text_env("agentgym_flow/ALFWorld-v0", engine=engine, split="test", max_steps=6))
+        recorder = EpisodeRecorder(make_text_env("agentgym_flow/ALFWorld-v0", engine=engine, split="test", max_steps=6))
         recorder.reset(seed=2, task=3)
         while not recorder.done:
             recorder.step(recorder.env.expert_action() or "look")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.backends.simulated import SimulatedBackend
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.operators.registry import operators_of
 from agentgym_flow.envs.canvas.policies import next_action, next_edit
@@ -23,7 +23,7 @@ from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.seeding import Stream
 
-Choice: TypeAlias = Callable[[Session, int, int], str | None]
+Choice: TypeAlias = Callable[[CanvasGame, int, int], str | None]
 """What a policy does in an episode, with so many turns left, in the task of this number."""
 
 TURNS = 20
@@ -45,11 +45,11 @@ def of_all(split: str, count: int | None = None) -> tuple[SimulatedTask, ...]:
     return tuple(task for family in FAMILIES for task in tasks(split, family, count))
 
 
-def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), language: str = "full") -> Session:
+def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), language: str = "full") -> CanvasGame:
     """Return a new episode as the environment begins it, without some of the operators."""
     usable = [name for name in STANDARD if name not in without] if without else None
     drafting = drafting_of(language, None if usable is None else operators_of(usable), "lax", "inline", False)
-    return Session.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
+    return CanvasGame.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
 
 
 def nodes_of(text: str) -> Chain:
@@ -61,7 +61,7 @@ def solves(workflow: str | Chain, task: SimulatedTask, seed: int = 0) -> bool:
     """Return whether a workflow solves a task."""
     nodes = nodes_of(workflow) if isinstance(workflow, str) else workflow
     played = session(task, seed=seed)
-    return played.worth(played.runs(Draft(Workflow(nodes)))) == 1.0
+    return played.worth(played.runs(CanvasDraft(Workflow(nodes)))) == 1.0
 
 
 def share(workflow: str | Chain, among: Sequence[SimulatedTask], seed: int = 0) -> float:
@@ -94,13 +94,13 @@ def wins(choose: Choice, among: Sequence[SimulatedTask], *, seed: int = 0, witho
     return sum(won_ones) / len(won_ones)
 
 
-def designer(played: Session, left: int, number: int) -> str:
+def designer(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does."""
     edit = next_edit(played.task.problem.shown(), played.told(), left)
     return write_action(edit, played.drafting.language)
 
 
-def frugal(played: Session, left: int, number: int) -> str:
+def frugal(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does as long as the workflow has no more than six operators."""
     edit = next_edit(played.task.problem.shown(), played.told(), left)
     if isinstance(edit, Add) and statistics((*played.draft.workflow.nodes, edit.node)).operators > FEW:
@@ -108,22 +108,22 @@ def frugal(played: Session, left: int, number: int) -> str:
     return write_action(edit, played.drafting.language)
 
 
-def expert(played: Session, left: int, number: int) -> str | None:
+def expert(played: CanvasGame, left: int, number: int) -> str | None:
     """Act as the expert does."""
     return next_action(played, left)
 
 
-def random_legal(played: Session, left: int, number: int) -> str:
+def random_legal(played: CanvasGame, left: int, number: int) -> str:
     """Take any of the proposed actions, all alike, as `sample_action` does."""
     return _random(played, left, number, may_finish=bool(played.draft.workflow.nodes))
 
 
-def random_to_the_end(played: Session, left: int, number: int) -> str:
+def random_to_the_end(played: CanvasGame, left: int, number: int) -> str:
     """The same, but hand in with the last turn and not before."""
     return "<action>finish</action>" if left == 1 else _random(played, left, number, may_finish=False)
 
 
-def _random(played: Session, left: int, number: int, *, may_finish: bool) -> str:
+def _random(played: CanvasGame, left: int, number: int, *, may_finish: bool) -> str:
     offered = proposals(
         played.task.problem.shown(), played.draft.workflow, played.drafting.language, may_finish=may_finish
     )

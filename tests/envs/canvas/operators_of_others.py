@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import Checker, Ensemble, Solver
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
 from agentgym_flow.envs.canvas.operators.model import Model
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Kind, SolverOdds
+from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Mistake, SolverOdds
 
 
 class Debate(Solver):
@@ -16,7 +16,7 @@ class Debate(Solver):
     name = "Debate"
     summary = "argues for and against, then answers"
     instruction = "Argue for and against each possible answer."
-    odds = SolverOdds({Kind.TRAP: 0.05, Kind.NUANCE: 0.05})
+    odds = SolverOdds({Mistake.TRAP: 0.05, Mistake.NUANCE: 0.05})
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         arguments = model.ask(form="Give the arguments alone.")
@@ -29,7 +29,7 @@ class Doubt(Checker):
     name = "Doubt"
     summary = "looks for a reason why the solution is wrong"
     instruction = "Find a reason why the solution is wrong."
-    odds = CheckerOdds(dict.fromkeys(Kind, 0.9))
+    odds = CheckerOdds(dict.fromkeys(Mistake, 0.9))
 
 
 class Jury(Ensemble):

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.actions.edits import Add, Finish
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.envs.canvas.workflow.ablation import Ablation, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import UnknownOption
 from agentgym_flow.rewards import StructureReward, StructureScore
 from agentgym_flow.rewards.structure_score import Release
@@ -34,25 +34,25 @@ PADS = (
 """What adds parts to a design on paper."""
 
 
-def after(text: str, task: SimulatedTask) -> Session:
+def after(text: str, task: SimulatedTask) -> CanvasGame:
     """Return the episode in which the workflow `text` has run."""
     played = session(task)
-    played.draft = Draft(Workflow(nodes_of(text)))
+    played.draft = CanvasDraft(Workflow(nodes_of(text)))
     played.run = played.runs(played.draft)
     return played
 
 
-def outcome(played: Session) -> list[tuple[str, str]]:
+def outcome(played: CanvasGame) -> list[tuple[str, str]]:
     """Return the texts and programs that came out, each once."""
     assert played.run is not None
     return list(dict.fromkeys((value.text, value.code) for value in played.run.results))
 
 
-def names(played: Session) -> list[str]:
+def names(played: CanvasGame) -> list[str]:
     return [played.draft.workflow.places[place].node.name for place in played.ablation().needed]  # type: ignore[union-attr]
 
 
-def score_of(played: Session) -> float:
+def score_of(played: CanvasGame) -> float:
     """Return the S of a design."""
     told = {"needed": names(played), "structures": played.ablation().structures}
     return StructureScore().design({"ablation": told})
@@ -199,7 +199,7 @@ def test_an_executor_is_not_asked_again() -> None:
     """What it has said in this episode decides; the rest counts by where data flowed, and is told."""
     said = {"Custom": Value("5"), "Verify": Value(passed=True), "Format": Value("5.")}
     backend = RecordingBackend(said)
-    recorder = Recorder(CanvasEnv(family="arithmetic", executor=backend), keep=["ablation"])
+    recorder = EpisodeRecorder(CanvasEnv(family="arithmetic", executor=backend), keep=["ablation"])
     recorder.reset(seed=0, task=0)
     told = []
     for action in (add("Custom"), add("Verify"), add("Format"), "<action>delete</action><target>node_1</target>"):

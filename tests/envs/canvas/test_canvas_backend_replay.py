@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.backends.replay import Entry, Recorder, Replay
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.backends.replay import Entry, ReplayBackend, ResponseRecorder
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.seeding import stable_hash
 
-PROBLEM = Problem("task", "How many?")
+PROBLEM = WorkflowProblem("task", "How many?")
 
 json_data = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -60,10 +60,10 @@ class Giving:
 
 @given(st.lists(results, min_size=1, max_size=4))
 def test_results_come_back_byte_for_byte(given: list[OpResult]) -> None:
-    recorder = Recorder(Giving(*given))
+    recorder = ResponseRecorder(Giving(*given))
     recorded = [recorder.run(CUSTOM) for _ in given]
     assert recorded == given
-    replay = Replay(stored(recorder.take()))
+    replay = ReplayBackend(stored(recorder.take()))
     again = [replay.run(CUSTOM) for _ in given]
     assert again == recorded
     assert repr(again) == repr(recorded)
@@ -75,15 +75,15 @@ def test_results_come_back_byte_for_byte(given: list[OpResult]) -> None:
 def test_any_workflow_runs_again(nodes: Chain) -> None:
     if statistics(nodes).most_calls > 300:
         return
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     recorded = Interpreter(recorder, seed=3).run(nodes, PROBLEM)
-    replay = Replay(stored(recorder.take()))
+    replay = ReplayBackend(stored(recorder.take()))
     assert Interpreter(replay, seed=3, concurrent=True).run(nodes, PROBLEM) == recorded
     assert replay.unused == 0
 
 
 def test_an_entry_says_which_call_it_was() -> None:
-    recorder = Recorder(Giving(OpResult("ok", Value(text="four"), "4.", 15, 0.25, 1.5)))
+    recorder = ResponseRecorder(Giving(OpResult("ok", Value(text="four"), "4.", 15, 0.25, 1.5)))
     recorder.run(CUSTOM)
     (entry,) = recorder.take()
     digest = entry.pop("digest")
@@ -101,26 +101,26 @@ def test_an_entry_says_which_call_it_was() -> None:
 
 
 def test_equal_calls_are_counted() -> None:
-    recorder = Recorder(Giving(*(OpResult("ok", Value(text=text)) for text in "abc")))
+    recorder = ResponseRecorder(Giving(*(OpResult("ok", Value(text=text)) for text in "abc")))
     recorder.run(CUSTOM)
     first = recorder.take()
     recorder.run(CUSTOM)
     recorder.run(CUSTOM)
     tape = first + recorder.take()
-    replay = Replay(reversed(stored(tape)))
+    replay = ReplayBackend(reversed(stored(tape)))
     assert [replay.run(CUSTOM).value for _ in range(3)] == [Value(text=text) for text in "abc"]
     with pytest.raises(BadData, match=r"no call of Custom at 1, attempt 0, .* time 3"):
         replay.run(CUSTOM)
-    other = Replay(tape)
+    other = ReplayBackend(tape)
     assert (other.unused, other.run(CUSTOM).value, other.unused) == (3, Value(text="a"), 2)
 
 
 def test_another_call_is_not_on_the_tape() -> None:
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     recorder.run(CUSTOM)
     tape = recorder.take()
     for other in (call_of("Custom", "otherwise"), call_of("Custom", seed=1), call_of("Review")):
-        replay = Replay(tape)
+        replay = ReplayBackend(tape)
         with pytest.raises(BadData, match=f"no call of {other.operator}"):
             replay.run(other)
         assert replay.unused == 1
@@ -164,37 +164,37 @@ EDITS: dict[str, Callable[[Entry], Any]] = {
 
 @pytest.mark.parametrize("what", EDITS)
 def test_an_edited_entry_is_named(what: str) -> None:
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     for place in ("1", "2"):
         recorder.run(call_of("Custom", place=place))
     good, bad = recorder.take()
     with pytest.raises(BadData, match="entry 1 of the tape") as raised:
-        Replay(stored([good, EDITS[what](bad)]))
+        ReplayBackend(stored([good, EDITS[what](bad)]))
     if what.startswith(("another", "no t", "no v")):
         assert f"Custom at {bad['place']}" in str(raised.value)
 
 
 def test_an_entry_twice() -> None:
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     recorder.run(CUSTOM)
     with pytest.raises(BadData, match="twice"):
-        Replay(recorder.take() * 2)
+        ReplayBackend(recorder.take() * 2)
 
 
 def test_sizes_are_bounded() -> None:
     long = OpResult("ok", Value(text="x" * 2000), tokens=7, cost=0.5)
-    recorder = Recorder(Giving(long, long), most_bytes=1000)
+    recorder = ResponseRecorder(Giving(long, long), most_bytes=1000)
     kept = recorder.run(CUSTOM)
     assert (kept.status, kept.value, kept.tokens, kept.cost) == ("error", None, 7, 0.5)
     assert "up to 1000" in kept.text
-    assert Replay(recorder.take()).run(CUSTOM) == kept
-    roomy = Recorder(Giving(long, long))
+    assert ReplayBackend(recorder.take()).run(CUSTOM) == kept
+    roomy = ResponseRecorder(Giving(long, long))
     assert roomy.run(CUSTOM) == long
     with pytest.raises(BadData, match="up to 1000 are read"):
-        Replay(roomy.take(), most_bytes=1000)
+        ReplayBackend(roomy.take(), most_bytes=1000)
     with pytest.raises(BadData, match="more than 1 entries"):
-        Replay([*recorder.take(), *_recorded(2)], most_entries=1)
-    full = Recorder(RecordingBackend(), most_entries=1)
+        ReplayBackend([*recorder.take(), *_recorded(2)], most_entries=1)
+    full = ResponseRecorder(RecordingBackend(), most_entries=1)
     full.run(CUSTOM)
     with pytest.raises(BadSetting, match="full"):
         full.run(CUSTOM)
@@ -202,9 +202,9 @@ def test_sizes_are_bounded() -> None:
     full.run(CUSTOM)
     for limit in ({"most_entries": 0}, {"most_bytes": True}):
         with pytest.raises(BadSetting):
-            Recorder(RecordingBackend(), **limit)
+            ResponseRecorder(RecordingBackend(), **limit)
         with pytest.raises(BadSetting):
-            Replay([], **limit)
+            ReplayBackend([], **limit)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +219,11 @@ def test_sizes_are_bounded() -> None:
 )
 def test_what_is_no_result_is_named(given: Any, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
-        Recorder(Giving(given)).run(CUSTOM)
+        ResponseRecorder(Giving(given)).run(CUSTOM)
 
 
 def _recorded(count: int) -> list[Entry]:
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     for number in range(count):
         recorder.run(call_of("Custom", seed=number))
     return recorder.take()
@@ -239,18 +239,18 @@ def _recorded(count: int) -> list[Entry]:
     ],
 )
 def test_what_json_cannot_hold_is_an_error_for_both(result: OpResult) -> None:
-    recorder = Recorder(Giving(result))
+    recorder = ResponseRecorder(Giving(result))
     kept = recorder.run(CUSTOM)
     assert (kept.status, kept.value) == ("error", None)
-    assert Replay(stored(recorder.take())).run(CUSTOM) == kept
+    assert ReplayBackend(stored(recorder.take())).run(CUSTOM) == kept
 
 
 def test_what_json_changes_is_changed_at_once() -> None:
-    recorder = Recorder(Giving(OpResult("ok", Value(text="x", data={"pair": (1, 2), 3: None}))))
+    recorder = ResponseRecorder(Giving(OpResult("ok", Value(text="x", data={"pair": (1, 2), 3: None}))))
     kept = recorder.run(CUSTOM)
     assert kept.value is not None
     assert kept.value.data == {"pair": [1, 2], "3": None}
-    again = Replay(stored(recorder.take())).run(CUSTOM)
+    again = ReplayBackend(stored(recorder.take())).run(CUSTOM)
     assert again.value is not None
     assert again.value.identity == kept.value.identity
 
@@ -259,7 +259,7 @@ def test_failures_are_kept_and_exceptions_are_not() -> None:
     def raising(_: OpCall) -> OpResult:
         raise RuntimeError
 
-    recorder = Recorder(RecordingBackend({"Custom": OpResult("timeout", text="slow"), "Plan": raising}))
+    recorder = ResponseRecorder(RecordingBackend({"Custom": OpResult("timeout", text="slow"), "Plan": raising}))
     assert recorder.run(CUSTOM).status == "timeout"
     with pytest.raises(RuntimeError):
         recorder.run(call_of("Plan"))
@@ -270,7 +270,7 @@ def test_threads_in_any_order_make_one_tape() -> None:
     calls = [call_of("Custom", seed=number % 40) for number in range(120)]
 
     def tape_of(order: list[OpCall]) -> list[Entry]:
-        recorder = Recorder(RecordingBackend())
+        recorder = ResponseRecorder(RecordingBackend())
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(recorder.run, order))
         return recorder.take()
@@ -278,7 +278,7 @@ def test_threads_in_any_order_make_one_tape() -> None:
     tape = tape_of(calls)
     assert tape == tape_of(calls[::-1])
     assert len(tape) == 120
-    replay, barrier = Replay(tape), threading.Barrier(8)
+    replay, barrier = ReplayBackend(tape), threading.Barrier(8)
 
     def play(thread: int) -> list[OpResult]:
         barrier.wait()
@@ -293,26 +293,26 @@ def test_a_run_with_a_model_is_played_again_without_it() -> None:
     nodes: Chain = (op("Plan"), par("Custom", "AnswerGenerate"), Loop((op("Aggregate"),), 2))
     spoken = ["1. Count.", *(f"<answer>{number}</answer>" for number in range(6))]
     with chat_server(*(says(text) for text in spoken)) as server:
-        recorder = Recorder(backend_at(server))
+        recorder = ResponseRecorder(backend_at(server))
         recorded = Interpreter(recorder, cache=Cache(), concurrent=True).run(nodes, PROBLEM)
     assert recorded.tokens == 75
     assert not recorded.failures
     assert min(step.result.latency for step in recorded.steps) > 0
-    replay = Replay(stored(recorder.take()))
+    replay = ReplayBackend(stored(recorder.take()))
     assert Interpreter(replay, cache=Cache()).run(nodes, PROBLEM) == recorded
     assert replay.unused == 0
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_clones_go_their_own_way(clone: Callable[[Any], Any]) -> None:
-    recorder = Recorder(RecordingBackend())
+    recorder = ResponseRecorder(RecordingBackend())
     recorder.run(CUSTOM)
     other = clone(recorder)
     other.run(CUSTOM)
     assert [entry["time"] for entry in other.take()] == [0, 1]
     tape = recorder.take()
     assert [entry["time"] for entry in tape] == [0]
-    replay = Replay(tape)
+    replay = ReplayBackend(tape)
     clone(replay).run(CUSTOM)
     assert replay.unused == 1
     replay.run(CUSTOM)

@@ -13,8 +13,8 @@ from canvas_graphs import op
 from served_model import serving
 
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
+from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 
@@ -64,9 +64,9 @@ def test_many_at_once(served: tuple[str, str]) -> None:
 
 def test_a_run_is_recorded_and_played_again(served: tuple[str, str]) -> None:
     nodes: Chain = (op("Custom"), Conditional(op("Verify"), (op("Format"),), (op("Revise"),)))
-    recorder = Recorder(OpenAIBackend(*served, max_tokens=16))
-    problem = Problem("task", "How many?")
+    recorder = ResponseRecorder(OpenAIBackend(*served, max_tokens=16))
+    problem = WorkflowProblem("task", "How many?")
     recorded = Interpreter(recorder).run(nodes, problem)
     assert [step.operator for step in recorded.steps] == ["Custom", "Verify", "Format"]
     tape: list[Any] = json.loads(json.dumps(recorder.take()))
-    assert Interpreter(Replay(tape)).run(nodes, problem) == recorded
+    assert Interpreter(ReplayBackend(tape)).run(nodes, problem) == recorded

@@ -23,7 +23,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     in_sandbox,
     messages,
 )
-from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.envs.canvas.workflow.interpreter import _lacks
 from agentgym_flow.errors import SandboxUnavailable
 
@@ -130,14 +130,14 @@ def test_lists() -> None:
     assert value.items == ("Count\nall apples.", "Take 2) away.", "Done.")
     assert made(call_of("Decompose"), "- one\n- two").items == ("one", "two")
     for reply in ("I would count them.", "1.\n2.", "42 apples and 7.5 pears"):
-        with pytest.raises(Failed, match="no numbered list"):
+        with pytest.raises(OperatorFailed, match="no numbered list"):
             made(call_of("Plan"), reply)
 
 
 def test_answers() -> None:
     assert made(call_of("AnswerGenerate"), "a <answer>3</answer> no: <ANSWER>\n4 </ANSWER>") == Value(text="4")
     for reply in ("4", "<answer></answer>", "<answer>4"):
-        with pytest.raises(Failed, match="no <answer>"):
+        with pytest.raises(OperatorFailed, match="no <answer>"):
             made(call_of("AnswerGenerate"), reply)
 
 
@@ -163,7 +163,7 @@ def test_answers() -> None:
 )
 def test_a_verdict_that_cannot_be_read_is_no_pass(operator: str, reply: str, passed: bool | None) -> None:
     if passed is None:
-        with pytest.raises(Failed, match="verdict"):
+        with pytest.raises(OperatorFailed, match="verdict"):
             made(call_of(operator), reply)
     else:
         assert made(call_of(operator), reply).passed is passed
@@ -173,7 +173,7 @@ def test_a_verdict_that_cannot_be_read_is_no_pass(operator: str, reply: str, pas
 def test_only_a_line_of_its_own_passes(reply: str) -> None:
     try:
         passed, _ = replies.verdict(reply)
-    except Failed:
+    except OperatorFailed:
         return
     lines = [line.strip(" *`_#>.").lower().replace(" ", "").replace("*", "") for line in reply.splitlines()]
     assert (f"verdict:{'pass' if passed else 'fail'}") in "\n".join(lines)
@@ -182,7 +182,7 @@ def test_only_a_line_of_its_own_passes(reply: str) -> None:
 def test_checkers_need_something_to_check() -> None:
     for operator in ("Verify", "Review", "Revise", "Format"):
         model = Speaker("Verdict: pass")
-        with pytest.raises(Failed, match="no solution"):
+        with pytest.raises(OperatorFailed, match="no solution"):
             work(call_of(operator, solution=None), model.means())
         assert not model.asked
 
@@ -212,11 +212,11 @@ def test_a_program_that_fails_is_given_back() -> None:
 
 def test_a_program_that_keeps_failing_is_an_error() -> None:
     model = Speaker(fenced("1 / 0\n"))
-    with pytest.raises(Failed, match="does not run: division"):
+    with pytest.raises(OperatorFailed, match="does not run: division"):
         work(call_of("Programmer"), model.means(lambda _: Executed("failed", problem="division by zero")))
     assert len(model.asked) == 3
     model = Speaker(fenced("1 / 0\n"))
-    with pytest.raises(Failed, match="no walls"):
+    with pytest.raises(OperatorFailed, match="no walls"):
         work(call_of("Programmer"), model.means(lambda _: Executed("error", problem="no walls here")))
     assert len(model.asked) == 1  # the program is not at fault
 
@@ -237,7 +237,7 @@ def test_a_program_that_keeps_failing_is_an_error() -> None:
 )
 def test_programs_are_found(reply: str, code: str | None) -> None:
     if code is None:
-        with pytest.raises(Failed, match="no block"):
+        with pytest.raises(OperatorFailed, match="no block"):
             replies.program(reply, "f")
     else:
         assert replies.program(reply, "f") == code
@@ -279,14 +279,14 @@ def test_a_repaired_program_takes_the_place_of_the_solution() -> None:
 )
 def test_what_cannot_be_tested_does_not_pass(more: dict[str, Value], said: str) -> None:
     call = call_of("Test", **{"tests": TESTS, "solution": Value(code=GOOD), **more})
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(OperatorFailed, match=said):
         made(call, "Verdict: pass")
 
 
 def test_a_judge_that_cannot_tell_does_not_pass() -> None:
     call = call_of("Test", tests=TESTS, solution=Value(code=GOOD))
     model = Speaker(fenced(GOOD))
-    with pytest.raises(Failed, match="could not be run"):
+    with pytest.raises(OperatorFailed, match="could not be run"):
         work(call, model.means(lambda _: Executed("error", problem="unsupported")))
     assert not model.asked  # there is nothing to repair
 
@@ -301,7 +301,7 @@ def test_revising_a_program_makes_a_program_that_runs() -> None:
     assert made(call_of("Format", solution=solution), "5") == Value(text="5")
     program = Value(code=GOOD, data={"function": ""})
     assert made(call_of("Format", solution=program), fenced(GOOD)).code == GOOD
-    with pytest.raises(Failed, match="no block"):
+    with pytest.raises(OperatorFailed, match="no block"):
         made(call_of("Format", solution=program), "it doubles")
 
 
@@ -309,7 +309,7 @@ def test_thoughts() -> None:
     assert replies.without_thoughts("<think>a\nb</think>\n four ") == "four"
     assert replies.without_thoughts("a, b</think>four") == "four"  # the prompt had opened it
     for reply in ("<think>a", " <think>", "<think>a</think>\n", "", " "):
-        with pytest.raises(Failed):
+        with pytest.raises(OperatorFailed):
             replies.without_thoughts(reply)
 
 
@@ -354,7 +354,7 @@ def test_a_choice_gives_the_candidate_itself() -> None:
     chosen = made(call_of("ScEnsemble", candidates=candidates), "**Choice: 2**")
     assert chosen == Value(text="4", code=GOOD, data={"function": ""})
     for reply in ("2", "Choice: 3", "Choice: 0", "Choice: two", "Choice: 1\nChoice: 2", "Choice: 1 or 2"):
-        with pytest.raises(Failed):
+        with pytest.raises(OperatorFailed):
             made(call_of("ScEnsemble", candidates=candidates), reply)
 
 
@@ -363,7 +363,7 @@ def test_one_candidate_needs_no_choice(operator: str) -> None:
     model = Speaker("no")
     assert work(call_of(operator, candidates=(Value(text="4"),)), model.means()) == Value(text="4")
     assert not model.asked
-    with pytest.raises(Failed, match="no solution"):
+    with pytest.raises(OperatorFailed, match="no solution"):
         work(call_of(operator, candidates=()), model.means())
 
 

@@ -14,13 +14,13 @@ from canvas_graphs import op, par
 from fault_server import silent
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.backends.replay import Recorder, Replay
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Parallel
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 from agentgym_flow.errors import ExecutorFailed
 
-PROBLEM = Problem("task", "How many?")
+PROBLEM = WorkflowProblem("task", "How many?")
 
 
 class Gone(ExecutorFailed):
@@ -109,7 +109,7 @@ def test_a_run_that_is_tried_again_is_on_the_tape_once() -> None:
         return next(troubles, Value(text="four"))
 
     backend = RecordingBackend({"Custom": custom, "Programmer": failing})
-    recorder, cache = Recorder(backend), Cache()
+    recorder, cache = ResponseRecorder(backend), Cache()
     interpreter = Interpreter(recorder, cache=cache, concurrent=True)
     nodes: Chain = (op("Plan"), par("Custom", "Programmer"), op("Aggregate"))
     first = interpreter.run(nodes[:1], PROBLEM)
@@ -121,7 +121,7 @@ def test_a_run_that_is_tried_again_is_on_the_tape_once() -> None:
     recorded = interpreter.run(nodes, PROBLEM)
     tape += recorder.take()
     assert [entry["time"] for entry in tape] == [0] * len(tape) == [0] * 4
-    replay = Replay(tape)
+    replay = ReplayBackend(tape)
     again = Interpreter(replay, cache=Cache())
     assert (again.run(nodes[:1], PROBLEM), again.run(nodes, PROBLEM)) == (first, recorded)
     assert replay.unused == 0
@@ -135,8 +135,8 @@ def test_a_recorder_has_its_backend_give_up() -> None:
             self.cancelled += 1
 
     backend = Backend()
-    Recorder(backend).cancel()
-    Recorder(RecordingBackend()).cancel()  # one that cannot
+    ResponseRecorder(backend).cancel()
+    ResponseRecorder(RecordingBackend()).cancel()  # one that cannot
     assert backend.cancelled == 1
 
 
@@ -145,20 +145,20 @@ _INTERRUPTED = """
 import sys, threading, time
 sys.path[:0] = sys.argv[2:]
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend
-from agentgym_flow.envs.canvas.backends.replay import Recorder
-from agentgym_flow.envs.canvas.operators.calls import Problem
+from agentgym_flow.envs.canvas.backends.replay import ResponseRecorder
+from agentgym_flow.envs.canvas.operators.calls import WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
 backend = OpenAIBackend("tiny", sys.argv[1], timeout=500, deadline=600, concurrency=4)
-interpreter = Interpreter(Recorder(backend), cache=Cache(), concurrent=True)
+interpreter = Interpreter(ResponseRecorder(backend), cache=Cache(), concurrent=True)
 nodes = read("[Custom -> Format, Programmer, [Custom, Custom] -> ScEnsemble] -> Aggregate")
 started = time.monotonic()
 try:
-    interpreter.run(nodes, Problem("task", "How many?"))
+    interpreter.run(nodes, WorkflowProblem("task", "How many?"))
 except KeyboardInterrupt:
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
     print("interrupted,", left, len(interpreter.cache), backend.usage.requests < 20)
-    run = interpreter.run(read("Custom"), Problem("task", "How many?"))
+    run = interpreter.run(read("Custom"), WorkflowProblem("task", "How many?"))
     print("again,", run.answer)
 """
 

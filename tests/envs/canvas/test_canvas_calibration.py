@@ -33,7 +33,7 @@ from canvas_measure import (
 )
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.operators import STANDARD
 from agentgym_flow.envs.canvas.proposals import voting
 from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
@@ -277,7 +277,7 @@ def test_the_longest_workflows_are_worth_less_than_six_fitted_operators(workflow
 def _outcome(task: SimulatedTask) -> bytes:
     """Return everything that a run of a large workflow shows, and what the designer's episode comes to."""
     played = session(task)
-    run = played.runs(Draft(Workflow(nodes_of(FIXED[10]))))
+    run = played.runs(CanvasDraft(Workflow(nodes_of(FIXED[10]))))
     assert run is not None
     steps = [[step.id, step.operator, step.result.status, step.reads] for step in run.steps]
     values = [value.identity for value in run.results]

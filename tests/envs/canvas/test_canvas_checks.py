@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz import fuzz
 
-from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.sets.checks import Pair, check_problems, overlap, without
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
 from agentgym_flow.envs.canvas.tasks.sets.near import folded, near_pairs
@@ -36,8 +36,8 @@ def test_repeated_and_conflicting() -> None:
     problems = [
         Problem("a", "How many jars are there?", "math", "s", ("4",)),
         Problem("b", "how many JARS are there", "math", "s", ("5",)),
-        Problem("c", "Who built it?", "qa", "s", ("Ada",), passages=(Passage("", "one"),)),
-        Problem("d", "Who built it?", "qa", "s", ("Bo",), passages=(Passage("", "two"),)),
+        Problem("c", "Who built it?", "qa", "s", ("Ada",), passages=(ContextPassage("", "one"),)),
+        Problem("d", "Who built it?", "qa", "s", ("Bo",), passages=(ContextPassage("", "two"),)),
         Problem("e", "Why?", "qa", "s", (), answerable=False),
         Problem("f", "Write it.", "code", "s"),
         Problem("g", "Write that.", "code", "s", hidden_tests=CodeTests(checks=("assert f()",))),
@@ -76,7 +76,7 @@ def test_a_set_compared_with_itself_shares_everything() -> None:
 
 
 def test_passages_are_not_compared() -> None:
-    passage = Passage("", "A long passage that both questions are about. " * 20)
+    passage = ContextPassage("", "A long passage that both questions are about. " * 20)
     first = [Problem("1", "Who built the old bridge?", "qa", "a", ("x",), passages=(passage,))]
     second = [Problem("1", "When did the river flood last?", "qa", "b", ("x",), passages=(passage,))]
     assert overlap(first, second) == overlap([], [])

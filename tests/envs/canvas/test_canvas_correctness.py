@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.scoring import mathematics
 from agentgym_flow.envs.canvas.scoring.correctness import Correctness, correctness, scorer_of
-from agentgym_flow.envs.canvas.scoring.problem import Case, CodeTests, Problem
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
 from agentgym_flow.envs.canvas.scoring.programs import completed, defines, program_in, same_output
 from agentgym_flow.envs.canvas.scoring.questions import score_question
 from agentgym_flow.envs.canvas.tasks.sets.load import load_problems
@@ -174,7 +174,7 @@ def test_outputs_are_compared_by_their_words() -> None:
     assert same_output("1  2\n\n3\n", "1 2\r\n3")
     assert not same_output("1 2 3", "1 2\n3")
     assert not same_output("12", "1 2")
-    assert CodeTests(cases=(Case("1\n", "2\n"),))
+    assert CodeTests(cases=(StdioCase("1\n", "2\n"),))
     assert not CodeTests(setup="import math")
 
 

@@ -10,7 +10,7 @@ from canvas_graphs import op, ops, par
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn, prompt_in
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult, prompt_in
 from agentgym_flow.envs.canvas.actions.edits import Add
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Workflow
@@ -24,9 +24,9 @@ ADD_CUSTOM = "<action>add</action><operator>Custom</operator>"
 ADD_BOTH = "<action>add</action><structure>parallel</structure><operators>Custom,Programmer</operators>"
 
 
-def turns(drafting: Drafting, *texts: str, draft: Draft | None = None) -> list[Turn]:
+def turns(drafting: Drafting, *texts: str, draft: CanvasDraft | None = None) -> list[TurnResult]:
     found = []
-    draft = draft or Draft()
+    draft = draft or CanvasDraft()
     for text in texts:
         found.append(drafting.turn(text, draft))
         draft = found[-1].draft
@@ -37,7 +37,7 @@ def test_inline_an_operator_takes_one_turn() -> None:
     """Spec 1.2: upstream ignores an inline prompt, so that one operator always takes two."""
     (turn,) = turns(INLINE, f"{ADD_CUSTOM}<prompt>be exact</prompt>")
     assert turn.edited
-    assert turn.draft == Draft(Workflow((op("Custom", "be exact"),)))
+    assert turn.draft == CanvasDraft(Workflow((op("Custom", "be exact"),)))
     (turn,) = turns(INLINE, ADD_CUSTOM)
     assert turn.draft.workflow.nodes == ops("Custom")
     assert turn.draft.asked is None
@@ -46,7 +46,7 @@ def test_inline_an_operator_takes_one_turn() -> None:
 def test_in_two_phases_an_operator_takes_two_turns_and_a_structure_one_more_than_it_has_operators() -> None:
     one, two = turns(TWO_PHASE, ADD_CUSTOM, "be exact")
     assert (one.accepted, one.edited, one.draft.workflow.nodes, one.draft.asked) == (True, False, (), op("Custom"))
-    assert (two.accepted, two.edited, two.draft) == (True, True, Draft(Workflow((op("Custom", "be exact"),))))
+    assert (two.accepted, two.edited, two.draft) == (True, True, CanvasDraft(Workflow((op("Custom", "be exact"),))))
     many = turns(TWO_PHASE, ADD_BOTH, "reason in words", "count with a program")
     assert [turn.edited for turn in many] == [False, False, True]
     assert [turn.draft.asked for turn in many] == [op("Custom"), op("Programmer"), None]
@@ -87,7 +87,7 @@ def test_prompts_that_come_along_are_not_asked_for() -> None:
 
 
 def test_modify_waits_for_its_prompt_too() -> None:
-    start = Draft(Workflow((op("Custom", "be exact"), par("Custom", "Plan"))))
+    start = CanvasDraft(Workflow((op("Custom", "be exact"), par("Custom", "Plan"))))
     text = "<action>modify</action><target>node_2_p1</target><operator>Programmer</operator>"
     one, two = turns(TWO_PHASE, text, "write a loop", draft=start)
     assert one.draft.workflow == start.workflow
@@ -106,7 +106,7 @@ def test_modify_waits_for_its_prompt_too() -> None:
 )
 def test_nothing_waits_that_could_not_be_done(text: str) -> None:
     """Spec 5, row 1: upstream lets an unknown operator, or another operator for a structure, wait for ever."""
-    start = Draft(Workflow((par("Custom", "Plan"),)))
+    start = CanvasDraft(Workflow((par("Custom", "Plan"),)))
     (turn,) = turns(TWO_PHASE, text, draft=start)
     assert turn.reason
     assert turn.draft is start
@@ -114,7 +114,7 @@ def test_nothing_waits_that_could_not_be_done(text: str) -> None:
 
 def test_what_does_not_fit_any_more_is_refused_with_its_last_prompt_at_the_latest() -> None:
     drafting = Drafting(Language(most_operators=1), prompting="two_phase")
-    start = Draft(Workflow(ops("Plan")))
+    start = CanvasDraft(Workflow(ops("Plan")))
     assert drafting.turn(ADD_CUSTOM, start).draft is start
 
 
@@ -127,7 +127,7 @@ def test_too_short_a_prompt_is_asked_for_again() -> None:
 
 def test_another_action_drops_the_one_that_waits() -> None:
     """Spec 1.2: upstream takes every text for the prompt while it waits, `finish` too."""
-    start = Draft(Workflow((op("Plan", "in steps"),)))
+    start = CanvasDraft(Workflow((op("Plan", "in steps"),)))
     _, turn = turns(TWO_PHASE, ADD_CUSTOM, "<action>finish</action>", draft=start)
     assert turn.finished
     assert turn.draft == start
@@ -151,7 +151,7 @@ _texts = st.sampled_from(
 @given(st.lists(_texts, max_size=12), st.sampled_from(["inline", "two_phase"]))
 def test_from_every_state_the_workflow_can_be_finished(texts: list[str], prompting) -> None:
     drafting = Drafting(Language(most_operators=6), FinishRules(checker=True), prompting)
-    draft = Draft()
+    draft = CanvasDraft()
     for text in texts:
         turn = drafting.turn(text, draft)
         assert turn.accepted or turn.draft is draft
@@ -226,7 +226,7 @@ def test_drafts_differ_in_what_waits() -> None:
     nodes = Workflow((op("Plan", "in steps"),))
     texts = ["", ADD_CUSTOM, f"{ADD_CUSTOM}<position>0</position>", ADD_BOTH, f"{ADD_BOTH}<prompt>first</prompt>",
              "<action>modify</action><target>node_1</target><operator>Custom</operator>"]  # fmt: skip
-    drafts = [TWO_PHASE.turn(text, Draft(nodes)).draft for text in texts]
+    drafts = [TWO_PHASE.turn(text, CanvasDraft(nodes)).draft for text in texts]
     assert len({draft.identity for draft in drafts}) == len(drafts)
     assert drafts[0].identity == nodes.identity
 
@@ -245,10 +245,10 @@ def test_rules_that_cannot_be_met_are_refused_at_the_start() -> None:
 
 def test_strict_turns_refuse_what_needs_repair() -> None:
     text = "[action]add[/action][operator]Plan[/operator]"
-    assert not Drafting(strict=True).turn(text, Draft()).accepted
-    turn = INLINE.turn(text, Draft())
+    assert not Drafting(strict=True).turn(text, CanvasDraft()).accepted
+    turn = INLINE.turn(text, CanvasDraft())
     assert [repair.kind for repair in turn.repairs] == ["brackets"]
-    assert INLINE.turn({"action": "add", "operator": "Plan"}, Draft()).draft == turn.draft
+    assert INLINE.turn({"action": "add", "operator": "Plan"}, CanvasDraft()).draft == turn.draft
 
 
 def test_a_conditional_asks_for_its_prompts_in_the_order_in_which_it_is_written() -> None:

@@ -32,7 +32,7 @@ from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, 
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.tasks import published
 from agentgym_flow.envs.canvas.tasks.sets.load import Loaded, load_problems
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed
 from agentgym_flow.prompts import profile_for
@@ -355,7 +355,7 @@ def canvas(server: FaultServer | str, file: Path, **more: Any) -> Any:
 def test_a_step_that_failed_for_want_of_a_server_can_be_taken_again(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     with chat_server(says("A plan:\n1. count"), says("A plan:\n1. think"), default=status(401)) as server:
-        recorder = Recorder(canvas(server, file))
+        recorder = EpisodeRecorder(canvas(server, file))
         recorder.reset(seed=0, task=1)
         env = recorder.env
         recorder.step(ADD.format("Plan"))
@@ -409,7 +409,7 @@ def test_an_interrupted_step_of_any_executor_can_be_taken_again(tmp_path: Path) 
         return Value(text="Answer: 6")
 
     backend = RecordingBackend({"Custom": interrupted})
-    recorder = Recorder(make_text_env(ENV_ID, data=file, split="test", executor=backend))
+    recorder = EpisodeRecorder(make_text_env(ENV_ID, data=file, split="test", executor=backend))
     recorder.reset(seed=0, task=0)
     env = recorder.env
     recorder.step(ADD.format("Plan"))
@@ -465,7 +465,7 @@ def test_episodes_wait_for_the_server_together(tmp_path: Path) -> None:
 def test_a_turn_that_was_taken_ahead_is_forgotten_when_another_one_is_taken(tmp_path: Path) -> None:
     file = sums(tmp_path / "gsm8k.jsonl", range(2))
     with chat_server(default=right_sums(2)) as server:
-        recorders = [Recorder(canvas(server, file)) for _ in range(2)]
+        recorders = [EpisodeRecorder(canvas(server, file)) for _ in range(2)]
         for task, recorder in enumerate(recorders):
             recorder.reset(seed=task, task=task)
         envs = [recorder.env for recorder in recorders]

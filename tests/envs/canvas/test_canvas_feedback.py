@@ -7,26 +7,26 @@ from canvas_graphs import workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, Drafting, Turn
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import Feedback, graph_lines, run_lines
-from agentgym_flow.envs.canvas.operators.calls import OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.envs.canvas.workflow.plain import one_line
 from agentgym_flow.envs.canvas.workflow.rules import PUBLISHED_FINISH, Circumstances, Language
-from agentgym_flow.envs.canvas.workflow.run import Run
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 from agentgym_flow.envs.canvas.workflow.text import read
 
 INLINE = Drafting()
-PROBLEM = Problem("t", "How many?")
+PROBLEM = WorkflowProblem("t", "How many?")
 
 
-def ran(text: str, backend: RecordingBackend | None = None) -> Run:
+def ran(text: str, backend: RecordingBackend | None = None) -> WorkflowRun:
     return Interpreter(backend or RecordingBackend()).run(read(text), PROBLEM)
 
 
-def drafted(text: str) -> Turn:
-    return Turn(Draft(Workflow(read(text))), edited=True)
+def drafted(text: str) -> TurnResult:
+    return TurnResult(CanvasDraft(Workflow(read(text))), edited=True)
 
 
 def test_feedback_on_an_edit() -> None:
@@ -61,11 +61,11 @@ def test_feedback_on_an_edit() -> None:
 
 def test_feedback_on_a_refusal_a_wait_and_the_end() -> None:
     feedback = Feedback(Drafting(prompting="two_phase"))
-    refused = feedback.drafting.turn("<action>add</action><operator>Planer</operator>", Draft())
+    refused = feedback.drafting.turn("<action>add</action><operator>Planer</operator>", CanvasDraft())
     assert feedback.text(refused, None).startswith(
         "Refused: There is no operator 'Planer'. Did you mean Plan? Known: Plan, "
     )
-    waits = feedback.drafting.turn("[action]add[/action]<operator>Plan</operator>", Draft())
+    waits = feedback.drafting.turn("[action]add[/action]<operator>Plan</operator>", CanvasDraft())
     assert feedback.text(waits, None, left=3).splitlines() == [
         "Waiting: write the prompt for Plan, which writes a numbered plan for the problem.",
         "Overlooked in what you wrote: brackets",
@@ -73,7 +73,7 @@ def test_feedback_on_a_refusal_a_wait_and_the_end() -> None:
         "Needed before finish: at least 1 operator, it has 0",
         "Turns left: 3",
     ]
-    done = feedback.drafting.turn("<action>finish</action>", Draft(Workflow(read("Custom"))))
+    done = feedback.drafting.turn("<action>finish</action>", CanvasDraft(Workflow(read("Custom"))))
     assert feedback.text(done, ran("Custom"), left=3).splitlines() == [
         "Finished: the workflow is handed in.",
         "Workflow: Custom",

@@ -16,24 +16,24 @@ from hypothesis import given
 from recording_backend import RecordingBackend
 
 from agentgym_flow.envs.canvas.operators import INPUTS, OPERATORS, STANDARD, FieldType
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow import interpreter as interpreter_module
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, statistics
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
-from agentgym_flow.envs.canvas.workflow.run import Run, Step, StepId
+from agentgym_flow.envs.canvas.workflow.run import RunStep, StepId, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.text import read
 
-PROBLEM = Problem("task-1", "How many?", "count", ("assert count() == 4",))
+PROBLEM = WorkflowProblem("task-1", "How many?", "count", ("assert count() == 4",))
 FAILS = Value(passed=False, notes="off by one")
 BROKEN = OpResult("error", text="the server is away")
 
 
-def ran(text: str | Chain, backend: RecordingBackend | None = None, **settings: object) -> Run:
+def ran(text: str | Chain, backend: RecordingBackend | None = None, **settings: object) -> WorkflowRun:
     nodes = read(text) if isinstance(text, str) else text
     return Interpreter(backend or RecordingBackend(), **settings).run(nodes, PROBLEM)  # type: ignore[arg-type]
 
 
-def places(run: Run) -> list[str]:
+def places(run: WorkflowRun) -> list[str]:
     return [step.id.place for step in run.steps]
 
 
@@ -224,7 +224,7 @@ def test_what_comes_after_aggregate_counts() -> None:
 
 
 def test_the_empty_workflow_makes_nothing() -> None:
-    assert ran("") == Run((), (), ())
+    assert ran("") == WorkflowRun((), (), ())
     assert ran("").answer == ""
     assert ran("").value is None
 
@@ -411,7 +411,7 @@ def test_nothing_here_turns_text_into_code() -> None:
 
 
 # -------------------------------------------------------------------- influence
-def influential(run: Run) -> list[str]:
+def influential(run: WorkflowRun) -> list[str]:
     return [step.id.place for step in run.influential]
 
 
@@ -447,7 +447,7 @@ def test_a_check_that_gives_another_solution_is_influential() -> None:
 
 def test_steps_say_what_they_read() -> None:
     run = ran("Plan -> Custom -> Verify ? Format : done")
-    assert run.steps[-1] == Step(
+    assert run.steps[-1] == RunStep(
         StepId("node_3_pass", 0),
         "Format",
         OpResult("ok", Value("Format(Custom(Plan()))")),

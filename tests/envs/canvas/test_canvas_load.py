@@ -14,7 +14,7 @@ import pytest
 from canvas_rows import NATIVE, ROWS
 
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
-from agentgym_flow.envs.canvas.scoring.problem import Case, CodeTests, Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, ContextPassage, Problem, StdioCase
 from agentgym_flow.envs.canvas.tasks.sets.code_sets import examples_in
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS, load_from_hub, load_problems, problems_of
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
@@ -57,14 +57,14 @@ def test_questions() -> None:
     hotpot = one("hotpotqa")
     assert hotpot.key == "hotpotqa/5a0"
     assert hotpot.passages == (
-        Passage("Acme", "Acme is a firm. Ada Berg founded it."),
-        Passage("Ada Berg", "A chemist. Born in Lund."),
+        ContextPassage("Acme", "Acme is a firm. Ada Berg founded it."),
+        ContextPassage("Ada Berg", "A chemist. Born in Lund."),
     )
     assert hotpot.meta == {"type": "bridge", "level": "easy", "supporting": ["Acme", "Ada Berg"]}
     assert hotpot.shown().startswith("[Acme]\nAcme is a firm.")
     assert hotpot.shown().endswith("Question: In which town was the founder of Acme born?")
     assert (one("squad_v2").answers, one("squad_v2").answerable) == (("1902", "in 1902"), True)
-    assert one("squad_v2").passages == (Passage("North Lake", "The lake froze in 1902."),)
+    assert one("squad_v2").passages == (ContextPassage("North Lake", "The lake froze in 1902."),)
     assert one("triviaqa").answers == ("Mercury", "Quicksilver")
     assert one("nq").answers == ("Ada Berg", "A. Berg")
     assert one("nq", answer="Ada Berg").answers == ("Ada Berg",)
@@ -119,8 +119,8 @@ def test_code() -> None:
         one("mbpp", text=None, prompt="Double.", test_imports=["import math"], test_setup_code=None).text == "Double."
     )
     apps = one("apps")
-    assert apps.hidden_tests.cases == (Case("3\n", "6\n"), Case("40\n", "80\n"))
-    assert apps.public_tests.cases == (Case("3\n", "6\n"),)  # it stands in the text; the other does not
+    assert apps.hidden_tests.cases == (StdioCase("3\n", "6\n"), StdioCase("40\n", "80\n"))
+    assert apps.public_tests.cases == (StdioCase("3\n", "6\n"),)  # it stands in the text; the other does not
     assert apps.solution == "print(2 * int(input()))"
     assert one("ds1000").id == "12"
     assert HARNESS_TEXT not in one("ds1000").shown()
@@ -176,8 +176,8 @@ def test_native_rows() -> None:
     assert (math.key, math.answers, math.solution) == ("math/0", ("\\frac{1}{2}",), "Halve it.")
     assert qa.text == "Where was she born?"
     assert qa.passages == (
-        Passage("Acme", "Acme is a firm."),
-        Passage("Ada Berg (chemist)", "A chemist. [1]\nBorn in Lund."),
+        ContextPassage("Acme", "Acme is a firm."),
+        ContextPassage("Ada Berg (chemist)", "A chemist. [1]\nBorn in Lund."),
     )
     assert qa.answers == ("Lund", "the town of Lund")
     assert correctness(code, "    return sum(xs)", run_here).score == 1.0

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agentgym_flow.envs.canvas.actions.drafting import Draft, drafting_of
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Add, Delete, Finish, Modify, SetPrompt
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.env import CanvasEnv
@@ -139,7 +139,7 @@ class CanvasMachine(RuleBasedStateMachine):
         self.env: CanvasEnv = gym.make("agentgym_flow/Canvas-v0", disable_env_checker=True, **setup).unwrapped  # type: ignore[assignment]
         self.last = play.start(self.env, seed, task)
         self.shape = info_shape(self.last.info)
-        self.met: dict[str, tuple[CanvasEnv, Draft]] = {}
+        self.met: dict[str, tuple[CanvasEnv, CanvasDraft]] = {}
         self.steps = 0
 
     @property

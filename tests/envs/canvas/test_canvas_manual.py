@@ -6,7 +6,7 @@ import importlib
 import re
 
 from agentgym_flow.envs.canvas.env import CanvasEnv
-from agentgym_flow.prompts import ConversationProfile
+from agentgym_flow.prompts import ConversationTemplate
 
 
 def test_the_manual_names_all_that_is_told_of_a_workflow() -> None:
@@ -21,4 +21,4 @@ def test_of_the_compact_profiles_that_of_canvas_alone_holds_a_conversation() -> 
     profiles = {
         name: importlib.import_module(f"agentgym_flow.envs.{name}.prompt").PROFILES["compact"] for name in names
     }
-    assert [name for name, one in profiles.items() if isinstance(one, ConversationProfile)] == ["canvas"]
+    assert [name for name, one in profiles.items() if isinstance(one, ConversationTemplate)] == ["canvas"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.operators import OPERATORS
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
@@ -21,7 +21,7 @@ from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.report import workflow_html, workflow_svg
 from agentgym_flow.report.workflow import workflow_picture
 from agentgym_flow.report.workflow.data import read_graph, read_run
-from agentgym_flow.report.workflow.layout import Box, Frame, Knot, Layout, Line, Mark, Word
+from agentgym_flow.report.workflow.layout import Box, Frame, Knot, Mark, Polyline, Word, WorkflowLayout
 from agentgym_flow.report.workflow.lettering import NAME_SIZE, SMALL_SIZE, shortened, width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,7 +45,7 @@ class FickleBackend:
 
 
 def ran(nodes: Chain, salt: int = 0) -> list[dict]:
-    return plain_run(Interpreter(FickleBackend(salt)).run(nodes, Problem("task", "A problem.")))
+    return plain_run(Interpreter(FickleBackend(salt)).run(nodes, WorkflowProblem("task", "A problem.")))
 
 
 def svg(nodes: Chain, run: list[dict] | None = None, **more) -> ET.Element:
@@ -62,7 +62,7 @@ def boxes(root: ET.Element, kind: str = "") -> list[ET.Element]:
 
 
 def marks(nodes: Chain, run: list[dict] | None, direction: str) -> list[Mark]:
-    block = Layout(None if run is None else read_run(run), direction).whole(read_graph(plain_graph(nodes)))
+    block = WorkflowLayout(None if run is None else read_run(run), direction).whole(read_graph(plain_graph(nodes)))
     return block.at(0.0, 0.0)
 
 
@@ -155,7 +155,7 @@ def test_a_run_shows_what_ran_what_mattered_what_failed_and_the_verdicts():
                 return OpResult("timeout", None, "no answer in time")
             return OpResult("ok", Value(call.operator, items=("one",)))
 
-    root = svg(nodes, plain_run(Interpreter(Told()).run(nodes, Problem("task", "A problem."))))
+    root = svg(nodes, plain_run(Interpreter(Told()).run(nodes, WorkflowProblem("task", "A problem."))))
     states = {texts(group, "name")[0]: group.get("class").split()[-1] for group in boxes(root)}
     # The review changes nothing in the result that the reviser made.
     assert states == {
@@ -193,7 +193,7 @@ def test_in_a_loop_one_time_that_matters_is_enough_and_the_last_failure_counts()
                 return OpResult("ok", Value(passed=True, notes="off by ten"))
             return OpResult("ok", Value(f"{call.operator} {call.attempt}"))
 
-    run = plain_run(Interpreter(Told()).run(nodes, Problem("task", "A problem.")))
+    run = plain_run(Interpreter(Told()).run(nodes, WorkflowProblem("task", "A problem.")))
     assert [call["influential"] for call in run if call["place"] == "node_2_l1"] == [True, False]
     states = {texts(group, "name")[0]: group.get("class").split()[-1] for group in boxes(svg(nodes, run))}
     assert states == {"Custom": "used", "Revise": "used", "Review": "used", "Format": "used"}
@@ -228,7 +228,7 @@ def test_nothing_covers_anything_else(nodes, direction, salt):
         assert apart(one, other, 15.0) or within(one, other) or within(other, one)
     for frame in frames:
         assert all(apart(box, frame) or within(box, frame) for box in solid)
-    for line in (mark for mark in found if isinstance(mark, Line)):
+    for line in (mark for mark in found if isinstance(mark, Polyline)):
         for (u, v), (to_u, to_v) in pairwise(line.points):
             way = (min(u, to_u), min(v, to_v), max(u, to_u), max(v, to_v))
             assert all(apart(way, box) for box in solid)
@@ -270,7 +270,7 @@ def test_text_is_within_its_box(nodes, direction):
 @settings(max_examples=40, deadline=None)
 def test_the_flow_is_one_piece_and_knots_are_on_lines(nodes):
     found = marks(nodes, None, "right")
-    points = {point for mark in found if isinstance(mark, Line) for point in mark.points}
+    points = {point for mark in found if isinstance(mark, Polyline) for point in mark.points}
     for knot in (mark for mark in found if isinstance(mark, Knot)):
         assert any(abs(u - knot.u) <= 13 and abs(v - knot.v) < 0.01 for u, v in points)
     for box in (mark for mark in found if isinstance(mark, Box)):
@@ -283,7 +283,7 @@ def test_the_flow_is_one_piece_and_knots_are_on_lines(nodes):
 
 def test_a_chain_grows_along_the_flow_and_branches_grow_across_it():
     def size(nodes: Chain, direction: str = "right") -> tuple[float, float]:
-        block = Layout(None, direction).whole(read_graph(plain_graph(nodes)))
+        block = WorkflowLayout(None, direction).whole(read_graph(plain_graph(nodes)))
         return block.length, block.breadth
 
     three, four = size(ops("Custom", "Custom", "Custom")), size(ops("Custom", "Custom", "Custom", "Custom"))

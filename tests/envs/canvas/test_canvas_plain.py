@@ -9,7 +9,7 @@ from canvas_graphs import ROOMY, ops, workflows
 from hypothesis import given
 from recording_backend import RecordingBackend
 
-from agentgym_flow.envs.canvas.operators.calls import OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Chain, Conditional, Loop, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
 from agentgym_flow.envs.canvas.workflow.plain import plain_graph, plain_run
@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.workflow.text import read
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.report.workflow.data import read_graph, read_run
 
-PROBLEM = Problem("task", "A problem.")
+PROBLEM = WorkflowProblem("task", "A problem.")
 
 
 def chain_of(plain: list[dict]) -> Chain:

@@ -12,7 +12,7 @@ from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.policies import make_policy
 from agentgym_flow.prompts import profile_for
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENV = "agentgym_flow/Canvas-v0"
 
@@ -87,7 +87,7 @@ def test_who_is_asked_for_a_prompt_can_still_finish(said: str) -> None:
 )
 def test_the_script_comes_to_an_end_whatever_it_may_use(settings: dict[str, Any]) -> None:
     episodes = rollout(
-        make_policy("scripted", ENV), lambda: CanvasEnv(**settings), [Start(0, task) for task in range(18)]
+        make_policy("scripted", ENV), lambda: CanvasEnv(**settings), [EpisodeSpec(0, task) for task in range(18)]
     )
     assert all(episode.terminated for episode in episodes)
     assert all(turn.action_valid for episode in episodes for turn in episode.turns)

@@ -12,17 +12,17 @@ import pytest
 from canvas_measure import nodes_of, of_all, session, tasks
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.actions.drafting import Draft
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
 from agentgym_flow.envs.canvas.backends.simulated import LOST, NO_ANSWER, SimulatedBackend
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, odds
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
 from agentgym_flow.envs.canvas.tasks.simulated import Tested as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
-from agentgym_flow.envs.canvas.workflow.run import Run
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 from agentgym_flow.seeding import Stream
 
 SOLVERS = ("Custom", "AnswerGenerate", "Programmer", "CustomCodeGenerate")
@@ -60,14 +60,14 @@ class Toy(SimulatedTask):
         return f"program {'+'.join(made)}"
 
     def public(self, program: str) -> Outcome:
-        edges = [fault.tag for fault in self.faults if fault.kind is Kind.EDGE and fault.tag in program]
+        edges = [fault.tag for fault in self.faults if fault.kind is Mistake.EDGE and fault.tag in program]
         return Outcome(not edges, "A test fails." if edges else "", program)
 
     def score(self, text: str, code: str) -> float:
         return float((code or text) in ("right", "program "))
 
 
-def fault(tag: str, kind: Kind = Kind.TRAP, *words: str, **more: Any) -> Fault:
+def fault(tag: str, kind: Mistake = Mistake.TRAP, *words: str, **more: Any) -> Fault:
     return Fault(tag, kind, words, f"There is something wrong: {tag}.", **more)
 
 
@@ -97,18 +97,18 @@ def solution(task: Toy, *tags: str, **more: Any) -> Value:
     return Value(text=task.answer(tags, 0), data=data | more)
 
 
-def runs(task: SimulatedTask, text: str, seed: int = 0) -> Run:
+def runs(task: SimulatedTask, text: str, seed: int = 0) -> WorkflowRun:
     played = session(task, seed=seed)
-    run = played.runs(Draft(Workflow(nodes_of(text))))
+    run = played.runs(CanvasDraft(Workflow(nodes_of(text))))
     assert run is not None
     return run
 
 
-def same_results(one: Run, other: Run) -> bool:
+def same_results(one: WorkflowRun, other: WorkflowRun) -> bool:
     return [value.identity for value in one.results] == [value.identity for value in other.results]
 
 
-def change(monkeypatch: pytest.MonkeyPatch, name: str, **odds: Mapping[Kind, float]) -> None:
+def change(monkeypatch: pytest.MonkeyPatch, name: str, **odds: Mapping[Mistake, float]) -> None:
     """Give an operator other odds."""
     operator = type(OPERATORS[name])
     monkeypatch.setattr(operator, "odds", replace(operator.odds, **odds))  # type: ignore[type-var]
@@ -117,11 +117,11 @@ def change(monkeypatch: pytest.MonkeyPatch, name: str, **odds: Mapping[Kind, flo
 @pytest.fixture
 def certain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Odds without chance: every mistake is made, found and mended; warned against it is not made; nothing else."""
-    always: Mapping[Kind, float] = dict.fromkeys(Kind, 1.0)
+    always: Mapping[Mistake, float] = dict.fromkeys(Mistake, 1.0)
     for name in SOLVERS:
         change(monkeypatch, name, risk=always)
-    monkeypatch.setattr(odds, "WARNED", dict.fromkeys(Kind, 0.0))
-    monkeypatch.setattr(odds, "PLANNED", {Kind.OMISSION: 0.0})
+    monkeypatch.setattr(odds, "WARNED", dict.fromkeys(Mistake, 0.0))
+    monkeypatch.setattr(odds, "PLANNED", {Mistake.OMISSION: 0.0})
     change(monkeypatch, "Verify", finds=always)
     change(monkeypatch, "Review", finds=always)
     change(monkeypatch, "Revise", mends=always)
@@ -206,7 +206,7 @@ def every_call(task: SimulatedTask) -> list[OpCall]:
         "Decompose -> [Custom, Custom, AnswerGenerate] -> Aggregate",
         'Decompose -> Programmer -> [Review ? Custom : Revise, Custom "again"] -> MdEnsemble',
     ):
-        played.runs(Draft(Workflow(nodes_of(text))))
+        played.runs(CanvasDraft(Workflow(nodes_of(text))))
     return found
 
 
@@ -239,7 +239,7 @@ def test_a_call_gives_the_same_in_any_order_and_in_32_threads() -> None:
 # ---------------------------------------------------------------- solvers
 @pytest.mark.usefixtures("certain")
 def test_a_warning_helps_where_it_names_the_words() -> None:
-    task = Toy(faults=(fault("base", Kind.TRAP, "new price"), fault("zero", Kind.CORNER, "empty")))
+    task = Toy(faults=(fault("base", Mistake.TRAP, "new price"), fault("zero", Mistake.CORNER, "empty")))
     assert made(does(task, "Custom")) == ("base", "zero")
     assert made(does(task, "Custom", "Mind the NEW  price!")) == ("zero",)
     assert made(does(task, "Custom", "empty, and the new price")) == ()
@@ -248,7 +248,7 @@ def test_a_warning_helps_where_it_names_the_words() -> None:
 
 @pytest.mark.usefixtures("certain")
 def test_an_instruction_that_names_everything_warns_against_nothing() -> None:
-    task = Toy(faults=(fault("base", Kind.TRAP, "new price"),))
+    task = Toy(faults=(fault("base", Mistake.TRAP, "new price"),))
     longest = "Mind the new price. ".ljust(odds.ATTENTION, "x")
     assert len(longest) == odds.ATTENTION
     assert made(does(task, "Custom", longest)) == ()
@@ -257,7 +257,7 @@ def test_an_instruction_that_names_everything_warns_against_nothing() -> None:
 
 @pytest.mark.usefixtures("certain")
 def test_a_plan_keeps_steps_from_being_left_out() -> None:
-    task = Toy(faults=(fault("left out", Kind.OMISSION), fault("base")))
+    task = Toy(faults=(fault("left out", Mistake.OMISSION), fault("base")))
     plan = does(task, "Plan")
     assert plan.items == task.plan
     assert made(does(task, "Custom")) == ("left out", "base")
@@ -268,7 +268,7 @@ def test_whoever_follows_one_plan_is_unsure_of_the_same() -> None:
     """So that votes over branches gain nothing from a plan before them."""
     alike = unlike = 0
     for number in range(40):
-        task = Toy(faults=(fault("unsure", Kind.WOBBLE),), number=number)
+        task = Toy(faults=(fault("unsure", Mistake.WOBBLE),), number=number)
         plan = does(task, "Plan")
         told = ("think forward", "think backward")
         one, other = (made(does(task, "Custom", words, plan=plan)) for words in told)
@@ -281,7 +281,11 @@ def test_whoever_follows_one_plan_is_unsure_of_the_same() -> None:
 @pytest.mark.usefixtures("certain")
 def test_what_is_dealt_out_is_solved_without_mixing_it_up() -> None:
     pieces = ("how many here", "how many there")
-    faults = (fault("mixed", Kind.PART), fault("here", Kind.SLIP, piece=0), fault("there", Kind.SLIP, piece=1))
+    faults = (
+        fault("mixed", Mistake.PART),
+        fault("here", Mistake.SLIP, piece=0),
+        fault("there", Mistake.SLIP, piece=1),
+    )
     task = Toy(faults=faults, pieces=pieces)
     parts = [does(task, "Custom", pieces=(piece,)) for piece in pieces]
     assert [made(part) for part in parts] == [("here",), ("there",)]
@@ -328,9 +332,9 @@ def test_a_program_that_does_not_end_is_a_timeout_and_the_run_goes_on() -> None:
 
 # ---------------------------------------------------------------- checkers
 def test_test_runs_the_program_that_is_there_whatever_is_said_of_it() -> None:
-    for task in (one for one in tasks("valid", "code", 40) if any(f.kind is Kind.EDGE for f in one.faults)):
-        edges = [one.tag for one in task.faults if one.kind is Kind.EDGE]
-        corners = [one.tag for one in task.faults if one.kind is Kind.CORNER]
+    for task in (one for one in tasks("valid", "code", 40) if any(f.kind is Mistake.EDGE for f in one.faults)):
+        edges = [one.tag for one in task.faults if one.kind is Mistake.EDGE]
+        corners = [one.tag for one in task.faults if one.kind is Mistake.CORNER]
         right = does(task, "Programmer") if not task.endless else does(task, "CustomCodeGenerate")
         clean = replace(right, code=task.program((), 0), data={**right.data, "made": ()})
         assert does(task, "Test", solution=clean).passed
@@ -367,7 +371,7 @@ def test_a_checker_names_one_mistake_that_is_there(checker: str) -> None:
 @pytest.mark.usefixtures("certain")
 def test_a_false_alarm_names_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odds, "FALSE_ALARM", 1.0)
-    change(monkeypatch, "Verify", finds=dict.fromkeys(Kind, 0.0))
+    change(monkeypatch, "Verify", finds=dict.fromkeys(Mistake, 0.0))
     task = Toy(faults=(fault("a"), fault("b")))
     alarm = does(task, "Verify", solution=solution(task, "a"))
     assert (alarm.passed, alarm.notes, alarm.data["found"]) == (False, "There is something wrong: b.", "")
@@ -398,7 +402,7 @@ def test_revise_mends_what_the_notes_name_and_nothing_else() -> None:
 
 @pytest.mark.usefixtures("certain")
 def test_revise_can_be_told_in_words() -> None:
-    task = Toy(faults=(fault("a", Kind.TRAP, "new price"), fault("b", Kind.TRAP, "both ends")))
+    task = Toy(faults=(fault("a", Mistake.TRAP, "new price"), fault("b", Mistake.TRAP, "both ends")))
     assert made(does(task, "Revise", "mind the new price", solution=solution(task, "a", "b"))) == ("b",)
     assert made(does(task, "Revise", "mind the new price", solution=solution(task, "b"))) == ("b",)
 
@@ -471,7 +475,7 @@ def test_format_digs_out_the_answer() -> None:
 # ---------------------------------------------------------------- gathering
 @pytest.mark.usefixtures("certain")
 def test_aggregate_needs_all_the_parts() -> None:
-    task = Toy(faults=(fault("mixed", Kind.PART),), pieces=("one", "two", "three"))
+    task = Toy(faults=(fault("mixed", Mistake.PART),), pieces=("one", "two", "three"))
     parts = tuple(does(task, "Custom", pieces=(piece,)) for piece in task.pieces)
     assert made(does(task, "Aggregate", candidates=parts)) == ()
     for some in (parts[:2], parts[1:], (parts[0], parts[0], parts[2])):
@@ -512,7 +516,7 @@ def test_the_commonest_of_several_solutions_is_chosen() -> None:
 
 def test_programs_are_compared_by_what_they_do() -> None:
     for task in tasks("valid", "code", 20):
-        faulty = next((one.tag for one in task.faults if one.kind is Kind.EDGE), None)
+        faulty = next((one.tag for one in task.faults if one.kind is Mistake.EDGE), None)
         if faulty is None or task.endless:
             continue
         base = does(task, "Programmer")
@@ -541,11 +545,11 @@ def test_answers_in_other_words_are_one_answer_to_mdensemble() -> None:
 
 # ---------------------------------------------------------------- the odds
 def test_the_odds_are_probabilities_for_everyone() -> None:
-    made = set(Kind) - odds.DEMANDED
+    made = set(Mistake) - odds.DEMANDED
     values = [*odds.PLANNED.values(), *odds.WARNED.values()]
     for name in STANDARD:
         row = OPERATORS[name].odds
-        table: Mapping[Kind, float] | None = None
+        table: Mapping[Mistake, float] | None = None
         match row:
             case odds.SolverOdds(risk):
                 table = risk
@@ -567,12 +571,12 @@ def test_the_odds_are_probabilities_for_everyone() -> None:
 @pytest.mark.parametrize("operator", SOLVERS)
 def test_mistakes_are_made_as_often_as_the_odds_say(operator: str) -> None:
     """Within four standard deviations of 3,000 draws."""
-    counts = dict.fromkeys(Kind, 0)
+    counts = dict.fromkeys(Mistake, 0)
     draws = 3_000
     for number in range(draws):
-        task = Toy(faults=tuple(fault(kind.value, kind) for kind in Kind), number=number)
+        task = Toy(faults=tuple(fault(kind.value, kind) for kind in Mistake), number=number)
         for tag in made(does(task, operator)):
-            counts[Kind(tag)] += 1
+            counts[Mistake(tag)] += 1
     for kind, count in counts.items():
         row = OPERATORS[operator].odds
         assert isinstance(row, odds.SolverOdds)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic import KINDS, ArithmeticTask, from_gsm8k, make_task
@@ -27,7 +27,7 @@ from agentgym_flow.envs.canvas.tasks.arithmetic.story import draw
 from agentgym_flow.envs.canvas.tasks.arithmetic.task import (
     VARIANTS,
     VARYING,
-    Change,
+    ChainMistake,
     plausible,
     slip_amounts,
     written,
@@ -41,7 +41,7 @@ from agentgym_flow.seeding import Stream
 SPLITS = ("train", "valid", "test")
 EVERYWHERE = " ".join(OPERATORS[name].instruction for name in STANDARD).lower()
 """What operators are told by default: a word in it would warn without anybody having read the problem."""
-WARNED = (Kind.NUANCE, Kind.TRAP)
+WARNED = (Mistake.NUANCE, Mistake.TRAP)
 GOLDEN = "9c1aa9f77a9e14af0a96bfa0a85402b4f2493abd46bec19db4e98d834a138da3"
 
 _DIGEST = (
@@ -89,7 +89,7 @@ def check_form(task: ArithmeticTask) -> None:
     assert task.plan
     assert len(task.pieces) != 1
     assert task.family == "arithmetic"
-    assert any(fault.kind is Kind.PART for fault in task.faults) == bool(task.pieces)
+    assert any(fault.kind is Mistake.PART for fault in task.faults) == bool(task.pieces)
     for piece in range(len(task.pieces)):
         for made in ((), tags):
             assert correctness(task.problem, task.piece_answer(piece, made, 1)).score == 0
@@ -214,21 +214,21 @@ def test_every_wording_names_what_can_be_misread(kind: str) -> None:
 
 def test_kinds_have_their_mistakes() -> None:
     wanted = {
-        "calculation": {Kind.SLIP},
-        "story": {Kind.NUANCE},
-        "trap": {Kind.TRAP},
-        "steps": {Kind.OMISSION},
-        "parts": {Kind.PART},
-        "accounts": {Kind.WOBBLE},
+        "calculation": {Mistake.SLIP},
+        "story": {Mistake.NUANCE},
+        "trap": {Mistake.TRAP},
+        "steps": {Mistake.OMISSION},
+        "parts": {Mistake.PART},
+        "accounts": {Mistake.WOBBLE},
     }
     for index in range(280):
         task = make_task("train", index)
         likely = Counter(fault.kind for fault in task.faults if fault.likely)
         if task.kind in wanted:
             assert set(likely) == wanted[task.kind]
-            assert 2 <= likely[Kind.SLIP] <= 3 or task.kind != "calculation"
+            assert 2 <= likely[Mistake.SLIP] <= 3 or task.kind != "calculation"
         elif task.kind == "mixed":
-            assert likely[Kind.TRAP] == 1
+            assert likely[Mistake.TRAP] == 1
             assert len(likely) == 2
 
 
@@ -259,7 +259,7 @@ def test_tasks_are_the_same_in_every_process() -> None:
         )
 
 
-def _task(solution: str, answer: str, *changes: tuple[Fault, Change]) -> ArithmeticTask:
+def _task(solution: str, answer: str, *changes: tuple[Fault, ChainMistake]) -> ArithmeticTask:
     problem = Problem("1", "How many?", "math", "test", (answer,), solution=solution)
     return ArithmeticTask(problem, "trap", read_chain(solution), changes, ("Think",))
 
@@ -271,9 +271,9 @@ def test_mistakes_that_cancel_out_are_still_wrong() -> None:
     task = _task(
         "<<5+3=8>> <<8*2=16>>",
         "16",
-        (Fault("a", Kind.TRAP, (), "One."), Change({0: other})),
-        (Fault("b", Kind.SLIP, (), "Two."), Change(slip=0, amounts=(Fraction(-1),) * VARIANTS)),
-        (Fault("c", Kind.TRAP, (), "Three."), Change({1: twice})),
+        (Fault("a", Mistake.TRAP, (), "One."), ChainMistake({0: other})),
+        (Fault("b", Mistake.SLIP, (), "Two."), ChainMistake(slip=0, amounts=(Fraction(-1),) * VARIANTS)),
+        (Fault("c", Mistake.TRAP, (), "Three."), ChainMistake({1: twice})),
     )
     assert task.chain == chain
     assert task.answer(("a",), 0) == "18"
@@ -284,7 +284,7 @@ def test_mistakes_that_cancel_out_are_still_wrong() -> None:
 
 def test_a_way_without_an_end_has_an_answer() -> None:
     other = read_chain("<<5-1=4>>").steps[0].tree
-    nothing = _task("<<6/3=2>>", "2", (Fault("a", Kind.TRAP, (), "One."), Change({0: other})))
+    nothing = _task("<<6/3=2>>", "2", (Fault("a", Mistake.TRAP, (), "One."), ChainMistake({0: other})))
     assert nothing.answer(("a",), 0) == "4"
     assert plausible(None, Fraction(2)) == 5
     assert plausible(Fraction(-3), Fraction(2)) == 3

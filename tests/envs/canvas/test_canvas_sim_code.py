@@ -16,12 +16,12 @@ import pytest
 
 from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, Role, of_role
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.tasks.code import fuel, make_task
 from agentgym_flow.envs.canvas.tasks.code.build import _cases, split_of
 from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, WORDS, changed, changes_of, parsed
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw, Pattern
-from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, Case, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, OwnTask
 from agentgym_flow.errors import UnknownSplit
@@ -70,7 +70,7 @@ def test_each_program_passes_and_fails_what_it_must(every: list[OwnTask]) -> Non
         kinds = {fault.tag: fault.kind for fault in task.faults}
         for made in subsets(task):
             program = task.program(made, 0)
-            shown = any(kinds[tag] is Kind.EDGE for tag in made)
+            shown = any(kinds[tag] is Mistake.EDGE for tag in made)
             tested = task.public(program)
             assert tested.passed is not shown, (task.problem.key, made)
             assert bool(tested.note) is shown
@@ -97,13 +97,13 @@ def test_a_mistake_changes_the_program_and_what_it_gives(every: list[OwnTask]) -
             assert wrong != right
             assert wrong == task.program([fault.tag], 5)
             same_outputs = task.public(wrong).outputs == task.public(right).outputs
-            assert same_outputs is (fault.kind is not Kind.EDGE)
+            assert same_outputs is (fault.kind is not Mistake.EDGE)
 
 
 def test_kinds_have_their_shares_and_their_faults(tasks: dict[str, list[OwnTask]]) -> None:
     wanted = {
-        "edge": [Kind.EDGE], "corner": [Kind.CORNER], "several": [Kind.CORNER, Kind.EDGE, Kind.EDGE],
-        "stream": [Kind.EDGE],
+        "edge": [Mistake.EDGE], "corner": [Mistake.CORNER], "several": [Mistake.CORNER, Mistake.EDGE, Mistake.EDGE],
+        "stream": [Mistake.EDGE],
     }  # fmt: skip
     for split in SPLITS:
         counts = Counter(task.kind for task in tasks[split])
@@ -155,7 +155,7 @@ def test_no_instruction_that_is_given_everywhere_happens_to_warn() -> None:
 
 
 def test_most_mistakes_that_only_hidden_tests_show_can_be_warned_against(every: list[OwnTask]) -> None:
-    corners = [fault for task in every for fault in task.faults if fault.kind is Kind.CORNER]
+    corners = [fault for task in every for fault in task.faults if fault.kind is Mistake.CORNER]
     assert sum(bool(fault.words) for fault in corners) / len(corners) > 0.8
 
 
@@ -248,20 +248,20 @@ def test_neither_clock_nor_signal_is_used() -> None:
 )
 def test_fuel_stops_what_does_not_end(body: str) -> None:
     program = compiled(ast.parse(f"def f(n):\n    {body}\n"))
-    assert calls(program, "f", [Case((1,))])[0].error == ENDLESS
+    assert calls(program, "f", [FunctionCase((1,))])[0].error == ENDLESS
 
 
 def test_fuel_stops_a_generator_that_yields_nothing() -> None:
     program = compiled(
         ast.parse("def f(n):\n    while True:\n        n += 1\n        if n < 0:\n            yield n\n")
     )
-    assert calls(program, "f", [Case((1,), take=3)])[0].error == ENDLESS
+    assert calls(program, "f", [FunctionCase((1,), take=3)])[0].error == ENDLESS
 
 
 def test_programs_get_copies_and_few_builtins() -> None:
     program = compiled(ast.parse("def f(xs):\n    xs.append(1)\n    return open"))
     given: list[int] = []
-    assert calls(program, "f", [Case((given,))])[0].error == "it raised NameError"
+    assert calls(program, "f", [FunctionCase((given,))])[0].error == "it raised NameError"
     assert given == []
 
 
@@ -273,7 +273,7 @@ def test_each_pattern(pattern: Pattern) -> None:
         draft = pattern(Draw("test", pattern.__name__, index))
         splits.add(split_of(pattern.__name__, draft))
         program = compiled(ast.parse(draft.source))
-        cases = [Case(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
+        cases = [FunctionCase(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
         assert len(draft.hidden) >= 6
         for case, came in zip(cases, calls(program, draft.name, cases), strict=True):
             assert not came.error, (draft.source, case, came)
@@ -289,7 +289,7 @@ def test_right_programs_need_little_of_the_fuel() -> None:
     for pattern in (*PATTERNS, *STREAMS):
         draft = pattern(Draw("fuel", pattern.__name__))
         program = compiled(ast.parse(draft.source))
-        cases = [Case(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
+        cases = [FunctionCase(arguments, take=draft.take) for arguments in (*draft.public, *draft.hidden)]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fuel, "FUEL", fuel.FUEL // 10)
             assert all(not came.error for came in calls(program, draft.name, cases)), draft.source

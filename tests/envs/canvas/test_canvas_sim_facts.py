@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.tasks.facts import FactTask, make_task
 from agentgym_flow.envs.canvas.tasks.facts.names import ONSETS
@@ -23,14 +23,14 @@ from agentgym_flow.seeding import stable_hash
 SPLITS = ("train", "valid", "test")
 KINDS = ("easy", "bridge", "lookalike", "both", "retold", "mixed")
 FAULTS = {
-    "easy": (Kind.SLIP,),
-    "bridge": (Kind.HOP,),
-    "lookalike": (Kind.DISTRACTION,),
-    "both": (Kind.PART,),
-    "retold": (Kind.WOBBLE,),
-    "mixed": (Kind.HOP, Kind.DISTRACTION),
+    "easy": (Mistake.SLIP,),
+    "bridge": (Mistake.HOP,),
+    "lookalike": (Mistake.DISTRACTION,),
+    "both": (Mistake.PART,),
+    "retold": (Mistake.WOBBLE,),
+    "mixed": (Mistake.HOP, Mistake.DISTRACTION),
 }
-BY_CHANCE = (Kind.SLIP, Kind.WOBBLE)
+BY_CHANCE = (Mistake.SLIP, Mistake.WOBBLE)
 EVERYWHERE = (
     "work forward, step by step. work backward from what is asked. write down the quantities first. explain it as to a"
     " child, then answer. read the passages and the question with care and look at every part of them. give a short"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.tasks.code import NotUsable, PublishedProgram, from_program
 from agentgym_flow.envs.canvas.tasks.code.foreign import MOST_TRIES, in_sandbox
@@ -77,7 +77,7 @@ def holds(task: PublishedProgram, *, scored: bool = True) -> None:
     for made in subsets(kinds):
         program = task.program(made, 0)
         tested = task.public(program)
-        assert tested.passed is not any(kinds[tag] is Kind.EDGE for tag in made)
+        assert tested.passed is not any(kinds[tag] is Mistake.EDGE for tag in made)
         assert bool(tested.note) is not tested.passed
         if scored:
             assert task.score("", program) == task.score(task.telling(program, 1), "") == float(not made)
@@ -101,7 +101,7 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_kinds_of_mistakes_are_found_and_never_run_twice() -> None:
     run = Here()
     task = from_program(INVENTED, run)
-    assert [fault.kind for fault in task.faults] == [Kind.CORNER, Kind.EDGE]
+    assert [fault.kind for fault in task.faults] == [Mistake.CORNER, Mistake.EDGE]
     assert (task.kind, task.family, task.endless) == ("several", "code", False)
     assert 4 <= run.count <= 2 * MOST_TRIES + 2
     before = run.count
@@ -172,7 +172,7 @@ def test_a_program_without_a_place_for_a_mistake_can_still_return_nothing() -> N
         hidden_tests=CodeTests(checks=("assert f(1) == 1",)),
     )  # fmt: skip
     task = from_program(problem, Here())
-    assert [fault.kind for fault in task.faults] == [Kind.CORNER]  # there are no public tests
+    assert [fault.kind for fault in task.faults] == [Mistake.CORNER]  # there are no public tests
     assert task.program([task.faults[0].tag], 0) == "def f(n):\n    return\n"
     holds(task)
 

@@ -11,7 +11,7 @@ from recording_backend import RecordingBackend
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.actions.drafting import Drafting
-from agentgym_flow.envs.canvas.game import Session
+from agentgym_flow.envs.canvas.game import CanvasGame
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.tasks.source import generated
 from agentgym_flow.envs.canvas.workflow.interpreter import Interpreter
@@ -20,7 +20,7 @@ from agentgym_flow.seeding import Stream
 FAILED = OpResult("error", text="no answer")
 
 
-def session(*results: str, settled: bool = False) -> Session:
+def session(*results: str, settled: bool = False) -> CanvasGame:
     """Return an episode whose executor gives these results one after the other, "-" for a failure, then "later"."""
     given = list(results)
 
@@ -29,7 +29,7 @@ def session(*results: str, settled: bool = False) -> Session:
         return FAILED if text == "-" else Value(text, code=text, items=(text,), passed=True)
 
     backend = RecordingBackend(dict.fromkeys(("Plan", "Custom", "Format", "Programmer"), answer))
-    return Session.of(generated("arithmetic", "valid", 0), Drafting(), backend, seed=0, hints=False, settled=settled)
+    return CanvasGame.of(generated("arithmetic", "valid", 0), Drafting(), backend, seed=0, hints=False, settled=settled)
 
 
 def add(name: str, more: str = "") -> str:
@@ -44,13 +44,13 @@ def say(prompt: str) -> str:
     return f"<action>set_prompt</action><target>node_1</target><prompt>{prompt}</prompt>"
 
 
-def played(one: Session, *actions: str) -> Session:
+def played(one: CanvasGame, *actions: str) -> CanvasGame:
     for action in actions:
         assert one.turn(action).accepted
     return one
 
 
-def answer_of(one: Session) -> str:
+def answer_of(one: CanvasGame) -> str:
     return "" if one.run is None else one.run.answer
 
 

@@ -8,15 +8,15 @@ import pytest
 from canvas_measure import designer, nodes_of, of_all, session, share, solves, tasks, won
 
 from agentgym_flow.core import SPLITS
-from agentgym_flow.envs.canvas.actions.drafting import Draft
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
+from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.proposals import is_opinion
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.tasks.unusual import ASIDES, KINDS, NOTES, SHARES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 
-CHECKER = {Kind.CONVENTION: "Review", Kind.BELIEF: "Verify"}
+CHECKER = {Mistake.CONVENTION: "Review", Mistake.BELIEF: "Verify"}
 SOLVER = {"arithmetic": "Programmer", "code": "CustomCodeGenerate", "qa": "AnswerGenerate"}
 
 
@@ -64,7 +64,7 @@ def test_its_checker_objects_to_what_is_right_and_revise_gives_in(family: str) -
         fault = demanded(task)
         assert fault is not None
         checker = CHECKER[fault.kind]
-        run = session(task).runs(Draft(Workflow(nodes_of(f"{SOLVER[family]} -> {checker}"))))
+        run = session(task).runs(CanvasDraft(Workflow(nodes_of(f"{SOLVER[family]} -> {checker}"))))
         assert run is not None
         value = run.steps[-1].result.value
         assert value is not None

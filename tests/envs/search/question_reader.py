@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from agentgym_flow.envs.search.world import World
+from agentgym_flow.envs.search.world import SearchWorld
 from agentgym_flow.envs.search.world.entity import Entity, Value
-from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, Relation
+from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, EntityRelation
 
 LEADS = ("Think of ", "This is about ", "Consider ")
 
@@ -15,7 +15,7 @@ LEADS = ("Think of ", "This is about ", "Consider ")
 class Reader:
     """Knows every name of every entity, and tries every wording of every relation."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SearchWorld) -> None:
         self.named: dict[str, set[Entity]] = defaultdict(set)
         for entities in world.entities.values():
             for entity in entities:
@@ -36,12 +36,12 @@ class Reader:
                     found |= {value for value in self.values(relation, inner) if isinstance(value, Entity)}
         return found
 
-    def values(self, relation: Relation, phrase: str) -> list[Value]:
+    def values(self, relation: EntityRelation, phrase: str) -> list[Value]:
         """Return the values of a relation for every entity that a phrase may mean."""
         found = [one for one in self.things(phrase) if one.kind == relation.kind and relation.fact in one.facts]
         return [one.facts[relation.fact] for one in found]
 
-    def read(self, question: str) -> list[tuple[Relation, Value]]:
+    def read(self, question: str) -> list[tuple[EntityRelation, Value]]:
         """Return what a question may ask for, with every value."""
         for lead in LEADS:
             if question.startswith(lead):
@@ -64,7 +64,7 @@ class Reader:
             for value in self.values(relation, inner)
         ]
 
-    def compared(self, question: str, form: int) -> list[tuple[Relation, Entity, Entity]]:
+    def compared(self, question: str, form: int) -> list[tuple[EntityRelation, Entity, Entity]]:
         """Return the relations and the two entities that a question may compare, in all ways to read it."""
         found = []
         for relation in ALL:

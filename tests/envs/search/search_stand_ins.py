@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
-from agentgym_flow.retrieval.passage import Found, Passage, Retriever
+from agentgym_flow.retrieval.passage import Hit, Passage, Retriever
 
 PASSAGES = (
     Passage("p0", "Tarn Bridge", "The Tarn Bridge was built by Ada Voss."),
@@ -36,14 +36,14 @@ class Shelf:
         self.passages = passages
         self.asked: list[list[str]] = []
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         self.asked.append(list(queries))
         return [self._search(query)[:topk] for query in queries]
 
-    def _search(self, query: str) -> list[Found]:
+    def _search(self, query: str) -> list[Hit]:
         words = query.lower().split()
         counts = [(sum(word in one.index_text.lower() for word in words), one) for one in self.passages]
-        return [Found(one, float(count)) for count, one in sorted(counts, key=lambda pair: -pair[0]) if count]
+        return [Hit(one, float(count)) for count, one in sorted(counts, key=lambda pair: -pair[0]) if count]
 
 
 class Borrowed:
@@ -51,7 +51,7 @@ class Borrowed:
 
     name = "borrowed"
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         return tasks.retriever().search(queries, topk)
 
 
@@ -60,7 +60,7 @@ class Unasked:
 
     name = "unasked"
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         raise AssertionError("the retriever is asked")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.candidates import MOST_SEARCHES, candidates, proposed_answers, proposed_queries
-from agentgym_flow.envs.search.dialogue import Dialogue
+from agentgym_flow.envs.search.dialogue import SearchGame
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.retrieval.passage import Passage
 
@@ -134,7 +134,7 @@ HOSTILE = st.one_of(
 @given(HOSTILE, st.lists(st.tuples(HOSTILE, HOSTILE), max_size=4), st.booleans())
 def test_every_candidate_is_accepted_and_was_shown(question: str, texts: list[tuple[str, str]], last: bool) -> None:
     passages = [Passage(str(n), title, text) for n, (title, text) in enumerate(texts)]
-    talk = Dialogue(Question("q", question, ("x",), "k"))
+    talk = SearchGame(Question("q", question, ("x",), "k"))
     shown = [talk.opening(), talk.act("search[all]", lambda _: passages).observation]
     assert talk.opening() == shown[0]
     found = candidates(talk.opening(), talk.recent, talk.queries, last=last)
@@ -144,7 +144,7 @@ def test_every_candidate_is_accepted_and_was_shown(question: str, texts: list[tu
     for action in found:
         text = action[len("search[") : -1]
         assert text in together or action in ("answer[yes]", "answer[no]", "answer[unknown]")
-        trial = Dialogue(Question("q", question, ("x",), "k"))
+        trial = SearchGame(Question("q", question, ("x",), "k"))
         assert trial.act(action, lambda _: [], last=last).action_valid
 
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, CompactProfile
+from agentgym_flow.envs.search.compact import INDICES, MOST, VOCABULARY, SearchCompactPrompt
 from agentgym_flow.envs.search.lexicon import CUES, asked, told
-from agentgym_flow.envs.search.notes import Page, notes_of, read_question, shape_of
+from agentgym_flow.envs.search.notes import NotedPassage, notes_of, read_question, shape_of
 from agentgym_flow.envs.search.shown import documents
-from agentgym_flow.policies import Move, View
+from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import profile_for
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.training.tiny import CONTEXT
 
 ENV = "agentgym_flow/Search-v0"
-COMPACT = CompactProfile()
+COMPACT = SearchCompactPrompt()
 TARN = Passage("0", "Tarn", '"Tarn" is a novel about fog. It was written by Ada Voss. It appeared in 1841. Some wept.')
 VOSS = Passage("1", "Ada Voss", "Ada Voss was a novelist. Ada Voss was a pupil of Ivo Lorne. She died in 1860.")
 ZELL = Passage("2", "Zell", "Zell is a city known for peat. Zell has 2,824 inhabitants. The city lies in Baye.")
@@ -110,7 +110,7 @@ def test_shapes() -> None:
 
 
 def test_other_names_of_what_a_passage_is_about() -> None:
-    page = Page(
+    page = NotedPassage(
         "Tarn University (of 1849)", "Tarn University (Tarno) is old. Some texts say Old Lodge. It has 9 doors."
     )
     for name in ("Tarn University", "University of Tarn", "the Tarn University", "Tarno", "Old Lodge"):
@@ -211,10 +211,10 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
     class Expert:
         name = "through the prompt"
 
-        def act(self, views: Sequence[View]) -> list[Move]:
-            return [Move(self._of(view)) for view in views]
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+            return [PolicyOutput(self._of(view)) for view in views]
 
-        def _of(self, view: View) -> str:
+        def _of(self, view: PolicyInput) -> str:
             prompt = COMPACT.prompt(view).split()
             assert len(prompt) + 1 <= CONTEXT
             assert set(prompt) <= set(VOCABULARY)
@@ -227,14 +227,16 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
             exact.append(played[:7] == action[:7])
             return played
 
-    episodes = rollout(Expert(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(120)])
+    episodes = rollout(
+        Expert(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(120)]
+    )
     assert sum(episode.success for episode in episodes) >= 116  # 99 % of all 500
     assert all(exact)
 
 
 def test_the_profile_reads_nothing_hidden() -> None:
     class Blind:
-        def __init__(self, view: View) -> None:
+        def __init__(self, view: PolicyInput) -> None:
             self.observation = view.observation
             self.info = {"goal": view.info["goal"]}
             self.episode = view.episode
@@ -243,15 +245,15 @@ def test_the_profile_reads_nothing_hidden() -> None:
     class Half:
         name = "half"
 
-        def act(self, views: Sequence[View]) -> list[Move]:
+        def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
             moves = []
             for view in views:
                 blind: Any = Blind(view)
                 assert COMPACT.prompt(blind) == COMPACT.prompt(view)
-                moves.append(Move(view.env.sample_action(view.rng)))
+                moves.append(PolicyOutput(view.env.sample_action(view.rng)))
             return moves
 
-    rollout(Half(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(20)])
+    rollout(Half(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
     assert profile_for(ENV, "compact").name == "compact"
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.search import dialogue as rules
-from agentgym_flow.envs.search.dialogue import LONGEST_QUERY, Dialogue, Reply
+from agentgym_flow.envs.search.dialogue import LONGEST_QUERY, Reply, SearchGame
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.shown import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption
@@ -60,15 +60,15 @@ def finder() -> Finder:
     return Finder(tarn=PASSAGES[:4], voss=[PASSAGES[1], PASSAGES[2]], lorne=[PASSAGES[2], PASSAGES[1]])
 
 
-def play(*actions: str, find: Finder | None = None, question: Question = WHO) -> Dialogue:
-    talk, find = Dialogue(question), find or finder()
+def play(*actions: str, find: Finder | None = None, question: Question = WHO) -> SearchGame:
+    talk, find = SearchGame(question), find or finder()
     for action in actions:
         talk.act(action, find)
     return talk
 
 
 def test_a_search_shows_the_best_passages() -> None:
-    find, talk = finder(), Dialogue(WHO)
+    find, talk = finder(), SearchGame(WHO)
     assert talk.opening() == "Who built the Tarn bridge"  # the prompt adds the mark
     reply = talk.act("search[tarn]", find)
     assert reply == Reply(
@@ -90,19 +90,19 @@ def test_a_search_shows_the_best_passages() -> None:
 
 
 def test_topk_is_kept() -> None:
-    talk = Dialogue(WHO, topk=1)
+    talk = SearchGame(WHO, topk=1)
     assert talk.act("search[tarn]", finder()).observation.count("Doc ") == 1
     assert talk.seen == ("p0",)
     for wrong in (0, -1, True, 1.5, "3"):
         with pytest.raises(BadSetting, match="topk"):
-            Dialogue(WHO, topk=wrong)  # type: ignore[arg-type]
+            SearchGame(WHO, topk=wrong)  # type: ignore[arg-type]
     with pytest.raises(UnknownOption, match="Known: em"):
-        Dialogue(WHO, metric="exact")
+        SearchGame(WHO, metric="exact")
 
 
 @pytest.mark.parametrize(("text", "score"), [("ada voss!", 1.0), ("Ada", 0.0), ("", 0.0), ("x] [y", 0.0)])
 def test_an_answer_is_scored_and_ends_the_episode(text: str, score: float) -> None:
-    talk, find = Dialogue(WHO), finder()
+    talk, find = SearchGame(WHO), finder()
     assert talk.score == 0
     assert talk.act(f"answer[{text}]", find) == Reply("", score, True, True)
     assert (talk.answered, talk.score, talk.success) == (text, score, score == 1)
@@ -117,16 +117,16 @@ def test_an_answer_is_scored_and_ends_the_episode(text: str, score: float) -> No
 
 
 def test_other_metrics() -> None:
-    talk = Dialogue(WHO, metric="f1")
+    talk = SearchGame(WHO, metric="f1")
     assert talk.act("answer[Ada]", finder()).reward == pytest.approx(2 / 3)
     assert not talk.success
     assert talk.state_key() == "end:fail:0.666667"
-    assert Dialogue(WHO, metric="sub_em").act("answer[it was Ada Voss]", finder()).reward == 1
+    assert SearchGame(WHO, metric="sub_em").act("answer[it was Ada Voss]", finder()).reward == 1
 
 
 def test_pasting_what_was_shown_wins_nothing() -> None:
     def scored(text: str, *right: str) -> float:
-        talk = Dialogue(Question("q", "Who?", right, "bridge"), metric="sub_em")
+        talk = SearchGame(Question("q", "Who?", right, "bridge"), metric="sub_em")
         reward = talk.act(f"answer[{text}]", finder()).reward
         assert reward == talk.score == talk.score_by("sub_em")
         return reward
@@ -157,7 +157,7 @@ def test_brackets_run_from_the_first_to_the_last() -> None:
 
 
 def test_the_last_step_takes_only_an_answer() -> None:
-    talk, find = Dialogue(WHO), finder()
+    talk, find = SearchGame(WHO), finder()
     assert talk.action_templates() == ["search[{query}]", "answer[{text}]"]
     assert talk.action_templates(last=True) == ["answer[{text}]"]
     assert talk.query_of("search[tarn]") == "tarn"
@@ -209,7 +209,7 @@ def test_a_retriever_that_fails_leaves_the_dialogue_as_it_was() -> None:
 def test_no_passage_can_answer_or_end_an_episode(text: str, place: str) -> None:
     hostile = Passage("h", text, "t") if place == "title" else Passage("h", "t", text)
     find = Finder(tarn=[hostile, PASSAGES[3]])
-    talk = Dialogue(WHO)
+    talk = SearchGame(WHO)
     reply = talk.act("search[tarn]", find)
     assert (reply.reward, reply.terminated, reply.action_valid) == (0.0, False, True)
     assert (talk.answered, talk.score) == (None, 0.0)
@@ -272,7 +272,7 @@ def test_other_ids_stay(name: str) -> None:
 @given(st.text(max_size=60), st.text(max_size=60), st.text(max_size=40))
 def test_any_text_goes(title: str, text: str, action: str) -> None:
     find = Finder(q=[Passage("h", title, text)])
-    talk = Dialogue(WHO)
+    talk = SearchGame(WHO)
     shown = talk.act("search[q]", find).observation
     assert len(shown.splitlines()) == 1
     shown.encode()
@@ -351,7 +351,7 @@ def test_ids_that_are_no_names_do_not_merge_states() -> None:
 
 @given(st.lists(st.sampled_from(["tarn", "voss", "lorne"]), max_size=6))
 def test_a_tape_of_ids_that_are_no_names_plays_the_same(queries: list[str]) -> None:
-    talk, again = Dialogue(WHO), Dialogue(WHO)
+    talk, again = SearchGame(WHO), SearchGame(WHO)
     for query in queries:
         talk.act(f"search[{query}]", Finder(**NUMBERS))
         again.act(f"search[{query}]", Finder(**{query: talk.latest}))

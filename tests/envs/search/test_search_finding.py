@@ -21,14 +21,14 @@ from search_stand_ins import PASSAGES, Shelf, make, write_corpus, write_set
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.finding import TOKEN
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadIndex, BadSetting, RetrieverFailed, UnknownOption
 from agentgym_flow.policies import FunctionPolicy
 from agentgym_flow.report.page import render_report
 from agentgym_flow.retrieval.kinds import build_retriever
-from agentgym_flow.retrieval.passage import Found
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 SECRET = "sesame-4711"
 WITH_VECTORS = pytest.mark.skipif(
@@ -276,7 +276,7 @@ def episodes_with(server: FaultServer, bridges: Path, cache: Path) -> tuple[Any,
     """Return a wrapped environment that has asked the server, and an episode that went well and one that did not."""
     kwargs = {"data": bridges, "split": "test", "retriever": server.url, "remote": {**IMPATIENT, "cache": str(cache)}}
     env = gym.make("agentgym_flow/Search-v0", **kwargs)
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     recorder.reset(seed=0, task=0)
     recorder.step("search[Tarn]")
     server.script[:] = [status(500)] * 10
@@ -284,7 +284,7 @@ def episodes_with(server: FaultServer, bridges: Path, cache: Path) -> tuple[Any,
         recorder.step("search[Voss]")
     recorder.step("answer[Ada Voss]")
     asking = FunctionPolicy("asking", lambda views: ["search[Lorne]"] * len(views))  # type: ignore[arg-type]
-    failed = rollout(asking, lambda: make(**kwargs), [Start(1, 1)])
+    failed = rollout(asking, lambda: make(**kwargs), [EpisodeSpec(1, 1)])
     assert failed[0].meta["error"]["class"] == "RetrieverFailed"
     assert recorder.episode is not None
     return env, [recorder.episode, *failed]
@@ -362,11 +362,11 @@ def test_settings_hold_no_path_and_are_json(bridges: Path, four: Path, tmp_path:
 
 
 def test_the_protocol_of_an_object_is_the_published_one() -> None:
-    """`Found` and `Passage` are plain tuples, so that a retriever of another project needs three lines."""
+    """`Hit` and `Passage` are plain tuples, so that a retriever of another project needs three lines."""
 
     class Theirs:
-        def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
-            return [[Found(PASSAGES[0], 1.0)] for _ in queries]
+        def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+            return [[Hit(PASSAGES[0], 1.0)] for _ in queries]
 
     env = make(retriever=Theirs())
     assert first_found(env, "x") == "p0"

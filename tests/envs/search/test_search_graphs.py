@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from search_stand_ins import Shelf, make, write_set
 
-from agentgym_flow.episode import Episode, Group, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder, Group
 from agentgym_flow.rewards import group_graph, relabel
 
 RIGHT = ("search[Tarn]", "search[Voss engineer]", "answer[Ada Voss]")
@@ -23,7 +23,7 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def played(bridges: Path, *actions: str, max_steps: int = 6) -> Episode:
-    recorder = Recorder(make(data=bridges, retriever=Shelf(), split="test", max_steps=max_steps))
+    recorder = EpisodeRecorder(make(data=bridges, retriever=Shelf(), split="test", max_steps=max_steps))
     episode = recorder.reset(seed=0, task=0)
     for action in actions:
         recorder.step(action)

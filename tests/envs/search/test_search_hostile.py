@@ -15,11 +15,11 @@ from search_stand_ins import make, write_set
 from agentgym_flow.core import MAX_CANDIDATES
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import PROFILES
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log, write_log
-from agentgym_flow.policies import View
+from agentgym_flow.policies import PolicyInput
 from agentgym_flow.replay import verify_log
-from agentgym_flow.retrieval.passage import Found, Passage
+from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import Stream
 
 GOLD = "Ada Voss"
@@ -57,8 +57,8 @@ class Enemy:
     def __init__(self, *passages: Passage) -> None:
         self.passages = passages
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
-        return [[Found(one, 1.0) for one in self.passages] for _ in queries]
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        return [[Hit(one, 1.0) for one in self.passages] for _ in queries]
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +67,18 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_set(tmp_path_factory.mktemp("sets") / "bridges")
 
 
-def searched(bridges: Path, *passages: Passage, actions: Sequence[str] = ("search[Tarn]",)) -> Recorder:
+def searched(bridges: Path, *passages: Passage, actions: Sequence[str] = ("search[Tarn]",)) -> EpisodeRecorder:
     """Return the recorder of an episode after some actions."""
-    recorder = Recorder(make(data=bridges, split="test", retriever=Enemy(*passages)))
+    recorder = EpisodeRecorder(make(data=bridges, split="test", retriever=Enemy(*passages)))
     recorder.reset(seed=0, task=0)
     for action in actions:
         recorder.step(action)
     return recorder
 
 
-def view_of(recorder: Recorder) -> View:
+def view_of(recorder: EpisodeRecorder) -> PolicyInput:
     assert recorder.episode is not None
-    return View(recorder.env, recorder.observation, recorder.info, recorder.episode, Stream("test"))
+    return PolicyInput(recorder.env, recorder.observation, recorder.info, recorder.episode, Stream("test"))
 
 
 def hostile(text: str, place: str) -> Passage:

@@ -16,10 +16,10 @@ from search_stand_ins import Shelf, Unasked, make, write_set
 
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, RandomPolicy, View
+from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, RandomPolicy
 from agentgym_flow.retrieval.lexical import LexicalRetriever
-from agentgym_flow.retrieval.passage import Found
-from agentgym_flow.rollout import Start, rollout, rollout_groups
+from agentgym_flow.retrieval.passage import Hit
+from agentgym_flow.rollout import EpisodeSpec, rollout, rollout_groups
 
 
 class Failing(Shelf):
@@ -29,7 +29,7 @@ class Failing(Shelf):
         super().__init__()
         self.error = error
 
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         self.asked.append(list(queries))
         raise self.error
 
@@ -48,10 +48,10 @@ def started(bridges: Path, retriever: Any, count: int = 1, **kwargs: Any) -> lis
     return envs
 
 
-def by_script(*rounds: Callable[[View], str]) -> FunctionPolicy:
+def by_script(*rounds: Callable[[PolicyInput], str]) -> FunctionPolicy:
     """Return a policy whose action depends on the number of the step."""
 
-    def act(views: Sequence[View]) -> list[str]:
+    def act(views: Sequence[PolicyInput]) -> list[str]:
         return [rounds[len(view.episode.turns)](view) for view in views]
 
     return FunctionPolicy("script", act)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_a_round_is_one_request(bridges: Path) -> None:
         lambda view: "hm" if view.episode.seed else "search[Lorne]",
         lambda view: "answer[x]",
     )
-    episodes = rollout(policy, lambda: make(data=bridges, retriever=shelf), [Start(seed) for seed in range(8)])
+    episodes = rollout(policy, lambda: make(data=bridges, retriever=shelf), [EpisodeSpec(seed) for seed in range(8)])
     assert shelf.asked == [["Tarn"], ["number 0", "number 1", "number 2"], ["Lorne"]], "and for a query once"
     assert all(episode.turns[0].tape == episodes[0].turns[0].tape for episode in episodes)
     assert len(episodes[0].turns[0].tape) == 2  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ def test_wrappers_are_looked_through(bridges: Path) -> None:
         return gym.wrappers.TimeLimit(gym.make("agentgym_flow/Search-v0", data=bridges, retriever=shelf), 20)
 
     policy = by_script(lambda view: "search[Tarn]", lambda view: "search[Lorne]", lambda view: "answer[x]")
-    rollout(policy, wrapped, [Start(seed) for seed in range(5)], num_envs=5)
+    rollout(policy, wrapped, [EpisodeSpec(seed) for seed in range(5)], num_envs=5)
     assert shelf.asked == [["Tarn"], ["Lorne"]]
 
 
@@ -161,7 +161,7 @@ def test_a_rollout_whose_retriever_fails_goes_on(bridges: Path) -> None:
     policy = by_script(
         lambda view: "search[Tarn]" if view.episode.seed % 2 else "hm", lambda view: "answer[x]", lambda view: ""
     )
-    episodes = rollout(policy, lambda: make(data=bridges, retriever=failing), [Start(seed) for seed in range(6)])
+    episodes = rollout(policy, lambda: make(data=bridges, retriever=failing), [EpisodeSpec(seed) for seed in range(6)])
     assert failing.asked == [["Tarn"]]
     for episode in episodes:
         assert episode.terminated is (episode.seed % 2 == 0)
@@ -174,7 +174,7 @@ def test_a_server_that_fails_is_waited_for_once(bridges: Path) -> None:
     with faults(*[status(500)] * 50) as server:
         remote = {"deadline": 5, "retries": 1, "backoff": 0.01, "breaker_failures": 100}
         make_env = lambda: make(data=bridges, retriever=server.url, remote=remote)  # noqa: E731
-        episodes = rollout(by_script(lambda view: "search[Tarn]"), make_env, [Start(seed) for seed in range(16)])
+        episodes = rollout(by_script(lambda view: "search[Tarn]"), make_env, [EpisodeSpec(seed) for seed in range(16)])
         assert len(server.asked) == 2, "one request, and its second try"
     assert [episode.meta["error"]["class"] for episode in episodes] == ["RetrieverFailed"] * 16
     assert all("status 500" in episode.meta["error"]["message"] for episode in episodes)
@@ -183,7 +183,7 @@ def test_a_server_that_fails_is_waited_for_once(bridges: Path) -> None:
 @pytest.mark.parametrize("answer", [[], [[]], [[], [], []], None])
 def test_a_wrong_number_of_results_is_told_by_the_steps(bridges: Path, answer: Any) -> None:
     class Confused(Shelf):
-        def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
             return answer  # type: ignore[no-any-return]
 
     envs = started(bridges, Confused(), 2)
@@ -214,7 +214,7 @@ def test_episodes_are_the_same_with_and_without(bridges: Path, moves: list[tuple
 
 
 def test_rollouts_are_the_same_one_by_one(bridges: Path) -> None:
-    starts = [Start(seed, attempt=seed % 2) for seed in range(20)]
+    starts = [EpisodeSpec(seed, attempt=seed % 2) for seed in range(20)]
     alone, together = (
         rollout(RandomPolicy(), lambda: make(data=bridges, retriever=Shelf()), starts, num_envs=count)
         for count in (1, 7)
@@ -226,12 +226,12 @@ def test_groups_with_and_without_a_tape_are_alike() -> None:
     """The expert of the generated questions with BM25, and with an object that finds the same."""
 
     class Same(Shelf):
-        def search(self, queries: Sequence[str], topk: int) -> list[list[Found]]:
+        def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
             self.asked.append(list(queries))
             return make()._finder.retriever.search(queries, topk)  # type: ignore[union-attr]
 
     same = Same()
-    starts = [Start(0, task) for task in range(6)]
+    starts = [EpisodeSpec(0, task) for task in range(6)]
     computed = rollout_groups(ExpertPolicy(), lambda: make(split="test"), starts, 2)
     taped = rollout_groups(ExpertPolicy(), lambda: make(split="test", retriever=same), starts, 2)
     for one, other in zip(computed, taped, strict=True):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.dialogue import Dialogue
+from agentgym_flow.envs.search.dialogue import SearchGame
 from agentgym_flow.envs.search.prompt import (
     AGAIN,
     HISTORY,
@@ -31,7 +31,7 @@ from agentgym_flow.envs.search.prompt import (
 )
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.episode import Episode, Group, Turn
-from agentgym_flow.prompts import ConversationProfile
+from agentgym_flow.prompts import ConversationTemplate
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.training.conversation import Conversation
 from agentgym_flow.training.rows import rows
@@ -54,7 +54,7 @@ class Talk:
     """An episode as it is played, and the view of it that a profile reads."""
 
     def __init__(self, *passages: Passage, question: str = "Who built the Tarn Bridge", max_steps: int = 6) -> None:
-        self.dialogue = Dialogue(Question("q", question, ("Ada Voss",), "bridge"))
+        self.dialogue = SearchGame(Question("q", question, ("Ada Voss",), "bridge"))
         self.passages: Sequence[Passage] = passages
         self.episode = Episode(
             "x/Search-v0",
@@ -139,7 +139,7 @@ def test_one_block_decides(completion: str, action: str | None, strict: bool) ->
     assert tagged(completion, strict=True) == (action if strict else None)
     assert TEXT.parse(completion, view) == (action or "")
     assert SearchText(strict=True).parse(completion, view) == ((strict and action) or "")
-    assert not Dialogue(view.dialogue.question).act("", lambda _: []).action_valid
+    assert not SearchGame(view.dialogue.question).act("", lambda _: []).action_valid
 
 
 def test_tags_may_be_left_out_where_they_are_not_required() -> None:
@@ -307,8 +307,8 @@ def test_a_conversation_masks_what_was_retrieved() -> None:
         def __call__(self, text: str, **options: Any) -> Any:
             return letters(text, **options)
 
-    assert isinstance(TEXT, ConversationProfile)
-    assert isinstance(CHOICE, ConversationProfile)
+    assert isinstance(TEXT, ConversationTemplate)
+    assert isinstance(CHOICE, ConversationTemplate)
     conversation = Conversation(Letters(), TEXT, set())  # type: ignore[arg-type]
     talk = Talk(BRIDGE)
     said = ["<search>tarn</search>", "what?", "<answer>Ada Voss</answer>"]

@@ -13,7 +13,7 @@ from agentgym_flow.envs.search.scripted import ChainReader
 from agentgym_flow.envs.search.shown import documents
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.retrieval.passage import Passage
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 ENV = "agentgym_flow/Search-v0"
 TARN = Passage("0", "Tarn", '"Tarn" is a novel about fog. It was written by Ada Voss. It appeared in 1841.')
@@ -94,11 +94,11 @@ def test_it_looks_at_nothing_hidden() -> None:
             assert moves == super().act(views)
             return moves
 
-    rollout(Blind(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(20)])
+    rollout(Blind(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
 
 
 def test_it_stands_between_random_play_and_the_expert() -> None:
-    starts = [Start(0, task) for task in range(100)]
+    starts = [EpisodeSpec(0, task) for task in range(100)]
     policy = make_policy("scripted", ENV)
     assert isinstance(policy, ChainReader)
 

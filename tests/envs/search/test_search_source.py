@@ -19,7 +19,7 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.source import QuestionSource
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import BadData, UnknownData, UnknownSplit
 from agentgym_flow.replay import verify_log
@@ -253,7 +253,7 @@ def test_a_pickle_of_questions_that_have_changed_is_refused(tmp_path: Path) -> N
 
 # ---------------------------------------------------------------- data by name
 def record(env_data: str | Path | DataSet) -> Episode:
-    recorder = Recorder(make(data=env_data, retriever=Shelf(), split="test"))
+    recorder = EpisodeRecorder(make(data=env_data, retriever=Shelf(), split="test"))
     episode = recorder.reset(seed=3, task=0)
     for action in ("search[Tarn]", "answer[Ada Voss]"):
         recorder.step(action)

@@ -13,15 +13,15 @@ from fault_server import faults
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_corpus, write_set
 
 from agentgym_flow.core import TextEnv
-from agentgym_flow.episode import Episode, Recorder
+from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import read_log, write_log
 from agentgym_flow.errors import BadData
 from agentgym_flow.policies import RandomPolicy
 from agentgym_flow.replay import replay, verify_log
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
-STARTS = [Start(seed, seed % 2, seed // 2) for seed in range(12)]
+STARTS = [EpisodeSpec(seed, seed % 2, seed // 2) for seed in range(12)]
 TAPE = [None, [list(PASSAGES[0]), list(PASSAGES[2])], None, [list(PASSAGES[3])], None]
 """What the episode of `played` takes from outside: at the reset, then with each step."""
 
@@ -45,7 +45,7 @@ def nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def played(env: TextEnv) -> Episode:
     """Return an episode of two searches, a text that is no action, and the right answer."""
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     episode = recorder.reset(seed=1, task=0)
     for action in ("search[Tarn]", "hm", "search[Liverpool]", "answer[Ada Voss]"):
         recorder.step(action)
@@ -103,7 +103,7 @@ def test_what_others_found_is_checked_without_them(
 
 def test_what_can_be_computed_is_computed_again(tmp_path: Path) -> None:
     """The generated articles are on every machine: a log of them has no tape, and none can be put in."""
-    episode = rollout(RandomPolicy(), make, [Start(3, 5)])[0]
+    episode = rollout(RandomPolicy(), make, [EpisodeSpec(3, 5)])[0]
     write_log(tmp_path / "log.jsonl", [episode])
     assert "tape" not in json.loads((tmp_path / "log.jsonl").read_text())
     assert verify_log(tmp_path / "log.jsonl").ok

@@ -18,9 +18,9 @@ from agentgym_flow.envs.answers import exact_match, normalise
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.world import KINDS, world
-from agentgym_flow.envs.search.world.chains import Chain, answers, called
+from agentgym_flow.envs.search.world.chains import FactChain, answers, called
 from agentgym_flow.envs.search.world.entity import Entity
-from agentgym_flow.envs.search.world.relations import OF_KIND, Relation
+from agentgym_flow.envs.search.world.relations import OF_KIND, EntityRelation
 from agentgym_flow.errors import UnknownSplit
 
 COMPARISON, YES_NO = KINDS[4:]
@@ -100,7 +100,7 @@ def test_a_chain_has_one_answer_in_the_whole_world(split: str) -> None:
             continue
         readings = reader().read(one.text)
         assert readings, one.text
-        right = {answers(Chain((_having(relation.fact, value),), (relation,))) for relation, value in readings}
+        right = {answers(FactChain((_having(relation.fact, value),), (relation,))) for relation, value in readings}
         assert right == {one.answers}, one.text
 
 
@@ -156,7 +156,7 @@ def test_a_comparison_has_one_answer_in_the_whole_world(split: str) -> None:
             assert set(one.answers) <= {*called(winner), offered}
 
 
-def option(one: Question, relation: Relation, those: Entity) -> str:
+def option(one: Question, relation: EntityRelation, those: Entity) -> str:
     """Return the words in which a comparison offers an entity, which fit no other of its kind."""
     fitting = {
         said

@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from agentgym_flow.envs.search.world import World, world
-from agentgym_flow.envs.search.world.draft import Draft
+from agentgym_flow.envs.search.world import SearchWorld, world
+from agentgym_flow.envs.search.world.draft import RealmDraft
 from agentgym_flow.envs.search.world.entity import Date, Entity
-from agentgym_flow.envs.search.world.names import Names
+from agentgym_flow.envs.search.world.names import EntityNames
 from agentgym_flow.envs.search.world.people import PROFESSIONS
-from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, WORK_KINDS, Relation
+from agentgym_flow.envs.search.world.relations import ALL, OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.retrieval import BM25
 from agentgym_flow.seeding import Stream
 
@@ -155,7 +155,7 @@ def test_every_relation_is_said_in_several_ways() -> None:
 
 
 @pytest.mark.parametrize("relation", ALL, ids=lambda relation: f"{relation.kind}-{relation.fact}")
-def test_articles_state_every_fact(relation: Relation) -> None:
+def test_articles_state_every_fact(relation: EntityRelation) -> None:
     forms = Counter[str]()
     for one in of(relation.kind):
         if relation.fact in one.facts:
@@ -213,17 +213,17 @@ def test_every_article_is_found_by_its_names() -> None:
 
 
 def test_a_world_is_the_same_when_made_again() -> None:
-    again = World()
+    again = SearchWorld()
     assert [(one.title, one.text) for one in again.articles] == [(one.title, one.text) for one in world().articles]
     assert world() is world()
 
 
 def test_names_run_out_with_an_error_and_not_for_ever() -> None:
-    names = Names(Stream("test"))
+    names = EntityNames(Stream("test"))
     assert len({names.near("Bolo") for _ in range(8)}) == 8
     with pytest.raises(RuntimeError, match="no free name"):
         _often(lambda: names.near("Bolo"))
-    draft = Draft(Stream("test"), names, "test")
+    draft = RealmDraft(Stream("test"), names, "test")
     assert len({draft.amount("hill", 1, 12) for _ in range(10)}) == 10
     with pytest.raises(RuntimeError, match="no free amount"):
         _often(lambda: draft.amount("hill", 1, 12))
@@ -235,7 +235,7 @@ def _often(draw: Callable[[], object]) -> None:
 
 
 def test_pick_gives_up() -> None:
-    draft = Draft(Stream("test"), Names(Stream("test")), "test")
+    draft = RealmDraft(Stream("test"), EntityNames(Stream("test")), "test")
     assert draft.pick([], lambda one: True) is None
     one = draft.add("city", "city", "Somewhere")
     assert draft.pick([one], lambda one: True) is one

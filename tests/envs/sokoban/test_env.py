@@ -32,7 +32,7 @@ from agentgym_flow.envs.sokoban.env import SokobanEnv
 from agentgym_flow.envs.sokoban.level import Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS
 from agentgym_flow.envs.sokoban.source import levels_per_split
-from agentgym_flow.episode import Recorder
+from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.errors import (
     BadData,
     BadLevel,
@@ -298,9 +298,9 @@ def test_misuse_is_named(tmp_path: Path) -> None:
 
 def test_numpy_integers_are_integers() -> None:
     env = SokobanEnv(size=(np.int64(6), np.int8(6)), boxes=np.int64(1), min_pushes=np.uint8(3), max_steps=np.int32(9))  # type: ignore[arg-type]
-    recorder = Recorder(env)
+    recorder = EpisodeRecorder(env)
     recorder.reset(seed=0, task=3)
-    plain = Recorder(SokobanEnv(min_pushes=3, max_steps=9))
+    plain = EpisodeRecorder(SokobanEnv(min_pushes=3, max_steps=9))
     assert plain.reset(seed=0, task=3) == recorder.episode
     assert json.dumps(env.settings) == json.dumps(plain.env.settings)
     with pytest.raises(BadSetting, match="boxes"):
@@ -424,7 +424,7 @@ def test_global_random_state_is_untouched() -> None:
 
 
 def digests(env_kwargs: dict[str, object], seed: int) -> list[str]:
-    recorder = Recorder(SokobanEnv(**env_kwargs))  # type: ignore[arg-type]
+    recorder = EpisodeRecorder(SokobanEnv(**env_kwargs))  # type: ignore[arg-type]
     recorder.reset(seed=seed)
     words = Stream("golden", seed)
     while not recorder.done:

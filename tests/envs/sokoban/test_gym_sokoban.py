@@ -17,10 +17,10 @@ from agentgym_flow.envs.sokoban import gym_sokoban
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.codes import cell_codes
 from agentgym_flow.envs.sokoban.env import SokobanEnv
-from agentgym_flow.envs.sokoban.game import Game
+from agentgym_flow.envs.sokoban.game import SokobanGame
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
 from agentgym_flow.envs.sokoban.rules import ACTIONS, Board
-from agentgym_flow.envs.sokoban.solver import Expert
+from agentgym_flow.envs.sokoban.solver import SokobanExpert
 from agentgym_flow.envs.sokoban.source import LevelSource
 from agentgym_flow.errors import MissingExtra
 from agentgym_flow.seeding import Stream
@@ -35,7 +35,7 @@ def assert_equal_play(levels: list[Level], steps_each: int, guided: bool = False
     """
     steps = solved = 0
     for number, level in enumerate(levels):
-        ours, theirs, expert = Game(level), Game(level, "gym-sokoban"), Expert(level)
+        ours, theirs, expert = SokobanGame(level), SokobanGame(level, "gym-sokoban"), SokobanExpert(level)
         rng = Stream("differential", number)
         for _ in range(steps_each):
             advice = expert.next(ours.board.player, ours.boxes) if guided and rng.below(2) else None

@@ -16,7 +16,7 @@ from agentgym_flow.envs.sokoban.prompt import (
     REACH,
     SYMBOLS,
     VOCABULARY,
-    CompactProfile,
+    SokobanCompactPrompt,
     compact_prompt,
 )
 from agentgym_flow.envs.sokoban.rules import ACTIONS
@@ -155,7 +155,7 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
 
 
 def test_the_profile_reads_a_word_and_nothing_else() -> None:
-    profile = CompactProfile()
+    profile = SokobanCompactPrompt()
     view: Any = None  # a word means the same in every situation
     assert profile.parse(" up\n", view) == "up"
     assert profile.parse("up down", view) == "up down"
@@ -170,7 +170,7 @@ def test_what_was_done_on_this_very_board_is_remembered() -> None:
     done = [(SMALL, "left"), (other, "down"), (SMALL, "jump"), (SMALL, "up")]
     turns = [SimpleNamespace(observation=observation, action=action) for observation, action in done]
     view: Any = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=turns))
-    words = CompactProfile().prompt(view).split()
+    words = SokobanCompactPrompt().prompt(view).split()
     assert words[19] == "tried:up+left"
     assert words[:19] + words[20:] == [word for word in compact_prompt(SMALL).split() if word != "tried:"]
 

@@ -17,7 +17,7 @@ from agentgym_flow.envs.sokoban import packed
 from agentgym_flow.envs.sokoban.codes import PLAYER_SHIFT, level_codes
 from agentgym_flow.envs.sokoban.generator import LevelSettings
 from agentgym_flow.envs.sokoban.packed import FILES, pack
-from agentgym_flow.envs.sokoban.pool import Draws
+from agentgym_flow.envs.sokoban.pool import VectorRandom
 from agentgym_flow.envs.sokoban.raw_bits import LARGEST_SEED, first_raw_bits
 from agentgym_flow.envs.sokoban.tasks import MANIFEST, generated_level, num_tasks, standard_levels, task_level
 from agentgym_flow.errors import BadData, UnknownSplit
@@ -117,7 +117,7 @@ def test_the_first_bits_are_those_of_numpy(seed: int) -> None:
 def test_draws_go_on_where_the_first_end() -> None:
     """Over the first draws, over those that are taken ahead, past a seed too large for both, and seeded anew."""
     seeds = [3, 2**70, None, LARGEST_SEED]
-    draws, all_of_them = Draws(4), np.arange(4)
+    draws, all_of_them = VectorRandom(4), np.arange(4)
     draws.seed(seeds, all_of_them)
     taken = np.array([draws.take(all_of_them) for _ in range(200)])
     for env in (0, 1, 3):

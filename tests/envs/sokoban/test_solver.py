@@ -13,7 +13,7 @@ from agentgym_flow.envs.sokoban.bitboard import cells_of
 from agentgym_flow.envs.sokoban.boxoban import read_levels
 from agentgym_flow.envs.sokoban.generator import LevelSettings, build_room, generate
 from agentgym_flow.envs.sokoban.level import BOX, TARGET, WALL, Level
-from agentgym_flow.envs.sokoban.solver import Deadlocks, Expert, assignment_cost, deadlocks, solve
+from agentgym_flow.envs.sokoban.solver import Deadlocks, SokobanExpert, assignment_cost, deadlocks, solve
 from agentgym_flow.errors import SearchLimit
 from agentgym_flow.seeding import Stream
 
@@ -148,7 +148,7 @@ def test_the_limit_is_an_error_and_not_an_answer() -> None:
     level = generate(LevelSettings(size=(7, 7), boxes=2, min_pushes=6), Stream("limit"))
     with pytest.raises(SearchLimit, match="raise max_expansions"):
         solve(level, max_expansions=2)
-    assert Expert(level, max_expansions=2).next(level.player, level.boxes) is None
+    assert SokobanExpert(level, max_expansions=2).next(level.player, level.boxes) is None
 
 
 @given(st.integers(1, 5).flatmap(lambda n: st.lists(st.tuples(*[st.integers(0, 30)] * n), min_size=n, max_size=n)))
@@ -162,7 +162,7 @@ def test_assignment_equals_trying_all(costs: list[tuple[int, ...]]) -> None:
 def test_the_expert_wins_whenever_winning_is_possible(
     referee: Callable[[Level], Any], level: Level, detour: list[str]
 ) -> None:
-    judge, expert = referee(level), Expert(level)
+    judge, expert = referee(level), SokobanExpert(level)
     position = judge.start
     for word in detour:
         position, _ = judge.step(position, word)
@@ -185,7 +185,7 @@ def test_the_expert_solves_once_for_a_whole_plan(monkeypatch: pytest.MonkeyPatch
         return solve(*arguments)
 
     monkeypatch.setattr("agentgym_flow.envs.sokoban.solver.solve", counted)
-    expert = Expert(CORRIDOR)
+    expert = SokobanExpert(CORRIDOR)
     assert [expert.next(player, [player + 2]) for player in (8,)] == ["right"]
     assert expert.next(9, [10]) == "right"
     assert expert.next(10, [11]) == "right"

@@ -10,8 +10,8 @@ import pytest
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
-from agentgym_flow.envs.webshop.visit import Visit
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
+from agentgym_flow.envs.webshop.visit import WebShopGame
 
 
 def make_product(asin: str, name: str, price: float | tuple[float, ...] = 20.0, **fields: Any) -> Product:
@@ -88,8 +88,8 @@ def _others() -> list[Product]:
 
 
 def _listing(product: Product) -> Listing:
-    asked = Request(f"i want {product.query}", product.attributes) if product.attributes else None
-    human = (Request(f"get me the {product.name.lower()}", product.attributes),) if product.attributes else ()
+    asked = ProductRequest(f"i want {product.query}", product.attributes) if product.attributes else None
+    human = (ProductRequest(f"get me the {product.name.lower()}", product.attributes),) if product.attributes else ()
     return Listing(product, asked, human)
 
 
@@ -111,14 +111,14 @@ WISH: Any = SimpleNamespace(instruction="i want trail shoes in red, and price lo
 """All that a visit needs of a goal."""
 
 
-def walk(visit: Visit, *actions: str) -> Visit:
+def walk(visit: WebShopGame, *actions: str) -> WebShopGame:
     """Return the visit after actions that must all be valid."""
     for action in actions:
         assert visit.act(action), (action, visit.clickables())
     return visit
 
 
-def shown(visit: Visit) -> list[Any]:
+def shown(visit: WebShopGame) -> list[Any]:
     """Return all that can be seen of a visit."""
     return [text(visit), text_rich(visit), url(visit), visit.clickables(), visit.identity()]
 
@@ -137,10 +137,10 @@ def trip(shop: MemoryCatalogue) -> SimpleNamespace:
         "lines": ("search[two lines]", "click[b0lines001]"),
     }
 
-    def at(*actions: str, show_attributes: bool = False) -> Visit:
-        return walk(Visit(shop, WISH, show_attributes=show_attributes), *actions)
+    def at(*actions: str, show_attributes: bool = False) -> WebShopGame:
+        return walk(WebShopGame(shop, WISH, show_attributes=show_attributes), *actions)
 
-    def item(name: str, *actions: str, show_attributes: bool = False) -> Visit:
+    def item(name: str, *actions: str, show_attributes: bool = False) -> WebShopGame:
         return at(*ways[name], *actions, show_attributes=show_attributes)
 
     return SimpleNamespace(wish=WISH, walk=walk, shown=shown, at=at, item=item)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.goals import NO_BOUND, Goal
+from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.observe import text
 from agentgym_flow.envs.webshop.product import Listing, Product
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.episode import Episode, Turn
 
 ENV = "agentgym_flow/WebShop-v0"
@@ -34,12 +34,12 @@ class Trip:
         self,
         instruction: str,
         *products: Product,
-        observe: Callable[[Visit], str] = text,
+        observe: Callable[[WebShopGame], str] = text,
         max_steps: int = 15,
         catalogue: MemoryCatalogue | None = None,
     ) -> None:
-        goal = Goal(0, 0, "X", "Mug", "mug", "garden", "A", instruction, ("any",), (), NO_BOUND, 1.0)
-        self.visit = Visit(catalogue or MemoryCatalogue(map(Listing, products)), goal)
+        goal = WebShopGoal(0, 0, "X", "Mug", "mug", "garden", "A", instruction, ("any",), (), NO_BOUND, 1.0)
+        self.visit = WebShopGame(catalogue or MemoryCatalogue(map(Listing, products)), goal)
         self.observe = observe
         start = observe(self.visit)
         self.episode = Episode(ENV, {}, {}, "train", 0, "?", instruction, 0, 0, max_steps, start, "?")

@@ -14,7 +14,7 @@ import pytest
 from agentgym_flow.envs.webshop.generator import GeneratedShop, shop
 from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
 from agentgym_flow.envs.webshop.generator.family import PLANE
-from agentgym_flow.envs.webshop.generator.kinds import Department, Kind
+from agentgym_flow.envs.webshop.generator.kinds import Department, ProductKind
 from agentgym_flow.envs.webshop.generator.phrases import counted, hyphenated, listed, spelled, titled
 from agentgym_flow.envs.webshop.reward import option_hits, similar
 
@@ -40,7 +40,7 @@ def made() -> GeneratedShop:
 
 
 @pytest.mark.parametrize(("department", "kind"), KINDS)
-def test_no_feature_of_a_kind_passes_for_another_one(department: Department, kind: Kind) -> None:
+def test_no_feature_of_a_kind_passes_for_another_one(department: Department, kind: ProductKind) -> None:
     assert len(set(kind.features)) == len(kind.features) >= 7
     features = [department.features[phrase] for phrase in kind.features]
     for one, other in permutations(features, 2):
@@ -54,7 +54,7 @@ def test_no_feature_of_a_kind_passes_for_another_one(department: Department, kin
 
 
 @pytest.mark.parametrize(("department", "kind"), KINDS)
-def test_no_text_states_a_feature_by_chance(department: Department, kind: Kind) -> None:
+def test_no_text_states_a_feature_by_chance(department: Department, kind: ProductKind) -> None:
     texts = [*kind.notes, *department.notes, *kind.details, *department.costly, *kind.names, *kind.lines]
     texts += [kind.accessory, *department.brands, *(value for option in kind.options for value in option.values)]
     for text in texts:
@@ -62,7 +62,7 @@ def test_no_text_states_a_feature_by_chance(department: Department, kind: Kind) 
 
 
 @pytest.mark.parametrize(("department", "kind"), KINDS)
-def test_options_match_themselves_and_nothing_that_they_must_not(department: Department, kind: Kind) -> None:
+def test_options_match_themselves_and_nothing_that_they_must_not(department: Department, kind: ProductKind) -> None:
     values = [value for option in kind.options for value in option.values]
     buttons = {"description", "features", "reviews", "attributes", "buy now", "back to search", "< prev", "next >"}
     assert len(set(values)) == len(values), "two options of a product with one value cannot both be clicked"

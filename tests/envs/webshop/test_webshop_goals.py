@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import NO_BOUND, Goals, official_order, official_splits
 from agentgym_flow.envs.webshop.official import official_files, read_listings
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData, UnknownOption
 from agentgym_flow.seeding import stable_hash
 
-ASKED = Request("Find me tables", ("solid wood",))
+ASKED = ProductRequest("Find me tables", ("solid wood",))
 
 
 def product(asin: str = "B1", prices: tuple[float, ...] = (12.5,), **options: tuple[str, ...]) -> Product:
@@ -41,7 +41,7 @@ def synthetic(*listings: Listing) -> Goals:
     return Goals(MemoryCatalogue(listings), "synthetic")
 
 
-def human(*requests: Request, **fields: Any) -> Goals:
+def human(*requests: ProductRequest, **fields: Any) -> Goals:
     return Goals(MemoryCatalogue([Listing(product(**fields), None, requests)]), "human")
 
 
@@ -81,20 +81,20 @@ def test_the_limit_stands_at_the_end_of_the_sentence() -> None:
 
 def test_sentences_of_people_lose_their_dots_and_keep_their_order() -> None:
     goals = human(
-        Request("..i want a v1.5 table..", ("wood",), ("round", "80 cm")),
-        Request("no attribute", ()),
-        Request("a table!", ("oak", "wood")),
+        ProductRequest("..i want a v1.5 table..", ("wood",), ("round", "80 cm")),
+        ProductRequest("no attribute", ()),
+        ProductRequest("a table!", ("oak", "wood")),
         prices=(990.0,),
     )
     assert [goal.instruction for goal in goals] == ["i want a v1.5 table", "a table!"]
     assert [goal.options for goal in goals] == [("round", "80 cm"), ()]
     assert [goal.weight for goal in goals] == [1.0, 1.0]
-    (limited,) = human(Request("a table.", ("oak",)))
+    (limited,) = human(ProductRequest("a table.", ("oak",)))
     assert re.fullmatch(r"a table, and price lower than [345]0\.00 dollars", limited.instruction)
 
 
 def test_requests_without_attributes_make_no_goal() -> None:
-    empty = Request("Find me anything", ())
+    empty = ProductRequest("Find me anything", ())
     assert len(synthetic(Listing(product(size=("s",)), empty), Listing(product("B2")))) == 0
     assert len(human(empty)) == 0
 
@@ -144,10 +144,10 @@ def test_the_limit_of_a_range_is_above_the_price_that_is_paid() -> None:
 
 def test_weights_are_the_mean_rarity_of_the_attributes() -> None:
     listings = [
-        Listing(product("B1", size=("s", "m", "l")), Request("one", ("a", "b"))),
+        Listing(product("B1", size=("s", "m", "l")), ProductRequest("one", ("a", "b"))),
         Listing(product("B2")),
-        Listing(product("B3", size=("s", "m")), Request("two", ("b",))),
-        Listing(product("B4"), Request("three", ("c", "b", "c"))),
+        Listing(product("B3", size=("s", "m")), ProductRequest("two", ("b",))),
+        Listing(product("B4"), ProductRequest("three", ("c", "b", "c"))),
     ]
     goals = synthetic(*listings)
     rows = [goal.attributes for goal in goals]
@@ -249,14 +249,14 @@ def test_too_few_goals_for_three_splits_are_refused() -> None:
 DRAWN = """
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goals import Goals
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.seeding import stable_hash
 
 def made(n):
     options = {"size": ("s", "m"), "color": ("red", "blue")}
     product = Product(f"B{n}", f"Table {n}", "", (), (float(n), 3.0 * n), options, (), "garden", "Home", "tables", "")
-    people = (Request(f"one {n}", ("a", "b"), ("s",)), Request(f"two {n}", ("b",)))
-    return Listing(product, Request(f"Find me {n}", ("a", "b", "c")[: 1 + n % 3]), people)
+    people = (ProductRequest(f"one {n}", ("a", "b"), ("s",)), ProductRequest(f"two {n}", ("b",)))
+    return Listing(product, ProductRequest(f"Find me {n}", ("a", "b", "c")[: 1 + n % 3]), people)
 
 catalogue = MemoryCatalogue(made(n) for n in range(1, 40))
 goals = [*Goals(catalogue, "synthetic"), *Goals(catalogue, "human")]

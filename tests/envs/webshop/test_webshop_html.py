@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.html import html, page_context
 from agentgym_flow.envs.webshop.observe import text
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.seeding import Stream
 
 VOID = {"meta", "input"}
@@ -93,7 +93,7 @@ class Read(HTMLParser):
         return list(dict.fromkeys(name.strip().lower().replace("\n", " ") for name in names))
 
 
-def check(visit: Visit) -> None:
+def check(visit: WebShopGame) -> None:
     """Assert that the page says what the other modes say, and that only our tags and attributes are in it."""
     page = Read(html(visit))
     assert page.text == text(visit)
@@ -103,7 +103,7 @@ def check(visit: Visit) -> None:
     assert page.attributes <= OWN_ATTRIBUTES
 
 
-def walk(visit: Visit, rng: Stream, steps: int) -> set[str]:
+def walk(visit: WebShopGame, rng: Stream, steps: int) -> set[str]:
     """Check the pages of a random walk and return their kinds."""
     seen = set()
     for _ in range(steps):
@@ -121,13 +121,13 @@ def walk(visit: Visit, rng: Stream, steps: int) -> set[str]:
 def test_visible_text_and_clickables_are_those_of_the_visit(shop, show_attributes) -> None:
     seen: set[str] = set()
     for number in range(12):
-        visit = Visit(shop, Goals(shop, "synthetic")[0], show_attributes=show_attributes)
+        visit = WebShopGame(shop, Goals(shop, "synthetic")[0], show_attributes=show_attributes)
         seen |= walk(visit, Stream("test", "html", number), 60)
     assert seen == {"index", "search_results", "item_page", "item_sub_page"}
 
 
-def open_page(catalogue, asin: str) -> Visit:
-    visit = Visit(catalogue, Goals(catalogue, "synthetic")[0])
+def open_page(catalogue, asin: str) -> WebShopGame:
+    visit = WebShopGame(catalogue, Goals(catalogue, "synthetic")[0])
     visit.act("search[lamp shoe]")
     while not visit.act(f"click[{asin.lower()}]"):
         assert visit.act("click[next >]")
@@ -194,7 +194,7 @@ def test_any_text_of_a_product_survives(small_shop, name, asin, option, values, 
             image=bullet,
         )
     )
-    visit = Visit(catalogue, Goals(catalogue, "synthetic")[0], show_attributes=True)
+    visit = WebShopGame(catalogue, Goals(catalogue, "synthetic")[0], show_attributes=True)
     for action in ("search[lamp]", f"click[{asin.lower()}]", "click[features]", "click[< prev]", "click[attributes]"):
         visit.act(action)
         check(visit)

@@ -21,7 +21,7 @@ from agentgym_flow.envs.webshop import importing
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.goals import official_order
-from agentgym_flow.envs.webshop.importing import PHASES, Progress, import_catalogue
+from agentgym_flow.envs.webshop.importing import PHASES, ImportProgress, import_catalogue
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings
 from agentgym_flow.envs.webshop.store import StoredCatalogue
 from agentgym_flow.errors import BadData, BadSetting
@@ -56,7 +56,7 @@ def assert_equal(stored: StoredCatalogue, memory: MemoryCatalogue) -> None:
 
 
 def test_a_store_is_the_shop_in_memory(files: OfficialFiles, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[ImportProgress] = []
     stored = import_catalogue(*files, tmp_path / "deep" / "store", progress=seen.append)
     assert len(stored) == PRODUCTS  # of the three more, none may stay
     assert_equal(stored, in_memory(files))
@@ -103,11 +103,11 @@ class Stop(Exception):
     """An error from outside."""
 
 
-def stop_at(phase: str, skip: int) -> Callable[[Progress], None]:
+def stop_at(phase: str, skip: int) -> Callable[[ImportProgress], None]:
     """Return a listener that raises at a report of a phase, after some."""
     left = [skip]
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: ImportProgress) -> None:
         if progress.phase == phase:
             if not left[0]:
                 raise Stop
@@ -129,7 +129,7 @@ def test_what_was_stopped_goes_on_and_ends_in_the_same_bytes(
         with pytest.raises(Stop):
             import_catalogue(*files, tmp_path / "store", progress=stop_at(phase, min(skip, reports)))
     assert not (tmp_path / "store").exists()
-    seen: list[Progress] = []
+    seen: list[ImportProgress] = []
     stored = import_catalogue(*files, tmp_path / "store", progress=seen.append)
     assert_equal(stored, in_memory(files))
     assert contents(tmp_path / "store") == contents(tmp_path / "whole")
@@ -234,7 +234,7 @@ def test_a_damaged_source_is_named_by_its_byte_and_what_was_read_is_kept(files: 
     with pytest.raises(BadData, match=r"items_shuffle\.json: byte \d+: .*cut off"):
         import_catalogue(*files, tmp_path / "store")
     assert not (tmp_path / "store").exists()
-    seen: list[Progress] = []
+    seen: list[ImportProgress] = []
     with pytest.raises(BadData, match="cut off"):
         import_catalogue(*files, tmp_path / "store", progress=seen.append)
     assert seen[0].documents > 0
@@ -310,7 +310,7 @@ def test_a_full_disk_is_an_os_error_and_what_was_done_is_kept(
 
 
 def test_two_imports_into_one_folder_do_not_mix(files: OfficialFiles, tmp_path: Path) -> None:
-    def another(progress: Progress) -> None:
+    def another(progress: ImportProgress) -> None:
         if progress.phase == "index":
             with pytest.raises(BadData, match=r"another process is importing into .*store\.partial"):
                 import_catalogue(*files, tmp_path / "store")

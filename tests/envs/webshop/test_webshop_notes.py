@@ -11,7 +11,7 @@ from shop_trip import Trip, product
 
 from agentgym_flow.envs.webshop import notes as module
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.notes import Choice, Notes, choice_on, notes_of
+from agentgym_flow.envs.webshop.notes import Choice, WebShopNotes, choice_on, notes_of
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.visit import Page
 from agentgym_flow.seeding import Stream
@@ -32,7 +32,7 @@ def trip(*actions: str, mode: Any = text) -> Trip:
     return Trip(WISH, MUG, CUP, observe=mode).do(*actions)
 
 
-def known(trip: Trip) -> Notes:
+def known(trip: Trip) -> WebShopNotes:
     return notes_of(trip.view)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.page import Element, Kind, elements
-from agentgym_flow.envs.webshop.visit import Visit
+from agentgym_flow.envs.webshop.page import Element, TextKind, elements
+from agentgym_flow.envs.webshop.visit import WebShopGame
 
 INSTRUCTION = "Instruction: [SEP] i want trail shoes in red, and price lower than 40.00 dollars"
 
@@ -22,13 +22,13 @@ FULL = (
 )
 
 
-def everywhere(shop: MemoryCatalogue, trip: SimpleNamespace) -> list[Visit]:
+def everywhere(shop: MemoryCatalogue, trip: SimpleNamespace) -> list[WebShopGame]:
     """Return visits to every page of every product, and to pages of results, with and without attributes."""
     found = [trip.at()]
     for number in range(len(shop)):
         product = shop.listing(number).product
         for shows in (False, True):
-            visit = Visit(shop, trip.wish, show_attributes=shows)
+            visit = WebShopGame(shop, trip.wish, show_attributes=shows)
             visit.act(f"search[{product.index_text}]".replace("\n", " "))
             found.append(visit.copy())
             assert visit.act(f"click[{product.asin}]")
@@ -191,7 +191,7 @@ def test_no_way_of_showing_a_page_tells_which_goal_it_is(shop: MemoryCatalogue) 
         seen = set()
         for number in (123_456, 654_321):
             goal = SimpleNamespace(number=number, product=number, asin=f"B{number:09}", instruction="buy it")
-            visit = Visit(shop, goal)  # type: ignore[arg-type]
+            visit = WebShopGame(shop, goal)  # type: ignore[arg-type]
             for action in actions:
                 assert visit.act(action)
             seen.add((text(visit), text_rich(visit), url(visit), repr(elements(visit)), repr(visit.identity())))
@@ -215,8 +215,8 @@ def test_clicks_of_the_texts_are_the_clickables(shop: MemoryCatalogue, trip: Sim
         named = {part.name for part in parts if part.name}
         assert named == set(visit.clickables())
         # Buttons and products come in the document's order, and options, which stand between buttons, after them.
-        first = [part.name for part in parts if part.name and part.kind is not Kind.OPTION]
-        last = [part.name for part in parts if part.kind is Kind.OPTION and part.name]
+        first = [part.name for part in parts if part.name and part.kind is not TextKind.OPTION]
+        last = [part.name for part in parts if part.kind is TextKind.OPTION and part.name]
         assert visit.clickables() == list(dict.fromkeys(first + last))
         for part in parts:
             if part.action and part.name != "search":
@@ -227,7 +227,7 @@ def test_texts_are_single_and_writable(shop: MemoryCatalogue, trip: SimpleNamesp
     for visit in everywhere(shop, trip):
         for part in elements(visit):
             assert part.node != ""
-            assert part.text or part.kind is Kind.BULLET
+            assert part.text or part.kind is TextKind.BULLET
             assert part.node.encode()
 
 
@@ -237,7 +237,7 @@ def test_any_text_of_a_product_or_goal_can_be_shown(
 ) -> None:
     hostile = {"description": name, "bullets": [bullet], "options": {name: (value, bullet)}, "category": bullet}
     shop = small_shop.catalogue(small_shop.product("B000000001", f"shoe {name}\ud800", **hostile))
-    visit = Visit(shop, SimpleNamespace(instruction=told + "\udfff"), show_attributes=True)  # type: ignore[arg-type]
+    visit = WebShopGame(shop, SimpleNamespace(instruction=told + "\udfff"), show_attributes=True)  # type: ignore[arg-type]
     for action in ("search[shoe]", "click[b000000001]", "click[features]", "click[< prev]", "click[attributes]"):
         assert visit.act(action)
         for page in (text(visit), text_rich(visit), url(visit)):
@@ -248,10 +248,10 @@ def test_any_text_of_a_product_or_goal_can_be_shown(
 
 def test_what_a_shop_page_needs_beside_the_text(trip: SimpleNamespace) -> None:
     visit = trip.item("full", "click[red]", "search[ridge runner]")
-    link = next(part for part in elements(visit) if part.kind is Kind.PRODUCT)
+    link = next(part for part in elements(visit) if part.kind is TextKind.PRODUCT)
     assert (link.action, link.marked, link.product) == ("click[b07s7hdc88]", True, trip.item("full").product)
     visit = trip.item("full", "click[red]")
     chosen = [part for part in elements(visit) if part.marked]
-    assert chosen == [Element(Kind.OPTION, "red", "red", "color", "red", True)]
+    assert chosen == [Element(TextKind.OPTION, "red", "red", "color", "red", True)]
     bar = [part for part in elements(trip.at()) if part.name]
-    assert [(part.kind, part.name, part.action) for part in bar] == [(Kind.SEARCH, "search", "")]
+    assert [(part.kind, part.name, part.action) for part in bar] == [(TextKind.SEARCH, "search", "")]

@@ -17,14 +17,14 @@ from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.official import official_files, read_listings
 from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.visit import Page, Visit, sub_pages
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame, sub_pages
 
 soup = pytest.importorskip("bs4")
 
 UNSEEN = {"style", "script", "head", "title", "meta", "[document]"}
 
 
-def page_of(visit: Visit) -> str:
+def page_of(visit: WebShopGame) -> str:
     """Return the page's HTML: each text node between its tags, with upstream's blanks, and line breaks around."""
     blank = " " if visit.page is Page.INDEX else ""
     parts = [f"<h4>Instruction:{blank}<br>{escape(visit.goal.instruction)}</h4>"]
@@ -71,7 +71,7 @@ def texts(product: Product, title: str) -> list[str]:
     return []
 
 
-def read(visit: Visit) -> tuple[str, str]:
+def read(visit: WebShopGame) -> tuple[str, str]:
     """Return what upstream's environment shows of the page in the modes `text` and `text_rich`."""
     nodes = [
         node
@@ -109,7 +109,7 @@ def compare(catalogue: MemoryCatalogue, number: int, show_attributes: bool) -> N
     """Walk over all pages of a product and compare what is read with what we show."""
     product = catalogue.listing(number).product
     goal: Any = SimpleNamespace(instruction="i want trail shoes in red, and price lower than 40.00 dollars ")
-    visit = Visit(catalogue, goal, show_attributes=show_attributes)
+    visit = WebShopGame(catalogue, goal, show_attributes=show_attributes)
     query = " ".join(f"{product.name} {product.query}".split()) or product.asin
     back = [f"click[{page.lower()}]" for page in sub_pages(show_attributes)]
     way = ["", f"search[{query}]", f"click[{product.asin}]", *options_to_choose(product)]

@@ -14,13 +14,13 @@ from shop_trip import ENV, Trip, product
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
-from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROFILES, VOCABULARY, CompactProfile
-from agentgym_flow.policies import Move, View
-from agentgym_flow.prompts import ConversationProfile, profiles_of
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.envs.webshop.prompt import INDICES, LONGEST, MOST, PROFILES, VOCABULARY, WebShopCompactPrompt
+from agentgym_flow.policies import PolicyInput, PolicyOutput
+from agentgym_flow.prompts import ConversationTemplate, profiles_of
+from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 
-COMPACT = CompactProfile()
+COMPACT = WebShopCompactPrompt()
 SOME = {"options": {"color": ("red", "blue"), "size": ("small", "large")}}
 MUG = product("B000000MUG", "Tall Mug", 12.5, bullets=("Dishwasher safe", "For camping trips"), **SOME)
 CUP = product("B000000CUP", "Tall Mug, Dishwasher Safe", 15.0, **SOME)
@@ -178,10 +178,10 @@ class Through:
         self.profile = PROFILES[profile]
         self.noise = noise
 
-    def act(self, views: Sequence[View]) -> list[Move]:
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
         return [self._move(view) for view in views]
 
-    def _move(self, view: View) -> Move:
+    def _move(self, view: PolicyInput) -> PolicyOutput:
         prompt = self.profile.prompt(view)
         if self.profile.name == "compact":
             assert set(prompt.split()) <= set(VOCABULARY)
@@ -191,7 +191,7 @@ class Through:
             blind: Any = SimpleNamespace(info=shown, episode=view.episode, observation=view.observation)
             assert self.profile.prompt(blind) == prompt
         if view.rng.uniform() < self.noise:
-            return Move(view.env.sample_action(view.rng))
+            return PolicyOutput(view.env.sample_action(view.rng))
         expert = view.env.expert_action()
         assert expert is not None
         answer = self.profile.answer(expert, view)
@@ -202,13 +202,13 @@ class Through:
         else:
             assert answer in INDICES
             assert action.partition("[")[0] == expert.partition("[")[0]
-        return Move(action)
+        return PolicyOutput(action)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
 def test_the_expert_can_be_asked_for_everywhere(profile: str, goals: str) -> None:
-    starts = [Start(0, task) for task in range(60)]
+    starts = [EpisodeSpec(0, task) for task in range(60)]
     played = rollout(Through(profile), lambda: make_text_env(ENV, split="valid", goals=goals), starts)
     # The compact prompt does not tell alike products apart, so now and then the steps run out.
     assert sum(episode.success for episode in played) >= (55 if profile == "compact" else 60)
@@ -216,7 +216,7 @@ def test_the_expert_can_be_asked_for_everywhere(profile: str, goals: str) -> Non
 
 @pytest.mark.parametrize("mode", ["text", "text_rich", "html", "url"])
 def test_prompts_are_written_wherever_the_episode_goes(mode: str) -> None:
-    starts = [Start(0, task) for task in range(30)]
+    starts = [EpisodeSpec(0, task) for task in range(30)]
     for profile in ("compact", "text"):
         make = lambda: make_text_env(ENV, split="valid", observation_mode=mode)  # noqa: E731 (used twice)
         assert rollout(Through(profile, noise=0.5), make, starts)
@@ -235,8 +235,8 @@ def test_a_text_that_was_not_read_is_not_shown() -> None:
 def test_the_profiles_are_text_choice_and_compact() -> None:
     assert profiles_of(ENV) == PROFILES
     assert [profile.name for profile in PROFILES.values()] == ["text", "choice", "compact"]
-    assert isinstance(PROFILES["text"], ConversationProfile)
-    assert isinstance(PROFILES["choice"], ConversationProfile)
+    assert isinstance(PROFILES["text"], ConversationTemplate)
+    assert isinstance(PROFILES["choice"], ConversationTemplate)
     view = Trip(WISH, MUG).view
     assert COMPACT.messages(view) == [{"role": "user", "content": COMPACT.prompt(view)}]
 
@@ -286,7 +286,7 @@ def test_a_conversation_goes_on_without_the_instruction() -> None:
     trip = Trip(WISH, MUG).do(QUERY)
     for name in ("text", "choice"):
         profile = PROFILES[name]
-        assert isinstance(profile, ConversationProfile)
+        assert isinstance(profile, ConversationTemplate)
         told = profile.follow_up(trip.view)
         assert WISH not in told
         assert "Page 1 (Total results: 1)" in told

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.colours import COLOURS, colour_of
-from agentgym_flow.envs.webshop.goals import Goal
+from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.envs.webshop.reward import Score, option_hits, score, similar, total, type_factor
 
@@ -33,7 +33,7 @@ def bought(name: str = "red oak tea box", price: float = 35.0, **fields: Any) ->
     return Product("B1", name, prices=(price,), **given)
 
 
-def wanted(name: str = "red oak tea box", **fields: Any) -> Goal:
+def wanted(name: str = "red oak tea box", **fields: Any) -> WebShopGoal:
     given = {
         "query": "shampoo",
         "category": "beauty",
@@ -45,7 +45,7 @@ def wanted(name: str = "red oak tea box", **fields: Any) -> Goal:
         "weight": 1.0,
         **fields,
     }
-    return Goal(0, 0, "B0", name, **given)
+    return WebShopGoal(0, 0, "B0", name, **given)
 
 
 def words(text: str) -> list[str]:
@@ -53,7 +53,7 @@ def words(text: str) -> list[str]:
     return [word for word in text.split() if word.islower()]
 
 
-def scored(product: Product, goal: Goal, **chosen: str) -> Score:
+def scored(product: Product, goal: WebShopGoal, **chosen: str) -> Score:
     return score(product, goal, chosen, words)
 
 
@@ -281,7 +281,7 @@ goals = st.builds(
 
 
 @given(products, goals, choices)
-def test_a_score_and_its_parts_lie_between_0_and_1(product: Product, goal: Goal, chosen: dict[str, str]) -> None:
+def test_a_score_and_its_parts_lie_between_0_and_1(product: Product, goal: WebShopGoal, chosen: dict[str, str]) -> None:
     found = score(product, goal, chosen, words)
     parts = (found.total, found.r_type, found.r_att, found.r_option or 0.0, found.title_score)
     assert all(0 <= part <= 1 for part in parts)
@@ -292,20 +292,22 @@ def test_a_score_and_its_parts_lie_between_0_and_1(product: Product, goal: Goal,
 
 
 @given(products, goals, choices, choices)
-def test_more_options_never_hurt(product: Product, goal: Goal, chosen: dict[str, str], more: dict[str, str]) -> None:
+def test_more_options_never_hurt(
+    product: Product, goal: WebShopGoal, chosen: dict[str, str], more: dict[str, str]
+) -> None:
     both = chosen | {f"{name} too": value for name, value in more.items()}
     assert score(product, goal, both, words).total >= score(product, goal, chosen, words).total
 
 
 @given(products, goals, choices)
-def test_names_of_chosen_options_do_not_matter(product: Product, goal: Goal, chosen: dict[str, str]) -> None:
+def test_names_of_chosen_options_do_not_matter(product: Product, goal: WebShopGoal, chosen: dict[str, str]) -> None:
     renamed = {str(n): value for n, value in enumerate(reversed(chosen.values()))}
     assert score(product, goal, renamed, words) == score(product, goal, chosen, words)
 
 
 @given(products, goals, choices, st.integers(0, 3))
 def test_a_lower_price_and_more_text_never_hurt(
-    product: Product, goal: Goal, chosen: dict[str, str], number: int
+    product: Product, goal: WebShopGoal, chosen: dict[str, str], number: int
 ) -> None:
     before = score(product, goal, chosen, words).total
     fields = {name: getattr(product, name) for name in ("attributes", "description", "product_category", "query")}
@@ -317,7 +319,9 @@ def test_a_lower_price_and_more_text_never_hurt(
 
 
 @given(goals, choices)
-def test_what_is_wanted_to_the_letter_scores_1_when_its_nouns_are_found(goal: Goal, extra: dict[str, str]) -> None:
+def test_what_is_wanted_to_the_letter_scores_1_when_its_nouns_are_found(
+    goal: WebShopGoal, extra: dict[str, str]
+) -> None:
     product = bought(goal.name, 40.0, description=" ".join(goal.attributes), query=goal.query)
     values = goal.options.values() if isinstance(goal.options, Mapping) else goal.options
     chosen = extra | {f"option {n}": value for n, value in enumerate(values)}

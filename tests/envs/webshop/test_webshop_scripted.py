@@ -12,7 +12,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.scripted import KeywordShopper
 from agentgym_flow.envs.webshop.visit import Page
 from agentgym_flow.policies import RandomPolicy, make_policy
-from agentgym_flow.rollout import Start, rollout
+from agentgym_flow.rollout import EpisodeSpec, rollout
 
 WISH = "Find me tall mug with color: red, and size: small, and price lower than 20.00 dollars"
 BOTH = {"color": ("blue", "red"), "size": ("small", "large")}
@@ -68,12 +68,12 @@ def test_it_looks_at_nothing_hidden() -> None:
             ]
             return super().act(blind)
 
-    assert rollout(Blind(), lambda: make_text_env(ENV, split="valid"), [Start(0, task) for task in range(20)])
+    assert rollout(Blind(), lambda: make_text_env(ENV, split="valid"), [EpisodeSpec(0, task) for task in range(20)])
 
 
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
 def test_it_stays_well_below_the_expert_and_above_random_play(goals: str) -> None:
-    starts = [Start(0, task) for task in range(100)]
+    starts = [EpisodeSpec(0, task) for task in range(100)]
     success = {}
     for policy in (make_policy("scripted", ENV), RandomPolicy()):
         played = rollout(policy, lambda: make_text_env(ENV, split="valid", goals=goals), starts)

@@ -27,7 +27,7 @@ from agentgym_flow.envs.webshop.catalogue import Catalogue, ListingDigest, Memor
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.importing import import_catalogue
 from agentgym_flow.envs.webshop.official import official_files
-from agentgym_flow.envs.webshop.product import Listing, Product, Request
+from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.envs.webshop.record import listing_of, record_of
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadIndex, UnknownOption
@@ -54,7 +54,7 @@ def mine(made: Path, tmp_path: Path) -> Path:
 
 words = st.text(max_size=8)
 several = st.lists(words, max_size=3).map(tuple)
-requests = st.builds(Request, words, several, several)
+requests = st.builds(ProductRequest, words, several, several)
 products = st.builds(
     Product,
     asin=words,

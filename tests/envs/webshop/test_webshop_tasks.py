@@ -14,7 +14,7 @@ from functools import lru_cache
 import pytest
 
 from agentgym_flow.envs.webshop import tasks
-from agentgym_flow.envs.webshop.goals import NO_BOUND, Goal, Goals
+from agentgym_flow.envs.webshop.goals import NO_BOUND, Goals, WebShopGoal
 from agentgym_flow.envs.webshop.nouns import make_tagger
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.envs.webshop.reward import option_hits, score
@@ -31,7 +31,7 @@ def goals(kind: str) -> Goals:
 
 
 @lru_cache(maxsize=4)
-def goals_of(split: str, kind: str) -> list[Goal]:
+def goals_of(split: str, kind: str) -> list[WebShopGoal]:
     return [goals(kind)[number] for number in tasks.tasks(split, kind)]
 
 
@@ -44,17 +44,17 @@ def pages(of: Product) -> str:
     return "\n".join((of.name, " ".join(of.bullets), of.description)).lower()
 
 
-def wanted(goal: Goal) -> list[str | tuple[str, str]]:
+def wanted(goal: WebShopGoal) -> list[str | tuple[str, str]]:
     return list(goal.options.items() if isinstance(goal.options, Mapping) else goal.options)
 
 
-def offers(of: Product, goal: Goal) -> bool:
+def offers(of: Product, goal: WebShopGoal) -> bool:
     """Return whether each wanted option is matched by some value."""
     values = [value for those in of.options.values() for value in those]
     return all(any(option_hits([one], [value]) for value in values) for one in wanted(goal))
 
 
-def chosen_in(of: Product, goal: Goal) -> dict[str, str]:
+def chosen_in(of: Product, goal: WebShopGoal) -> dict[str, str]:
     """Return the choice that the goal asks for, among the options of its own product."""
     if isinstance(goal.options, Mapping):
         return dict(goal.options)
@@ -136,7 +136,7 @@ def test_a_search_for_the_title_finds_the_target_on_the_first_page(split: str, k
         assert goal.product in tasks.catalogue().search(goal.name, 10)
 
 
-def _hurried(goal: Goal) -> float:
+def _hurried(goal: WebShopGoal) -> float:
     """Return the score of who searches the instruction and buys the first product that can be paid."""
     found = tasks.catalogue().search(goal.instruction.lower())
     target = next((product(n) for n in found[:10] if product(n).prices[-1] <= goal.price_upper), product(found[0]))
@@ -146,7 +146,7 @@ def _hurried(goal: Goal) -> float:
     return score(target, goal, chosen, NOUNS).total
 
 
-def _reads(goal: Goal) -> bool:
+def _reads(goal: WebShopGoal) -> bool:
     """Return whether who reads the pages of the first results, and buys the first that fits, gets all of the score."""
     for number in tasks.catalogue().search(goal.instruction.lower(), 20):
         one = product(number)

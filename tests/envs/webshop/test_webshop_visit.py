@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 
 UPSTREAM = re.compile(r"(.+)\[(.+)\]")
 """The expression of upstream's grammar, matched at the start."""
@@ -108,7 +108,7 @@ def test_fifty_products_are_found_ten_a_page_and_next_goes_past_the_end(
     small_shop: SimpleNamespace, trip: SimpleNamespace
 ) -> None:
     shop = small_shop.catalogue(*(small_shop.product(f"B{n:09}", "red shoe") for n in range(60)))
-    visit = trip.walk(Visit(shop, trip.wish), "search[shoe]")
+    visit = trip.walk(WebShopGame(shop, trip.wish), "search[shoe]")
     assert visit.found == tuple(range(50))
     for number in range(1, 9):
         assert visit.number == number

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop import card as card_module
 from agentgym_flow.envs.webshop.catalogue import Catalogue, MemoryCatalogue
-from agentgym_flow.envs.webshop.visit import Page, Visit
+from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.seeding import stable_hash
 
 QUERIES = ["trail shoe", "shoe TRAIL", "lamp", "warm weiß", "red", "cup", "nothing zzz", "<r>", " ", "[x]", "a\ud800b"]
@@ -45,7 +45,7 @@ STEPS = st.lists(
 """A walk: numbers are places among the clicks of the page, so that walks get somewhere."""
 
 
-def told(visit: Visit, step: int | str) -> str:
+def told(visit: WebShopGame, step: int | str) -> str:
     """Return the action that a step of a walk means here. Buying comes last among the clicks."""
     if isinstance(step, str):
         return step
@@ -53,7 +53,7 @@ def told(visit: Visit, step: int | str) -> str:
     return f"click[{names[step % len(names)]}]" if names else "click[buy now]"
 
 
-def walked(visit: Visit, steps: list[int | str]) -> Visit:
+def walked(visit: WebShopGame, steps: list[int | str]) -> WebShopGame:
     """Return the visit after a walk."""
     for step in steps:
         visit.act(told(visit, step))
@@ -136,7 +136,7 @@ class NaiveShop:
 def test_a_visit_goes_as_the_naive_shop_does(
     shop: MemoryCatalogue, trip: SimpleNamespace, steps: list[int | str], show_attributes: bool
 ) -> None:
-    visit, naive = Visit(shop, trip.wish, show_attributes=show_attributes), NaiveShop(shop, show_attributes)
+    visit, naive = WebShopGame(shop, trip.wish, show_attributes=show_attributes), NaiveShop(shop, show_attributes)
     for step in ["search[trail shoe]", *steps]:
         action = told(visit, step)
         assert visit.act(action) == naive.act(action), action
@@ -154,7 +154,7 @@ def test_a_visit_goes_as_the_naive_shop_does(
 def test_every_clickable_but_search_is_accepted_in_any_case(
     shop: MemoryCatalogue, trip: SimpleNamespace, steps: list[int | str], show_attributes: bool
 ) -> None:
-    visit = walked(Visit(shop, trip.wish, show_attributes=show_attributes), ["search[lamp]", *steps])
+    visit = walked(WebShopGame(shop, trip.wish, show_attributes=show_attributes), ["search[lamp]", *steps])
     for name in visit.clickables():
         assert name == name.lower()
         for argument in (name, name.upper() if name.isascii() else name):
@@ -184,10 +184,10 @@ def test_whatever_is_said_pages_can_be_written_as_utf8_and_states_as_json(
 
 
 # -------------------------------------------------------------------- what a state is
-def reachable(start: Visit, actions: list[str], most: int) -> list[Visit]:
+def reachable(start: WebShopGame, actions: list[str], most: int) -> list[WebShopGame]:
     """Return visits that differ in anything that is kept, nearest first, trying `actions` and all clicks on each."""
 
-    def kept(visit: Visit) -> str:
+    def kept(visit: WebShopGame) -> str:
         return repr((visit.query, visit.sub_page, sorted(visit.visited), visit.identity()))
 
     known, visits = {kept(start)}, [start]
@@ -211,7 +211,7 @@ def test_equal_identities_have_equal_clicks_and_equal_futures(
     )
     actions = ["search[red]", "search[red red]", "search[blue]", "search[nothing]"]
     same = defaultdict(list)
-    for visit in reachable(Visit(shop, trip.wish), actions, 3000):
+    for visit in reachable(WebShopGame(shop, trip.wish), actions, 3000):
         same[json.dumps(visit.identity())].append(visit)
     for group in same.values():
         futures = set()
@@ -274,8 +274,10 @@ def test_copies_go_their_own_way(
     assert len({repr(trip.shown(other)) for other in others}) == 1
 
 
-@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, Visit.copy])
-def test_a_copy_chooses_and_visits_for_itself(trip: SimpleNamespace, make: Callable[[Visit], Visit]) -> None:
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, WebShopGame.copy])
+def test_a_copy_chooses_and_visits_for_itself(
+    trip: SimpleNamespace, make: Callable[[WebShopGame], WebShopGame]
+) -> None:
     visit = trip.item("full", "click[red]")
     other = trip.walk(make(visit), "click[7]", "click[navy | white]", "search[twin]", "click[b0collide1]")
     assert (visit.options, visit.visited) == ({"color": "red"}, {"B07S7HDC88"})
@@ -313,7 +315,7 @@ def test_products_are_kept_ready_up_to_a_bound(
             loaded.append(number)
             return super().listing(number)
 
-    visit = Visit(Counting(shop.listing(n) for n in range(len(shop))), trip.wish)
+    visit = WebShopGame(Counting(shop.listing(n) for n in range(len(shop))), trip.wish)
     first = trip.shown(trip.walk(visit, "search[trail shoe]"))
     trip.shown(trip.walk(visit, "click[b07s7hdc88]", "click[features]", "click[< prev]", "click[< prev]"))
     assert len(loaded) == 10, "a product that is kept is not loaded again"
@@ -326,7 +328,7 @@ def test_products_are_kept_ready_up_to_a_bound(
 
 def test_a_shop_that_nobody_visits_is_forgotten(small_shop: SimpleNamespace, trip: SimpleNamespace) -> None:
     shop = small_shop.catalogue(small_shop.product("B000000001", "shoe"))
-    trip.shown(trip.walk(Visit(shop, trip.wish), "search[shoe]", "click[b000000001]"))
+    trip.shown(trip.walk(WebShopGame(shop, trip.wish), "search[shoe]", "click[b000000001]"))
     seen = weakref.ref(shop)
     del shop
     gc.collect()

@@ -47,7 +47,7 @@ _TAG = re.compile(rf"<(/?)({'|'.join(_NAMES)})>", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
-class Draft:
+class CanvasDraft:
     """What there is between two turns. A value.
 
     Attributes:
@@ -72,7 +72,7 @@ class Draft:
         return stable_hash([self.workflow.identity, form(_node(self.waiting)), where])
 
 
-class Turn(NamedTuple):
+class TurnResult(NamedTuple):
     """What came of a turn.
 
     Attributes:
@@ -84,7 +84,7 @@ class Turn(NamedTuple):
         finished: whether it was handed in.
     """
 
-    draft: Draft
+    draft: CanvasDraft
     action: Action | None = None
     reason: str = ""
     repairs: tuple[Repair, ...] = ()
@@ -121,16 +121,18 @@ class Drafting:
     def __post_init__(self) -> None:
         self.finish.simplest(self.language)
 
-    def turn(self, written: str | Mapping[str, Any], draft: Draft, circumstances: Circumstances | None = None) -> Turn:
+    def turn(
+        self, written: str | Mapping[str, Any], draft: CanvasDraft, circumstances: Circumstances | None = None
+    ) -> TurnResult:
         """Return what comes of what a policy wrote; never raises for any text or object."""
         if draft.waiting is not None:
             reading = self._read(written, strict=self.strict or not _is_meant_as_action(written))
             if reading.action is None:
                 return self._prompted(written if isinstance(written, str) else "", draft, draft.waiting)
-            return self._done(reading.action, Draft(draft.workflow), draft, reading.repairs, circumstances)
+            return self._done(reading.action, CanvasDraft(draft.workflow), draft, reading.repairs, circumstances)
         reading = self._read(written, strict=self.strict)
         if reading.action is None:
-            return Turn(draft, reason=reading.reason)
+            return TurnResult(draft, reason=reading.reason)
         return self._done(reading.action, draft, draft, reading.repairs, circumstances)
 
     def _read(self, written: str | Mapping[str, Any], *, strict: bool) -> Reading:
@@ -139,29 +141,34 @@ class Drafting:
         return (_read_before if kept else read_action)(written, self.language, strict=strict)
 
     def _done(
-        self, action: Action, draft: Draft, before: Draft, repairs: tuple[Repair, ...], about: Circumstances | None
-    ) -> Turn:
+        self,
+        action: Action,
+        draft: CanvasDraft,
+        before: CanvasDraft,
+        repairs: tuple[Repair, ...],
+        about: Circumstances | None,
+    ) -> TurnResult:
         """Do `action` on `draft`; leave everything as it was `before` when it is refused."""
         edit = apply(action, draft.workflow, self.language, self.finish, about)
         if not edit.accepted:
-            return Turn(before, reason=edit.reason)
+            return TurnResult(before, reason=edit.reason)
         if self.prompting == "two_phase" and isinstance(action, (Add, Modify)) and any(_unprompted(_node(action))):
-            return Turn(Draft(draft.workflow, action), action, repairs=repairs)
+            return TurnResult(CanvasDraft(draft.workflow, action), action, repairs=repairs)
         edited = not isinstance(action, Finish)
-        return Turn(Draft(edit.workflow), action, repairs=repairs, edited=edited, finished=edit.finished)
+        return TurnResult(CanvasDraft(edit.workflow), action, repairs=repairs, edited=edited, finished=edit.finished)
 
-    def _prompted(self, text: str, draft: Draft, waiting: Add | Modify) -> Turn:
+    def _prompted(self, text: str, draft: CanvasDraft, waiting: Add | Modify) -> TurnResult:
         """Take `text` for the prompt that is asked for."""
         prompt, repairs = prompt_in(text)
         place, operator = next(_unprompted(_node(waiting)))
         if repairs and self.strict:
             kinds = ", ".join(repair.kind for repair in repairs)
-            return Turn(draft, reason=UNCLEAR_PROMPT.format(kinds, operator.name))
+            return TurnResult(draft, reason=UNCLEAR_PROMPT.format(kinds, operator.name))
         if not SHORTEST_INSTRUCTION <= len(prompt) <= LONGEST_INSTRUCTION:
-            return Turn(draft, reason=NO_PROMPT.format(operator.name))
+            return TurnResult(draft, reason=NO_PROMPT.format(operator.name))
         node = Workflow((_node(waiting),)).replace(place, replace(operator, instruction=prompt)).nodes[0]
         action = _with_node(waiting, node)
-        return self._done(action, Draft(draft.workflow), draft, repairs, None)
+        return self._done(action, CanvasDraft(draft.workflow), draft, repairs, None)
 
 
 def _is_meant_as_action(written: str | Mapping[str, Any]) -> bool:

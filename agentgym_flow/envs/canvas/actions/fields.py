@@ -82,10 +82,10 @@ def action_of(fields: Fields, language: Language, *, lenient: bool = False) -> t
 
     Raises `BadWorkflow` when they say none. Whether the action fits a workflow is not asked here.
     """
-    return _Builder(dict(fields), language, lenient).build()
+    return _EditBuilder(dict(fields), language, lenient).build()
 
 
-class _Builder:
+class _EditBuilder:
     def __init__(self, fields: dict[str, Sequence[str]], language: Language, lenient: bool) -> None:
         self.fields = fields
         self.language = language

@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
 from agentgym_flow.core import AnswerStore, check_positive
-from agentgym_flow.envs.canvas.backends.server import Completion, Patience, ServerFailed, server_at
+from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
 from agentgym_flow.envs.canvas.operators import OPERATORS, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
-from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
 from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 from agentgym_flow.openai_access import (
@@ -78,7 +78,7 @@ class OpenAIBackend:
     is raised. If it had answered and answers nobody any more, it is waited for first, see `wait_for`.
 
     No result depends on which model or server would be usual; all of it is said here. Each request has a seed that is
-    made of the call, so a server that keeps to seeds repeats itself; for others, record the calls (`replay.Recorder`).
+    made of the call, so a server that keeps to seeds repeats itself; for others, use `replay.ResponseRecorder`.
 
     Copies within a process are the backend itself. A pickle holds the settings and never the key.
 
@@ -151,7 +151,7 @@ class OpenAIBackend:
         self._run_code, self._repairs = run_code, repairs
         self._usage = Usage(cost=None if price is None else 0.0)
         self._lock = Lock()
-        self._asked: set[Future[Completion]] = set()
+        self._asked: set[Future[ModelReply]] = set()
         self._kept: AnswerStore | None = None
         openai_package()
 
@@ -200,7 +200,7 @@ class OpenAIBackend:
         try:
             value = OPERATORS[call.operator].run(Model(call, talk.ask, self._run_code, self._repairs), call.inputs)
             status, text, failed = "ok", talk.reply, False
-        except Failed as failure:
+        except OperatorFailed as failure:
             value, status, text = None, failure.status, str(failure)
         finally:
             self._count(talk, failed)
@@ -232,20 +232,20 @@ class OpenAIBackend:
                 None if old.cost is None else old.cost + self._cost(talk),
             )
 
-    def _complete(self, messages: Messages, seed: int, seconds: float, model: str) -> Completion:
+    def _complete(self, messages: Messages, seed: int, seconds: float, model: str) -> ModelReply:
         """Return the completion of a conversation. Raises `ServerFailed`."""
         fields = {name: value for name, value in {"seed": seed, **self._fields}.items() if value is not None}
         request = {"model": model, "messages": messages, **fields}
         name = "" if self._kept is None else stable_hash([model, messages, fields])
         known = None if self._kept is None else self._kept.take(name)
         if known is not None:
-            return Completion(*known)
+            return ModelReply(*known)
         said = self._said(request, seconds)
         if self._kept is not None:
             self._kept.add(name, list(said))
         return said
 
-    def _said(self, request: Mapping[str, Any], seconds: float) -> Completion:
+    def _said(self, request: Mapping[str, Any], seconds: float) -> ModelReply:
         """Return what the server whose turn it is says; one that is not there is passed over. Raises `ServerFailed`."""
         urls, end, tries = self._urls[request["model"]], time.monotonic() + seconds, 0
         first = next(self._turns[request["model"]])
@@ -261,7 +261,7 @@ class OpenAIBackend:
                 return said._replace(tries=said.tries + tries)
         raise AssertionError("a model has a server")
 
-    def _said_at(self, url: str, request: Mapping[str, Any], seconds: float) -> Completion:
+    def _said_at(self, url: str, request: Mapping[str, Any], seconds: float) -> ModelReply:
         asked = server_at(url).start(request, key_in(self._key_variable), self._patience, seconds)
         with self._lock:
             self._asked.add(asked)
@@ -285,10 +285,10 @@ class _Talk:
         self.requests = self.read = self.written = 0
 
     def ask(self, messages: Messages) -> str:
-        """Return the reply to a conversation. Raises `Failed`."""
+        """Return the reply to a conversation. Raises `OperatorFailed`."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise Failed("the deadline was over before the last request", "timeout")
+            raise OperatorFailed("the deadline was over before the last request", "timeout")
         try:
             said = self._backend._complete(messages, self._seeds.below(1 << 31), left, self._model)
         except ServerFailed as error:
@@ -297,15 +297,15 @@ class _Talk:
                 # Not the address: messages can end in a log.
                 advice = "check that the server runs, its URL, the name of the model and the key"
                 raise ExecutorFailed(f"executor {self._model!r}: {error}; {advice}") from None
-            raise Failed(str(error), error.status) from None
+            raise OperatorFailed(str(error), error.status) from None
         self.requests += said.tries
         self._end += said.waited
         self.read += said.read
         self.written += said.written
         if said.ended == "length":
-            raise Failed("the reply was cut off: it reached max_tokens, or the end of the model's context")
+            raise OperatorFailed("the reply was cut off: it reached max_tokens, or the end of the model's context")
         if said.ended == "content_filter":
-            raise Failed("the server's filter withheld the reply")
+            raise OperatorFailed("the server's filter withheld the reply")
         self.reply = replies.without_thoughts(said.text)
         return self.reply
 

@@ -2,7 +2,7 @@
 
 A tape is a list of entries, plain data for JSON, one for each call: which call it was (its digest, and how often an
 equal one had come before), what came of it, and a digest over the entry. Its order says nothing, so that threads may
-call in any order; `Recorder.take` gives the entries in an order of their own.
+call in any order; `ResponseRecorder.take` gives the entries in an order of their own.
 
 The digest of an entry finds accidents. Somebody who edits an entry can make it anew; against that the chain of digests
 of an episode log helps, in which the tape is.
@@ -52,7 +52,7 @@ class _Copied:
         vars(self).update(state, _lock=Lock())
 
 
-class Recorder(_Copied):
+class ResponseRecorder(_Copied):
     """A backend that has another one do the work and keeps what came of it. Safe in threads.
 
     Args:
@@ -110,11 +110,11 @@ class Recorder(_Copied):
             raise BadSetting(f"the tape is full: {self.most_entries} entries; take them, or raise most_entries")
 
 
-class Replay(_Copied):
+class ReplayBackend(_Copied):
     """A backend that does again what is on a tape, and nothing else. Safe in threads.
 
     Args:
-        tape: entries as `Recorder.take` gave them, in any order.
+        tape: entries as `ResponseRecorder.take` gave them, in any order.
         most_entries: the most entries that it may have.
         most_bytes: the most bytes of JSON that one of them may have.
 

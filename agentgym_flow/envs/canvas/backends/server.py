@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agentgym_flow.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, Exchange, openai_package
+from agentgym_flow.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, RequestTiming, openai_package
 from agentgym_flow.retrieval.exchange import seconds_of
 from agentgym_flow.retrieval.remote import AGAIN, pause_after
 from agentgym_flow.seeding import Stream
@@ -67,7 +67,7 @@ class Patience:
     concurrency: int
 
 
-class Completion(NamedTuple):
+class ModelReply(NamedTuple):
     """What a model said.
 
     Attributes:
@@ -160,16 +160,16 @@ class Server:
         self._failed_in_a_row = 0
         self._probing = asyncio.Lock()
         self._limit = CompletionLimit()
-        self._answered: Exchange | None = None  # the last request that was answered, on the clock of the loop
+        self._answered: RequestTiming | None = None  # the last request that was answered, on the clock of the loop
 
-    def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[Completion]:
+    def start(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Future[ModelReply]:
         """Start a request, and return what its answer will be in, within `deadline` seconds.
 
         `ServerFailed` may come instead. Whoever does not wait any longer cancels it.
         """
         return asyncio.run_coroutine_threadsafe(self._complete(request, key, patience, deadline), self._loop)
 
-    async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> Completion:
+    async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> ModelReply:
         chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
         end = self._loop.time() + deadline
         last, tries = _Problem("no request could be sent, others are under way", "timeout"), 0
@@ -181,8 +181,8 @@ class Server:
                         tries, began = tries + 1, self._loop.time()
                         found = await self._try(request, key, patience.timeout)
                     now = self._loop.time()
-                    if isinstance(found, Completion):
-                        self._failed_in_a_row, self._answered = 0, Exchange(began, now)
+                    if isinstance(found, ModelReply):
+                        self._failed_in_a_row, self._answered = 0, RequestTiming(began, now)
                         return found._replace(tries=tries, waited=0.0 if failed is None else now - failed)
                     last = found
                     pause = max(found.least_pause, pause_after(min(tries - 1, 8), patience.backoff, chance))
@@ -208,8 +208,8 @@ class Server:
             limits = {name: 1 for name in ("max_tokens", "max_completion_tokens") if name in request}
             messages = [{"role": "user", "content": PROBE}]
             found = await self._try({"model": request["model"], "messages": messages, **limits}, key, timeout)
-            if isinstance(found, Completion) or not (found.passing or found.lasting):
-                self._answered = Exchange(sent, self._loop.time())
+            if isinstance(found, ModelReply) or not (found.passing or found.lasting):
+                self._answered = RequestTiming(sent, self._loop.time())
 
     def _is_outage(self, problem: _Problem, failed: float | None, began: float) -> bool:
         """Return whether to wait for the server: it had answered, and the failure of a request is not the request's.
@@ -239,7 +239,7 @@ class Server:
             text += "; it has answered nobody for the whole of --patience" if down else ""
         return ServerFailed(text, problem.status, tries, problem.lasting or down)
 
-    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> Completion | _Problem:
+    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _Problem:
         package = openai_package()
         try:
             async with asyncio.timeout(timeout):
@@ -293,7 +293,7 @@ def _refused(status: int, retry_after: str | None) -> _Problem:
     return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
 
 
-def _read(body: bytes) -> Completion:
+def _read(body: bytes) -> ModelReply:
     """Return what an answer says. Raises `_Unusable`."""
     try:
         answer = json.loads(body)
@@ -311,7 +311,7 @@ def _read(body: bytes) -> Completion:
     counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
     if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
         raise _Unusable("the answer is no chat completion")
-    return Completion(text or "", ended or "", read, written)
+    return ModelReply(text or "", ended or "", read, written)
 
 
 _lock = Lock()

@@ -21,7 +21,7 @@ from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, OpResult, V
 from agentgym_flow.envs.canvas.operators.odds import (
     CheckerOdds,
     EnsembleOdds,
-    Kind,
+    Mistake,
     PlannerOdds,
     ReviserOdds,
     SolverOdds,
@@ -62,7 +62,7 @@ class Solution:
     apart: bool = False
 
 
-class Failed(Exception):
+class SimulatedFailure(Exception):
     """An operator cannot do its work; the message is its result. Never leaves the backend."""
 
 
@@ -90,7 +90,7 @@ class SimulatedBackend:
             return OpResult("ok", self._value(call, before), tokens=_tokens(call))
         except TimeoutError as late:
             return OpResult("timeout", text=str(late), tokens=_tokens(call))
-        except Failed as failure:
+        except SimulatedFailure as failure:
             return OpResult("error", text=str(failure))
 
     def _value(self, call: OpCall, before: OpCall) -> Value:
@@ -111,7 +111,7 @@ class SimulatedBackend:
             case EnsembleOdds(by):
                 return self._gathered(by, call, before)
             case None:
-                raise Failed(f"The simulator has no odds for {call.operator}.")
+                raise SimulatedFailure(f"The simulator has no odds for {call.operator}.")
 
     # ------------------------------------------------------------------------------------------------ solving
     def _solved(self, row: SolverOdds, call: OpCall, before: OpCall) -> Value:
@@ -150,9 +150,9 @@ class SimulatedBackend:
         drawn = chance.uniform()
         planned = isinstance(call.inputs.get("plan"), Value)
         # Whoever follows one plan errs alike.
-        if fault.kind is Kind.WOBBLE and isinstance(before.inputs.get("plan"), Value):
+        if fault.kind is Mistake.WOBBLE and isinstance(before.inputs.get("plan"), Value):
             drawn = Stream("canvas", "planned", self.task.problem.key, call.seed, fault.tag).uniform()
-        if covers and not fragment and (fault.kind is Kind.PART or fault.piece not in (None, *covers)):
+        if covers and not fragment and (fault.kind is Mistake.PART or fault.piece not in (None, *covers)):
             return False
         risk = row.risk.get(fault.kind, 0.0) * (1.0 if fault.likely else odds.UNLIKELY)
         if planned:
@@ -192,13 +192,13 @@ class SimulatedBackend:
     def _tested(self, call: OpCall) -> Value:
         given, solution = _given(call)
         if self.task.family != "code" or not given.code:
-            raise Failed("There is no program to test.")
+            raise SimulatedFailure("There is no program to test.")
         outcome = self.task.public(given.code)
-        edges = [tag for tag in solution.made if self._faults[tag].kind is Kind.EDGE]
+        edges = [tag for tag in solution.made if self._faults[tag].kind is Mistake.EDGE]
         return _verdict(outcome.passed, outcome.note, found=edges[0] if edges and not outcome.passed else "")
 
     # ------------------------------------------------------------------------------------------------ mending
-    def _revised(self, mended: Mapping[Kind, float], call: OpCall, before: OpCall) -> Value:
+    def _revised(self, mended: Mapping[Mistake, float], call: OpCall, before: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(before)
         mends, spoils = chance.uniform(), chance.uniform()
         notes = call.inputs.get("notes")
@@ -229,7 +229,7 @@ class SimulatedBackend:
     def _gathered(self, by: str, call: OpCall, before: OpCall) -> Value:
         candidates = [(value, one) for value in _values(call) if (one := _of(value)) is not None]
         if not candidates:
-            raise Failed("There are no solutions to gather.")
+            raise SimulatedFailure("There are no solutions to gather.")
         if by == "pieces":
             return self._aggregated([one for _, one in candidates], self._chance(before))
         if by == "meaning":
@@ -262,7 +262,7 @@ class SimulatedBackend:
             covered = {piece for one in candidates for piece in one.covers}
             made = self._union(candidates)
             if len(covered) < len(self.task.pieces):
-                made = self._ordered({*made, *(fault.tag for fault in self.task.faults if fault.kind is Kind.PART)})
+                made = self._ordered({*made, *(fault.tag for fault in self.task.faults if fault.kind is Mistake.PART)})
             return self._written(Solution(made, candidates[0].variant))
         return self._written(chance.choice(candidates))  # whole answers are nothing to put together
 
@@ -329,11 +329,11 @@ def _values(call: OpCall) -> tuple[Value, ...]:
 
 
 def _given(call: OpCall) -> tuple[Value, Solution]:
-    """Return the solution that an operator works on, the first of several. Raises `Failed` without one."""
+    """Return the solution that an operator works on, the first of several. Raises `SimulatedFailure` without one."""
     for value in _values(call):
         if (one := _of(value)) is not None:
             return value, one
-    raise Failed(f"There is no solution yet for {call.operator} to work on.")
+    raise SimulatedFailure(f"There is no solution yet for {call.operator} to work on.")
 
 
 def _solution(call: OpCall) -> Solution:

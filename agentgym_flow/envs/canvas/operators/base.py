@@ -151,7 +151,7 @@ class Operator:
             model: answers, and runs programs.
             inputs: what it is given, by the names in `inputs`.
 
-        Raises `replies.Failed` when it cannot do its work; nothing is made up in its place.
+        Raises `replies.OperatorFailed` when it cannot do its work; nothing is made up in its place.
         """
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ from agentgym_flow.seeding import stable_hash
 
 
 @dataclass(frozen=True)
-class Problem:
+class WorkflowProblem:
     """What a workflow is run on.
 
     Attributes:

@@ -15,8 +15,8 @@ from agentgym_flow.envs.canvas.operators.model import (
     given_back,
     said,
 )
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Kind
-from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Mistake
+from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 
 
 class Test(Checker):
@@ -35,12 +35,12 @@ class Test(Checker):
         solution, function = inputs["solution"], str(inputs["entry_point"])
         tests = cast("tuple[str, ...]", inputs["tests"])
         if not tests:
-            raise Failed("there are no public tests to run")
+            raise OperatorFailed("there are no public tests to run")
         if not isinstance(solution, Value):
-            raise Failed("there is no single solution to test")
+            raise OperatorFailed("there is no single solution to test")
         code = solution.code or _found(solution.text, function)
         if not code:
-            raise Failed("the solution holds no program to test")
+            raise OperatorFailed("the solution holds no program to test")
         ran = model.run_code(Execution(code, function, tests))
         if ran.status == "ok":
             return Value(passed=True, notes="Every public test passed.")
@@ -59,7 +59,7 @@ class Test(Checker):
                 return Value(code=code, passed=True, notes=notes, data=solution.data)
             conversation = given_back(conversation, reply, ran.problem)
         if ran.status == "error":
-            raise Failed(f"the tests could not be run: {ran.problem}")
+            raise OperatorFailed(f"the tests could not be run: {ran.problem}")
         return Value(passed=False, notes=first.problem)
 
 
@@ -71,18 +71,18 @@ class Review(Checker):
     instruction = "Read the solution critically. Say whether it answers the problem, and name each fault you find."
     odds = CheckerOdds(
         {
-            Kind.SLIP: 0.10,
-            Kind.NUANCE: 0.25,
-            Kind.TRAP: 0.94,
-            Kind.OMISSION: 0.30,
-            Kind.PART: 0.10,
-            Kind.WOBBLE: 0.08,
-            Kind.EDGE: 0.10,
-            Kind.CORNER: 0.94,
-            Kind.HOP: 0.30,
-            Kind.DISTRACTION: 0.10,
+            Mistake.SLIP: 0.10,
+            Mistake.NUANCE: 0.25,
+            Mistake.TRAP: 0.94,
+            Mistake.OMISSION: 0.30,
+            Mistake.PART: 0.10,
+            Mistake.WOBBLE: 0.08,
+            Mistake.EDGE: 0.10,
+            Mistake.CORNER: 0.94,
+            Mistake.HOP: 0.30,
+            Mistake.DISTRACTION: 0.10,
         },
-        demands={Kind.CONVENTION: 0.95},
+        demands={Mistake.CONVENTION: 0.95},
     )
 
 
@@ -94,18 +94,18 @@ class Verify(Checker):
     instruction = "Solve the problem again on your own, compare with the solution, and say whether they agree."
     odds = CheckerOdds(
         {
-            Kind.SLIP: 0.72,
-            Kind.NUANCE: 0.10,
-            Kind.TRAP: 0.10,
-            Kind.OMISSION: 0.30,
-            Kind.PART: 0.10,
-            Kind.WOBBLE: 0.08,
-            Kind.EDGE: 0.30,
-            Kind.CORNER: 0.08,
-            Kind.HOP: 0.30,
-            Kind.DISTRACTION: 0.94,
+            Mistake.SLIP: 0.72,
+            Mistake.NUANCE: 0.10,
+            Mistake.TRAP: 0.10,
+            Mistake.OMISSION: 0.30,
+            Mistake.PART: 0.10,
+            Mistake.WOBBLE: 0.08,
+            Mistake.EDGE: 0.30,
+            Mistake.CORNER: 0.08,
+            Mistake.HOP: 0.30,
+            Mistake.DISTRACTION: 0.94,
         },
-        demands={Kind.BELIEF: 0.95},
+        demands={Mistake.BELIEF: 0.95},
     )
 
 
@@ -113,5 +113,5 @@ def _found(text: str, function: str) -> str:
     """Return the program in a text, or nothing."""
     try:
         return replies.program(text, function)
-    except Failed:
+    except OperatorFailed:
         return ""

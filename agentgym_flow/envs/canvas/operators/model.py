@@ -13,7 +13,7 @@ from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.calls import Input, OpCall, Value
 from agentgym_flow.envs.canvas.operators.registry import OPERATORS
-from agentgym_flow.envs.canvas.operators.replies import Failed
+from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 from agentgym_flow.errors import SandboxFailed, SandboxUnavailable
 from agentgym_flow.seeding import Stream
 
@@ -117,7 +117,7 @@ class Model:
 
     Args:
         call: the call.
-        reply: returns the model's reply to a conversation, without thoughts and not empty, or raises `Failed`.
+        reply: returns the model's reply to a conversation, without thoughts and not empty, or raises `OperatorFailed`.
         run_code: runs a program.
         repairs: how often a program that fails is given back to be repaired.
     """
@@ -138,7 +138,7 @@ class Model:
         return messages(self.call, form=form, **inputs)
 
     def ask(self, conversation: Messages | None = None, *, form: str = "", **inputs: Input) -> str:
-        """Return the reply to a conversation; None: to what `messages` says. Raises `Failed` when there is none."""
+        """Return the reply to a conversation, by default `messages`. Raises `OperatorFailed` when there is none."""
         return self._reply(self.messages(form=form, **inputs) if conversation is None else conversation)
 
     def run_code(self, order: Execution) -> Executed:
@@ -164,7 +164,7 @@ def messages(call: OpCall, *, form: str = "", **changed: Input) -> Messages:
 def written(conversation: Messages, model: Model, function: str, asked_for: str = "") -> Value:
     """Return a program that runs, with the result of `function`; without one it only has to load.
 
-    Raises `Failed` when none does after all repairs.
+    Raises `OperatorFailed` when none does after all repairs.
     """
     code, ran = "", Executed("failed")
     for _ in range(model.repairs + 1):
@@ -177,7 +177,7 @@ def written(conversation: Messages, model: Model, function: str, asked_for: str 
             break
         conversation = given_back(conversation, reply, ran.problem)
     if ran.status != "ok":
-        raise Failed(f"the program does not run: {ran.problem}")
+        raise OperatorFailed(f"the program does not run: {ran.problem}")
     return Value(text=ran.output if function else "", code=code, data={"function": function})
 
 
@@ -188,10 +188,10 @@ def given_back(conversation: Messages, reply: str, problem: str) -> Messages:
 
 
 def solutions(given: Input) -> tuple[Value, ...]:
-    """Return the solutions that an operator works on, one by one. Raises `Failed` when there are none."""
+    """Return the solutions that an operator works on, one by one. Raises `OperatorFailed` when there are none."""
     found = (given,) if isinstance(given, Value) else cast("tuple[Value, ...]", given or ())
     if not found:
-        raise Failed("there is no solution to work on")
+        raise OperatorFailed("there is no solution to work on")
     return found
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal, TypeAlias
 
 
-class Kind(StrEnum):
+class Mistake(StrEnum):
     """The kinds of mistakes that can be made in a task. The rows of operators say who makes, finds and mends which."""
 
     SLIP = "slip"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     """What is generally held where the task says otherwise. No solver makes it; Verify asks for it."""
 
 
-DEMANDED = frozenset({Kind.CONVENTION, Kind.BELIEF})
+DEMANDED = frozenset({Mistake.CONVENTION, Mistake.BELIEF})
 """Mistakes that no solver makes and no check finds: a check demands them, and Revise makes them."""
 
 
@@ -62,7 +62,7 @@ class SolverOdds:
         wordy: it explains, and buries its answer in words where a task tempts to it.
     """
 
-    risk: Mapping[Kind, float]
+    risk: Mapping[Mistake, float]
     beyond: frozenset[str] = frozenset()
     program: Literal["", "written", "run"] = ""
     wordy: bool = False
@@ -79,9 +79,9 @@ class CheckerOdds:
         runs_tests: it runs the public tests and draws nothing.
     """
 
-    finds: Mapping[Kind, float]
+    finds: Mapping[Mistake, float]
     runs_tests: bool = False
-    demands: Mapping[Kind, float] = field(default_factory=dict)
+    demands: Mapping[Mistake, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ReviserOdds:
             but the form, to the answer alone.
     """
 
-    mends: Mapping[Kind, float] | None
+    mends: Mapping[Mistake, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,15 @@ Odds: TypeAlias = PlannerOdds | SolverOdds | CheckerOdds | ReviserOdds | Ensembl
 UNLIKELY = 0.07
 """Of a mistake that is seldom made (`Fault.likely` is False) the probability is so many times smaller."""
 
-PLANNED: Mapping[Kind, float] = {Kind.OMISSION: 0.04, Kind.HOP: 0.60}
+PLANNED: Mapping[Mistake, float] = {Mistake.OMISSION: 0.04, Mistake.HOP: 0.60}
 """With a plan the probability is so many times smaller; the same for kinds that are not here."""
 
-WARNED: Mapping[Kind, float] = {
-    Kind.TRAP: 0.10,
-    Kind.NUANCE: 0.80,
-    Kind.CORNER: 0.85,
-    Kind.DISTRACTION: 0.40,
-    Kind.OMISSION: 0.60,
+WARNED: Mapping[Mistake, float] = {
+    Mistake.TRAP: 0.10,
+    Mistake.NUANCE: 0.80,
+    Mistake.CORNER: 0.85,
+    Mistake.DISTRACTION: 0.40,
+    Mistake.OMISSION: 0.60,
 }
 """The same for an instruction that names the mistake's words."""
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 T = TypeVar("T")
 
 
-class Failed(Exception):
+class OperatorFailed(Exception):
     """An operator failed; the message says why, in our words.
 
     Attributes:
@@ -33,18 +33,18 @@ _CHOICE = re.compile(rf"{_AROUND}choice{_AROUND}:{_AROUND}(\d{{1,6}}){_END}", re
 
 
 def without_thoughts(reply: str) -> str:
-    """Return what comes after the block in which some models think, stripped. Raises `Failed` when nothing does."""
+    """Return what follows the block in which some models think, stripped. Raises `OperatorFailed` if nothing does."""
     before, closed, after = reply.partition("</think>")
     if not closed and before.lstrip().startswith("<think>"):
-        raise Failed("the reply is a thought without an end")
+        raise OperatorFailed("the reply is a thought without an end")
     said = (after if closed else before).strip()
     if not said:
-        raise Failed("the reply is empty")
+        raise OperatorFailed("the reply is empty")
     return said
 
 
 def steps(reply: str) -> tuple[str, ...]:
-    """Return the entries of a numbered list, or of a list with bullets. Raises `Failed` when there are none."""
+    """Return the entries of a numbered list, or of a list with bullets. Raises `OperatorFailed` when there are none."""
     lines = reply.splitlines()
     for entry in (_NUMBERED, _BULLET):
         found: list[list[str]] = []
@@ -56,13 +56,13 @@ def steps(reply: str) -> tuple[str, ...]:
         entries = tuple(text for parts in found if (text := "\n".join(parts).strip()))
         if entries:
             return entries
-    raise Failed("the reply holds no numbered list")
+    raise OperatorFailed("the reply holds no numbered list")
 
 
 def program(reply: str, function: str = "") -> str:
     """Return the program in a reply: its last block of code, of those that define `function` if there are any.
 
-    Raises `Failed` when there is no code.
+    Raises `OperatorFailed` when there is no code.
     """
     blocks = [text for language, text in _FENCED.findall(reply) if language.lower() in ("", "py", "python", "python3")]
     defining = [text for text in blocks if function and re.search(rf"\bdef\s+{re.escape(function)}\b", text)]
@@ -70,30 +70,30 @@ def program(reply: str, function: str = "") -> str:
         blocks = [reply]
     code: str = (defining or blocks or [""])[-1].strip()
     if not code:
-        raise Failed("the reply holds no block of Python code")
+        raise OperatorFailed("the reply holds no block of Python code")
     return code + "\n"
 
 
 def answer(reply: str) -> str:
-    """Return what the last answer tag holds. Raises `Failed` when there is none, or nothing in it."""
+    """Return what the last answer tag holds. Raises `OperatorFailed` when there is none, or nothing in it."""
     found = _ANSWER.findall(reply)
     if not found or not found[-1].strip():
-        raise Failed("the reply holds no <answer>")
+        raise OperatorFailed("the reply holds no <answer>")
     text: str = found[-1]
     return text.strip()
 
 
 def verdict(reply: str) -> tuple[bool, str]:
-    """Return whether the reply says pass, and the rest of it. Raises `Failed` when it says neither, or both."""
+    """Return whether the reply says pass, and the rest of it. Raises `OperatorFailed` when it says neither, or both."""
     said, rest = _said(reply, _VERDICT, str.lower, "verdict")
     return said == "pass", rest
 
 
 def choice(reply: str, count: int) -> int:
-    """Return the place, from 0, of the candidate that the reply chooses. Raises `Failed` when it chooses none."""
+    """Return the index of the candidate that the reply chooses. Raises `OperatorFailed` when it chooses none."""
     number, _ = _said(reply, _CHOICE, int, "choice")
     if not 1 <= number <= count:
-        raise Failed(f"the reply chooses number {number} of {count} candidates")
+        raise OperatorFailed(f"the reply chooses number {number} of {count} candidates")
     return number - 1
 
 
@@ -107,5 +107,5 @@ def _said(reply: str, form: re.Pattern[str], read: Callable[[str], T], what: str
         else:
             others.append(line)
     if len(found) != 1:
-        raise Failed(f"the reply gives {'more than one' if found else 'no'} {what}")
+        raise OperatorFailed(f"the reply gives {'more than one' if found else 'no'} {what}")
     return next(iter(found)), "\n".join(others).strip()

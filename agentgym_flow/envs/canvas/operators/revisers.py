@@ -13,7 +13,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     solutions,
     written,
 )
-from agentgym_flow.envs.canvas.operators.odds import Kind, ReviserOdds
+from agentgym_flow.envs.canvas.operators.odds import Mistake, ReviserOdds
 
 
 class Revise(Reviser):
@@ -26,16 +26,16 @@ class Revise(Reviser):
     meets = frozenset({"solver"})
     odds = ReviserOdds(
         {
-            Kind.SLIP: 0.95,
-            Kind.NUANCE: 0.60,
-            Kind.TRAP: 0.95,
-            Kind.OMISSION: 0.35,
-            Kind.PART: 0.10,
-            Kind.WOBBLE: 0.30,
-            Kind.EDGE: 0.95,
-            Kind.CORNER: 0.95,
-            Kind.HOP: 0.35,
-            Kind.DISTRACTION: 0.95,
+            Mistake.SLIP: 0.95,
+            Mistake.NUANCE: 0.60,
+            Mistake.TRAP: 0.95,
+            Mistake.OMISSION: 0.35,
+            Mistake.PART: 0.10,
+            Mistake.WOBBLE: 0.30,
+            Mistake.EDGE: 0.95,
+            Mistake.CORNER: 0.95,
+            Mistake.HOP: 0.35,
+            Mistake.DISTRACTION: 0.95,
         }
     )
 

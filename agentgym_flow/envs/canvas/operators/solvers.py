@@ -12,7 +12,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     Model,
     written,
 )
-from agentgym_flow.envs.canvas.operators.odds import Kind, SolverOdds
+from agentgym_flow.envs.canvas.operators.odds import Mistake, SolverOdds
 
 FUNCTION = "solve"
 """The function that gives the answer where none is asked for by name."""
@@ -35,16 +35,16 @@ class Programmer(Solver):
     meets = frozenset({"solver", "code"})
     odds = SolverOdds(
         {
-            Kind.SLIP: 0.00,
-            Kind.NUANCE: 0.90,
-            Kind.TRAP: 0.85,
-            Kind.OMISSION: 0.80,
-            Kind.PART: 0.90,
-            Kind.WOBBLE: 0.53,
-            Kind.EDGE: 0.65,
-            Kind.CORNER: 0.85,
-            Kind.HOP: 0.95,
-            Kind.DISTRACTION: 0.95,
+            Mistake.SLIP: 0.00,
+            Mistake.NUANCE: 0.90,
+            Mistake.TRAP: 0.85,
+            Mistake.OMISSION: 0.80,
+            Mistake.PART: 0.90,
+            Mistake.WOBBLE: 0.53,
+            Mistake.EDGE: 0.65,
+            Mistake.CORNER: 0.85,
+            Mistake.HOP: 0.95,
+            Mistake.DISTRACTION: 0.95,
         },
         beyond=frozenset({"qa"}),
         program="run",
@@ -66,16 +66,16 @@ class Custom(Solver):
     instruction = "Solve the problem with what is known so far. Reason briefly, and end with the answer."
     odds = SolverOdds(
         {
-            Kind.SLIP: 0.65,
-            Kind.NUANCE: 0.06,
-            Kind.TRAP: 0.85,
-            Kind.OMISSION: 0.80,
-            Kind.PART: 0.90,
-            Kind.WOBBLE: 0.53,
-            Kind.EDGE: 0.85,
-            Kind.CORNER: 0.85,
-            Kind.HOP: 0.70,
-            Kind.DISTRACTION: 0.75,
+            Mistake.SLIP: 0.65,
+            Mistake.NUANCE: 0.06,
+            Mistake.TRAP: 0.85,
+            Mistake.OMISSION: 0.80,
+            Mistake.PART: 0.90,
+            Mistake.WOBBLE: 0.53,
+            Mistake.EDGE: 0.85,
+            Mistake.CORNER: 0.85,
+            Mistake.HOP: 0.70,
+            Mistake.DISTRACTION: 0.75,
         },
         wordy=True,
     )
@@ -90,16 +90,16 @@ class AnswerGenerate(Solver):
     form = "Think first, then give the final answer alone between <answer> and </answer>."
     odds = SolverOdds(
         {
-            Kind.SLIP: 0.55,
-            Kind.NUANCE: 0.90,
-            Kind.TRAP: 0.85,
-            Kind.OMISSION: 0.80,
-            Kind.PART: 0.90,
-            Kind.WOBBLE: 0.53,
-            Kind.EDGE: 0.90,
-            Kind.CORNER: 0.90,
-            Kind.HOP: 0.10,
-            Kind.DISTRACTION: 0.75,
+            Mistake.SLIP: 0.55,
+            Mistake.NUANCE: 0.90,
+            Mistake.TRAP: 0.85,
+            Mistake.OMISSION: 0.80,
+            Mistake.PART: 0.90,
+            Mistake.WOBBLE: 0.53,
+            Mistake.EDGE: 0.90,
+            Mistake.CORNER: 0.90,
+            Mistake.HOP: 0.10,
+            Mistake.DISTRACTION: 0.75,
         },
         beyond=frozenset({"code"}),
     )
@@ -121,16 +121,16 @@ class CustomCodeGenerate(Solver):
     meets = frozenset()
     odds = SolverOdds(
         {
-            Kind.SLIP: 0.00,
-            Kind.NUANCE: 0.85,
-            Kind.TRAP: 0.85,
-            Kind.OMISSION: 0.80,
-            Kind.PART: 0.90,
-            Kind.WOBBLE: 0.53,
-            Kind.EDGE: 0.65,
-            Kind.CORNER: 0.85,
-            Kind.HOP: 0.95,
-            Kind.DISTRACTION: 0.95,
+            Mistake.SLIP: 0.00,
+            Mistake.NUANCE: 0.85,
+            Mistake.TRAP: 0.85,
+            Mistake.OMISSION: 0.80,
+            Mistake.PART: 0.90,
+            Mistake.WOBBLE: 0.53,
+            Mistake.EDGE: 0.65,
+            Mistake.CORNER: 0.85,
+            Mistake.HOP: 0.95,
+            Mistake.DISTRACTION: 0.95,
         },
         beyond=frozenset({"arithmetic", "qa"}),
         program="written",

@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["math", "qa", "code"]
 
 
-class Passage(NamedTuple):
+class ContextPassage(NamedTuple):
     """A text that comes with a question; the title may be empty."""
 
     title: str
     text: str
 
 
-class Case(NamedTuple):
+class StdioCase(NamedTuple):
     """What a program reads from its standard input, and what it must write to its standard output."""
 
     stdin: str
@@ -40,7 +40,7 @@ class CodeTests:
     setup: str = ""
     checks: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[StdioCase, ...] = ()
     harness: str = ""
 
     def __bool__(self) -> bool:
@@ -94,7 +94,7 @@ class Problem:
     answers: tuple[str, ...] = ()
     answerable: bool = True
     options: tuple[str, ...] = ()
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[ContextPassage, ...] = ()
     entry_point: str = ""
     prefix: str = ""
     public_tests: CodeTests = field(default_factory=CodeTests)

@@ -9,7 +9,7 @@ from agentgym_flow.envs.canvas.operators import calls
 from agentgym_flow.envs.canvas.scoring.correctness import correctness, scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.workflow.rules import Circumstances
-from agentgym_flow.envs.canvas.workflow.run import Run
+from agentgym_flow.envs.canvas.workflow.run import WorkflowRun
 
 
 class Assignment(Protocol):
@@ -68,20 +68,20 @@ class PublishedTask:
         return correctness(self.problem, code or text, run_tests).score
 
 
-def asked(problem: Problem) -> calls.Problem:
+def asked(problem: Problem) -> calls.WorkflowProblem:
     """Return what operators are told of a problem; hidden tests and answers stay out."""
     public = problem.public_tests
     tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks
-    return calls.Problem(problem.key, problem.shown(), problem.entry_point, tests)
+    return calls.WorkflowProblem(problem.key, problem.shown(), problem.entry_point, tests)
 
 
-def result_of(run: Run) -> tuple[str, str]:
+def result_of(run: WorkflowRun) -> tuple[str, str]:
     """Return the text and the program that a run came to; of several results that nothing gathered, all texts."""
     value = run.value
     return (run.answer, "") if value is None else (value.text, value.code)
 
 
-def circumstances(problem: Problem, run: Run | None) -> Circumstances:
+def circumstances(problem: Problem, run: WorkflowRun | None) -> Circumstances:
     """Return what finish rules and hints may look at."""
     return Circumstances(
         code=problem.kind == "code", tests=bool(problem.public_tests.checks), result="" if run is None else run.answer

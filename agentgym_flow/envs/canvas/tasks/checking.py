@@ -26,7 +26,7 @@ class CheckedFile(NamedTuple):
     findings: Findings
 
 
-class Played(NamedTuple):
+class SplitSummary(NamedTuple):
     """What the environment plays of a split.
 
     Attributes:
@@ -40,7 +40,7 @@ class Played(NamedTuple):
     refused: str = ""
 
 
-class Checked(NamedTuple):
+class CanvasSetReport(NamedTuple):
     """What a set holds.
 
     Attributes:
@@ -53,10 +53,10 @@ class Checked(NamedTuple):
     dataset: str
     files: Mapping[str, CheckedFile]
     overlaps: tuple[tuple[str, str, Overlap], ...]
-    splits: Mapping[str, Played]
+    splits: Mapping[str, SplitSummary]
 
 
-def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> Checked:
+def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> CanvasSetReport:
     """Read all problems of a published set: a folder, a file, or the name of registered data.
 
     Rows that cannot be read are told of. `dataset` is the name of the set, where no name of a file says it.
@@ -77,22 +77,22 @@ def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None
         for one, other in combinations(files, 2)
     )
     overlaps = tuple((one, other, both) for one, other, both in pairs if both.exact or both.near)
-    return Checked(name, files, overlaps, _played(found, name))
+    return CanvasSetReport(name, files, overlaps, _played(found, name))
 
 
-def _played(found: DataSet, name: str) -> dict[str, Played]:
-    played: dict[str, Played] = {}
+def _played(found: DataSet, name: str) -> dict[str, SplitSummary]:
+    played: dict[str, SplitSummary] = {}
     for split, size in split_sizes(found, name).items():
         try:
             tasks = PublishedTasks(found, name, split, simulated=name in SIMULATED, skip_damaged=True) if size else None
         except (BadData, BadSetting) as error:
-            played[split] = Played(0, {}, str(error))
+            played[split] = SplitSummary(0, {}, str(error))
         else:
-            played[split] = Played(len(tasks), tasks.left_out) if tasks else Played(0, {})
+            played[split] = SplitSummary(len(tasks), tasks.left_out) if tasks else SplitSummary(0, {})
     return played
 
 
-def remarks(checked: Checked) -> Iterator[str]:
+def remarks(checked: CanvasSetReport) -> Iterator[str]:
     """Yield what there is to say of a set, a line each: its files, what is odd about them, its splits."""
     for name, (loaded, findings) in checked.files.items():
         yield f"{name}: {findings.problems:,} problems of {checked.dataset}, {findings.distinct:,} of them different"

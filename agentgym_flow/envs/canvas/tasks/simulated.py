@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.correctness import scorer_of
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 
@@ -33,7 +33,7 @@ class Fault:
     """
 
     tag: str
-    kind: Kind
+    kind: Mistake
     words: tuple[str, ...]
     note: str
     piece: int | None = None

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.seeding import Stream
 
 SHARES = {"arithmetic": 25, "code": 40, "qa": 25}
 """Family -> so many of a hundred tasks ask for something unusual."""
 
-KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "arithmetic": (Kind.CONVENTION, Kind.BELIEF),
-    "code": (Kind.CONVENTION,),
-    "qa": (Kind.BELIEF,),
+KINDS: Mapping[str, tuple[Mistake, ...]] = {
+    "arithmetic": (Mistake.CONVENTION, Mistake.BELIEF),
+    "code": (Mistake.CONVENTION,),
+    "qa": (Mistake.BELIEF,),
 }
 """Family -> the kinds of mistakes that are demanded there, all as often."""
 
@@ -125,7 +125,7 @@ NOTES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Family, split -> what a check writes that objects to it."""
 
 
-def demanded(family: str, *key: str | int) -> Kind | None:
+def demanded(family: str, *key: str | int) -> Mistake | None:
     """Return which mistake is demanded in the task of a key; None in most tasks."""
     chance = Stream("canvas", "unusual", family, *key)
     return chance.choice(KINDS[family]) if chance.below(100) < SHARES[family] else None
@@ -136,7 +136,7 @@ def aside(family: str, split: str, chance: Stream, figure: str = "") -> str:
     return chance.choice(ASIDES[family][split]).format(figure=figure)
 
 
-def unusual(kind: Kind, family: str, split: str, chance: Stream, *, tag: str = "", figure: str = "") -> Fault:
+def unusual(kind: Mistake, family: str, split: str, chance: Stream, *, tag: str = "", figure: str = "") -> Fault:
     """Return the mistake of doing the usual thing; its tag is that of its kind where nothing else is said."""
     note = chance.choice(NOTES[family][split]).format(figure=figure)
     return Fault(tag or kind.value, kind, (), note, likely=False)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Problem, Value
-from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, OperatorNode, Parallel, Place, Workflow
+from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value, WorkflowProblem
+from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, NodePosition, OperatorNode, Parallel, Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, LeftOut
-from agentgym_flow.envs.canvas.workflow.run import Flow, Run, Step, StepId
+from agentgym_flow.envs.canvas.workflow.run import RunState, RunStep, StepId, WorkflowRun
 
 STRUCTURES = ("parallel", "conditional", "loop")
 """The kinds of structures."""
@@ -53,7 +53,9 @@ NOTHING_RAN = Ablation((), (), dict.fromkeys(STRUCTURES, 0))
 """Of a workflow that has not run."""
 
 
-def ablation(workflow: Workflow, run: Run, interpreter: Interpreter, problem: Problem, memo: Memo) -> Ablation:
+def ablation(
+    workflow: Workflow, run: WorkflowRun, interpreter: Interpreter, problem: WorkflowProblem, memo: Memo
+) -> Ablation:
     """Return what the result of `run`, a run of `workflow`, needs.
 
     First the workflow ends where the result was there for the first time: what was appended and changed nothing does
@@ -81,13 +83,15 @@ class _Unknown(Exception):
 class _Ablating:
     """An ablation under way."""
 
-    def __init__(self, workflow: Workflow, run: Run, interpreter: Interpreter, problem: Problem, memo: Memo) -> None:
+    def __init__(
+        self, workflow: Workflow, run: WorkflowRun, interpreter: Interpreter, problem: WorkflowProblem, memo: Memo
+    ) -> None:
         self.workflow = workflow
         self.run = run
         self.problem = problem
         self.ends = _outcome(run.results)
         self.again = Interpreter(_Again(run, interpreter.backend, interpreter.cache, memo), seed=interpreter.seed)
-        stages = (Flow(), *run.stages)
+        stages = (RunState(), *run.stages)
         self.kept = next(n for n, stage in enumerate(stages) if _outcome(stage.values) == self.ends)
         self.used = run.led_to(tuple(step for made in stages[self.kept].results for step in made.by))
         self.without = NOTHING
@@ -111,7 +115,7 @@ class _Ablating:
         needed = tuple(place.id for place in places if place.id in self.needed)
         return Ablation(needed, tuple(place for place in needed if place in self.undecided), found)
 
-    def _leave_out(self, place: Place) -> None:
+    def _leave_out(self, place: NodePosition) -> None:
         """Find out whether an operator counts."""
         unknown = False
         for without in self._ways(place):
@@ -125,7 +129,7 @@ class _Ablating:
         if unknown:
             self.undecided[place.id] = None
 
-    def _ways(self, place: Place) -> Iterator[LeftOut]:
+    def _ways(self, place: NodePosition) -> Iterator[LeftOut]:
         """Yield the ways to leave out an operator: a check alone has more than one."""
         fewer = self.without._replace(operators=self.without.operators | {place.id})
         yield fewer
@@ -138,7 +142,7 @@ class _Ablating:
             for verdict in sorted(map(bool, verdicts)):
                 yield fewer._replace(cases=(*self.without.cases, (place.id, verdict)))
 
-    def _leave_out_rounds(self, place: Place) -> None:
+    def _leave_out_rounds(self, place: NodePosition) -> None:
         """Find out whether a loop counts."""
         without = self.without._replace(rounds=self.without.rounds | {place.id})
         try:
@@ -150,7 +154,7 @@ class _Ablating:
                 return
         self.loops[place.id] = None
 
-    def _same(self, place: Place, without: LeftOut) -> bool:
+    def _same(self, place: NodePosition, without: LeftOut) -> bool:
         """Return whether the result stays as it was; all that is left out is at `place` or after it."""
         nodes, before = self.workflow.nodes[: self.kept], self.run.stages[: place.path[0]]
         return _outcome(self.again.run(nodes, self.problem, without, before).results) == self.ends
@@ -164,7 +168,7 @@ class _Ablating:
                 del self.needed[place], self.undecided[place]
             made |= own
 
-    def _counts(self, place: Place) -> bool:
+    def _counts(self, place: NodePosition) -> bool:
         """Return whether a structure counts."""
         within = self._within(place)
         if isinstance(place.node, Loop):
@@ -176,7 +180,7 @@ class _Ablating:
             return check in self.needed and (len(chains) > 1 or check in self.undecided)
         return isinstance(place.node, Parallel) and len(chains) > 1
 
-    def _within(self, place: Place) -> list[str]:
+    def _within(self, place: NodePosition) -> list[str]:
         """Return the operators in a structure that count."""
         return [one for one in self.needed if self.workflow.places[one].path[: len(place.path)] == place.path]
 
@@ -184,7 +188,7 @@ class _Ablating:
 class _Again:
     """Makes the calls of a run again: what is known is not asked for."""
 
-    def __init__(self, run: Run, backend: Backend, cache: Cache | None, memo: Memo) -> None:
+    def __init__(self, run: WorkflowRun, backend: Backend, cache: Cache | None, memo: Memo) -> None:
         self._before = {step.id: step for step in run.steps}
         self._backend = backend
         self._repeats = backend if isinstance(backend, Repeats) else None
@@ -207,7 +211,7 @@ class _Again:
         return self._memo[key]
 
 
-def _known(steps: Iterable[Step], cache: Cache | None) -> Memo:
+def _known(steps: Iterable[RunStep], cache: Cache | None) -> Memo:
     """Return everything that an executor has said in this episode, by its call wherever that stood."""
     said = {} if cache is None else dict(cache.items())
     said.update((step.call.identity, step.result) for step in steps)
@@ -225,17 +229,17 @@ def _outcome(results: tuple[Value, ...]) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys((value.text, value.code) for value in results))
 
 
-def _is_check(place: Place, workflow: Workflow) -> bool:
+def _is_check(place: NodePosition, workflow: Workflow) -> bool:
     around = workflow.places.get(place.id.removesuffix("_cond"))
     return around is not None and isinstance(around.node, Conditional) and place.id.endswith("_cond")
 
 
-def _made(step: Step) -> tuple[Any, ...]:
+def _made(step: RunStep) -> tuple[Any, ...]:
     """Return what a step made: equal for clones."""
     return step.operator, None if step.result.value is None else step.result.value.identity
 
 
-def _more_in_later_rounds(place: Place, used: Iterable[Step]) -> bool:
+def _more_in_later_rounds(place: NodePosition, used: Iterable[RunStep]) -> bool:
     """Return whether a later round of a loop made something of use that the first did not."""
     within = [step for step in used if step.id.place.startswith(f"{place.id}_")]
     first = {_made(step) for step in within if step.id.attempt == 0}

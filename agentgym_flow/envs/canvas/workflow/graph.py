@@ -203,7 +203,7 @@ UNDO_DEPTH = 100
 """So many edits can be undone."""
 
 
-class Place(NamedTuple):
+class NodePosition(NamedTuple):
     """Where a node stands.
 
     Attributes:
@@ -266,13 +266,13 @@ class Workflow:
         return Workflow(nodes, (*self.history[1 - UNDO_DEPTH :], self.nodes))
 
     @cached_property
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, NodePosition]:
         """All places by their ids, in the order in which the workflow is written down."""
-        found: dict[str, Place] = {}
+        found: dict[str, NodePosition] = {}
         _walk(top_ids(self.nodes), self.nodes, (), found)
         return found
 
-    def place(self, place_id: str) -> Place:
+    def place(self, place_id: str) -> NodePosition:
         """Return the place of this id. Raises `BadWorkflow` when there is none."""
         if place_id not in self.places:
             known = ", ".join(self.places) if self.places else "the workflow is empty"
@@ -313,11 +313,11 @@ def top_ids(nodes: Chain) -> tuple[str, ...]:
     return tuple(f"node_{number}" for number in range(1, len(nodes) + 1))
 
 
-def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict[str, Place]) -> None:
+def _walk(ids: tuple[str, ...], chain: Chain, path: tuple[int, ...], found: dict[str, NodePosition]) -> None:
     """Put the places of a chain into `found`; `path` leads to the chain."""
     for index, (place_id, node) in enumerate(zip(ids, chain, strict=True)):
         own = (*path, index)
-        found[place_id] = Place(place_id, own, node)
+        found[place_id] = NodePosition(place_id, own, node)
         if not isinstance(node, OperatorNode):
             for slot, (inner_ids, inner) in enumerate(zip(child_ids(place_id, node), node.chains, strict=True)):
                 _walk(inner_ids, inner, (*own, slot), found)

@@ -10,7 +10,7 @@ How results flow:
   Revise as long as that solution stands.
 - In a conditional the chain for a pass runs when the checker says so, the other one when it says the opposite, and none
   when the check itself failed. A loop runs as often as it says. Nothing is merged, dropped or cut.
-- A call that fails makes nothing: the run goes on with what was there before, and `Run.failures` names it.
+- A call that fails makes nothing: the run goes on with what was there before, and `WorkflowRun.failures` names it.
 - What came out is what the last node that made something left, whichever operators ran before.
 """
 
@@ -23,7 +23,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from agentgym_flow.envs.canvas.operators import OPERATORS, Operator, Planner, Role
-from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Problem, Value
+from agentgym_flow.envs.canvas.operators.calls import Backend, Input, OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import (
     Chain,
     Conditional,
@@ -35,7 +35,7 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     every,
     top_ids,
 )
-from agentgym_flow.envs.canvas.workflow.run import By, Flow, Made, Run, Step, StepId
+from agentgym_flow.envs.canvas.workflow.run import By, RunState, RunStep, StepId, StepValue, WorkflowRun
 from agentgym_flow.envs.canvas.workflow.together import all_of
 from agentgym_flow.seeding import stable_hash
 
@@ -101,7 +101,7 @@ NOTHING = LeftOut()
 class _Running:
     """A run under way."""
 
-    def __init__(self, problem: Problem, without: LeftOut) -> None:
+    def __init__(self, problem: WorkflowProblem, without: LeftOut) -> None:
         self.problem = problem
         self.without = without
         self.cases = dict(without.cases)
@@ -129,7 +129,9 @@ class Interpreter:
         self.cache = cache
         self.concurrent = concurrent
 
-    def run(self, nodes: Chain, problem: Problem, without: LeftOut = NOTHING, before: Sequence[Flow] = ()) -> Run:
+    def run(
+        self, nodes: Chain, problem: WorkflowProblem, without: LeftOut = NOTHING, before: Sequence[RunState] = ()
+    ) -> WorkflowRun:
         """Return what happens when the top-level chain `nodes` runs on `problem`.
 
         Args:
@@ -140,7 +142,7 @@ class Interpreter:
         """
         return self._run(nodes, problem, without, list(before), [], [0] * len(before))
 
-    def run_on(self, nodes: Chain, problem: Problem, last: Run, same: int) -> Run:
+    def run_on(self, nodes: Chain, problem: WorkflowProblem, last: WorkflowRun, same: int) -> WorkflowRun:
         """Return `run(nodes, problem)` where the last run was of `same` equal first nodes, and calls are settled.
 
         What worked there would come from the cache, and what failed would fail again, so none of it is called.
@@ -155,15 +157,15 @@ class Interpreter:
     def _run(
         self,
         nodes: Chain,
-        problem: Problem,
+        problem: WorkflowProblem,
         without: LeftOut,
-        stages: list[Flow],
-        steps: list[Step],
+        stages: list[RunState],
+        steps: list[RunStep],
         counts: list[int],
-    ) -> Run:
+    ) -> WorkflowRun:
         """Run the nodes from number `len(stages)` on, and append to all three lists."""
         running = _Running(problem, without)
-        flow = stages[-1] if stages else Flow()
+        flow = stages[-1] if stages else RunState()
         for place, node in list(zip(top_ids(nodes), nodes, strict=True))[len(stages) :]:
             flow = self._node(place, node, flow, 0, running, steps)
             stages.append(flow)
@@ -172,17 +174,19 @@ class Interpreter:
             for call, result in running.called:
                 self.cache.put(call, result)
         by = dict.fromkeys(step for made in flow.results for step in made.by)
-        return Run(tuple(steps), flow.values, tuple(by), tuple(stages), tuple(counts))
+        return WorkflowRun(tuple(steps), flow.values, tuple(by), tuple(stages), tuple(counts))
 
     def _chain(
-        self, ids: Iterable[str], nodes: Chain, flow: Flow, attempt: int, running: _Running, steps: list[Step]
-    ) -> Flow:
+        self, ids: Iterable[str], nodes: Chain, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+    ) -> RunState:
         """Run a chain from `flow`, append its calls to `steps`, and return what there is then."""
         for place, node in zip(ids, nodes, strict=True):
             flow = self._node(place, node, flow, attempt, running, steps)
         return flow
 
-    def _node(self, place: str, node: Node, flow: Flow, attempt: int, running: _Running, steps: list[Step]) -> Flow:
+    def _node(
+        self, place: str, node: Node, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+    ) -> RunState:
         match node:
             case OperatorNode():
                 if place in running.without.operators:
@@ -201,13 +205,13 @@ class Interpreter:
                 return flow
 
     def _parallel(
-        self, place: str, node: Parallel, flow: Flow, attempt: int, running: _Running, steps: list[Step]
-    ) -> Flow:
+        self, place: str, node: Parallel, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+    ) -> RunState:
         ids = child_ids(place, node)
         count = len(node.branches)
 
-        def run(slot: int) -> tuple[Flow, list[Step]]:
-            own: list[Step] = []
+        def run(slot: int) -> tuple[RunState, list[RunStep]]:
+            own: list[RunStep] = []
             start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
             return self._chain(ids[slot], node.branches[slot], start, attempt, running, own), own
 
@@ -218,7 +222,7 @@ class Interpreter:
                 branches = all_of(parts, running.stopped.set, getattr(self.backend, "cancel", None))
         else:
             branches = [run(slot) for slot in range(count)]
-        results: list[Made] = []
+        results: list[StepValue] = []
         for after, own in branches:
             steps += own
             if any(step.ok for step in own):
@@ -228,8 +232,8 @@ class Interpreter:
         return flow.then(tuple(results))
 
     def _conditional(
-        self, place: str, node: Conditional, flow: Flow, attempt: int, running: _Running, steps: list[Step]
-    ) -> Flow:
+        self, place: str, node: Conditional, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+    ) -> RunState:
         (check_id,), passed_ids, failed_ids = child_ids(place, node)
         if check_id in running.without.operators:
             if check_id not in running.cases:
@@ -247,10 +251,10 @@ class Interpreter:
         inner = checked._replace(control=(*flow.control, check.id))
         after = self._chain(ids, chain, inner, attempt, running, steps)
         # Whatever is there now is there because of the verdict, also when nothing ran.
-        results = tuple(Made(made.value, _joined(made.by, (check.id,))) for made in after.results)
+        results = tuple(StepValue(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
 
-    def _call(self, place: str, node: OperatorNode, flow: Flow, attempt: int, running: _Running) -> Step:
+    def _call(self, place: str, node: OperatorNode, flow: RunState, attempt: int, running: _Running) -> RunStep:
         operator = OPERATORS[node.name]
         inputs: dict[str, Input] = {}
         reads = flow.control
@@ -265,7 +269,7 @@ class Interpreter:
                 raise CancelledError("another branch of this run raised, or the run was interrupted")
             result = _complete(operator, _asked(self.backend, operator, call, len(flow.results)))
             running.called.append((call, result))
-        return Step(StepId(place, attempt), node.name, result, cached, reads, call)
+        return RunStep(StepId(place, attempt), node.name, result, cached, reads, call)
 
 
 def _asked(backend: Backend, operator: Operator, call: OpCall, results: int) -> OpResult:
@@ -279,12 +283,12 @@ def _joined(one: By, other: By) -> By:
     return tuple(dict.fromkeys(one + other)) if one and other else one or other
 
 
-def _after(step: Step, flow: Flow) -> Flow:
+def _after(step: RunStep, flow: RunState) -> RunState:
     """Return what there is after a call."""
     value = step.result.value
     if value is None:
         return flow
-    made = Made(value, (step.id,))
+    made = StepValue(value, (step.id,))
     operator = OPERATORS[step.operator]
     match operator.role:
         case Role.CHECKER:
@@ -307,7 +311,7 @@ def _matters(node: Conditional) -> bool:
     return any(isinstance(one, OperatorNode) and OPERATORS[one.name].role is not Role.CHECKER for one in within)
 
 
-def _checked(made: Made, results: tuple[Made, ...]) -> tuple[Made, ...]:
+def _checked(made: StepValue, results: tuple[StepValue, ...]) -> tuple[StepValue, ...]:
     """Return the results after a check: as they were, unless the checker gave another solution."""
     text, code = made.value.text, made.value.code
     same = len(results) == 1 and (text, code) == (results[0].value.text, results[0].value.code)
@@ -341,17 +345,17 @@ def _lacks(operator: Operator, value: Value) -> str:
     return "text" if "text" in operator.outputs and not (value.text or value.code) else ""
 
 
-def _results(problem: Problem, flow: Flow) -> tuple[Input, By]:
+def _results(problem: WorkflowProblem, flow: RunState) -> tuple[Input, By]:
     if len(flow.results) == 1:
         return flow.results[0]
     return (tuple(made.value for made in flow.results) or None), _all_by(flow)
 
 
-def _all_by(flow: Flow) -> By:
+def _all_by(flow: RunState) -> By:
     return tuple(dict.fromkeys(step for made in flow.results for step in made.by))
 
 
-_GIVEN: dict[str, Callable[[Problem, Flow], tuple[Input, By]]] = {
+_GIVEN: dict[str, Callable[[WorkflowProblem, RunState], tuple[Input, By]]] = {
     "problem": lambda problem, flow: (problem.text, ()),
     "entry_point": lambda problem, flow: (problem.entry_point, ()),
     "tests": lambda problem, flow: (problem.tests, ()),

@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.workflow.graph import (
     child_ids,
     top_ids,
 )
-from agentgym_flow.envs.canvas.workflow.run import Run, Step
+from agentgym_flow.envs.canvas.workflow.run import RunStep, WorkflowRun
 
 NOTES_LENGTH = 150
 """Characters of an instruction or a checker's notes that are shown."""
@@ -48,7 +48,7 @@ def plain_graph(nodes: Chain) -> list[dict[str, Any]]:
     return _chain(top_ids(nodes), nodes)
 
 
-def plain_run(run: Run) -> list[dict[str, Any]]:
+def plain_run(run: WorkflowRun) -> list[dict[str, Any]]:
     """Return the calls of a run as JSON-able data, fresh on every call, in the order of `run.steps`.
 
     Each has `place`, `attempt`, `status`, `passed` (None without a verdict), `influential` (whether the result could be
@@ -68,7 +68,7 @@ def plain_run(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _notes(step: Step) -> str:
+def _notes(step: RunStep) -> str:
     value = step.result.value
     return one_line(step.result.text if value is None else value.notes, NOTES_LENGTH)
 

@@ -25,14 +25,14 @@ By: TypeAlias = tuple[StepId, ...]
 """The steps that something comes from."""
 
 
-class Made(NamedTuple):
+class StepValue(NamedTuple):
     """A value, and the steps that it comes from directly."""
 
     value: Value
     by: By
 
 
-class Flow(NamedTuple):
+class RunState(NamedTuple):
     """What there is at a point of a run.
 
     Attributes:
@@ -45,12 +45,12 @@ class Flow(NamedTuple):
         control: the checks whose verdicts led here.
     """
 
-    results: tuple[Made, ...] = ()
-    plan: Made | None = None
+    results: tuple[StepValue, ...] = ()
+    plan: StepValue | None = None
     pieces: tuple[str, ...] = ()
     pieces_by: By = ()
     to_share: bool = False
-    notes: Made | None = None
+    notes: StepValue | None = None
     control: By = ()
 
     @property
@@ -58,13 +58,13 @@ class Flow(NamedTuple):
         """The results alone."""
         return tuple(made.value for made in self.results)
 
-    def then(self, results: tuple[Made, ...], notes: Made | None = None) -> Flow:
+    def then(self, results: tuple[StepValue, ...], notes: StepValue | None = None) -> RunState:
         """Return what there is when a node has left `results`."""
-        return Flow(results, self.plan, self.pieces, self.pieces_by, False, notes, self.control)
+        return RunState(results, self.plan, self.pieces, self.pieces_by, False, notes, self.control)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """One call.
 
     Attributes:
@@ -96,7 +96,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class WorkflowRun:
     """What happened when a workflow ran. Equal for equal workflows, problems, seeds and backends.
 
     Attributes:
@@ -108,10 +108,10 @@ class Run:
         counts: how many steps there were after each top-level node.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[RunStep, ...]
     results: tuple[Value, ...]
     made_by: tuple[StepId, ...]
-    stages: tuple[Flow, ...] = field(default=(), compare=False, repr=False)
+    stages: tuple[RunState, ...] = field(default=(), compare=False, repr=False)
     counts: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -125,7 +125,7 @@ class Run:
         return "\n".join(value.text or value.code for value in self.results)
 
     @property
-    def failures(self) -> tuple[Step, ...]:
+    def failures(self) -> tuple[RunStep, ...]:
         """The steps that failed; what they should have made was missing in the rest of the run."""
         return tuple(step for step in self.steps if not step.ok)
 
@@ -140,7 +140,7 @@ class Run:
         return sum(step.result.cost for step in self.steps if not step.cached)
 
     @cached_property
-    def influential(self) -> tuple[Step, ...]:
+    def influential(self) -> tuple[RunStep, ...]:
         """The steps whose output flowed into the results, or whose verdict led to them.
 
         Those they were made by, whatever these read, and so on; nothing is run again without them. A step that only ran
@@ -149,7 +149,7 @@ class Run:
         """
         return self.led_to(self.made_by)
 
-    def led_to(self, made_by: By) -> tuple[Step, ...]:
+    def led_to(self, made_by: By) -> tuple[RunStep, ...]:
         """Return these steps, whatever they read, and so on."""
         reads = {step.id: step.reads for step in self.steps}
         found: set[StepId] = set()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from agentgym_flow.envs.search.world.draft import KEY
 from agentgym_flow.envs.search.world.entity import THE, Entity, Value
-from agentgym_flow.envs.search.world.names import Names
-from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, Relation
+from agentgym_flow.envs.search.world.names import EntityNames
+from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.envs.search.world.wording import ALSO, TOPICS, fillers, group_of, intros
 from agentgym_flow.seeding import Stream
 
@@ -38,7 +38,7 @@ def amount(value: int, unit: str) -> str:
     return f"{value:,} {unit}"
 
 
-def _written(stream: Stream, value: Value, relation: Relation) -> str:
+def _written(stream: Stream, value: Value, relation: EntityRelation) -> str:
     """Return a value as the article states it: an entity by its name, or by another of its names."""
     if isinstance(value, Entity):
         if value.aliases and value.kind in ("university", "award", "river", "person") and stream.below(4) == 0:
@@ -68,7 +68,7 @@ def _subject(stream: Stream, entity: Entity, says: str) -> str:
     return f"the {entity.name}" if entity.kind in THE else entity.name
 
 
-def write(entity: Entity, names: Names) -> Article:
+def write(entity: Entity, names: EntityNames) -> Article:
     """Return the article of an entity; names of people and places without an article come from `names`."""
     stream = Stream(KEY, "article", entity.title)
     article = Article(entity, entity.title, "")
@@ -107,7 +107,7 @@ def _full_name(entity: Entity) -> str:
     return f"{entity.name} ({entity.aliases[0]})" if pen_name else entity.name
 
 
-def _filled(stream: Stream, says: str, names: Names) -> str:
+def _filled(stream: Stream, says: str, names: EntityNames) -> str:
     extra = {key: names.word("other", 2) for key in "efg" if f"{{{key}}}" in says}
     return says.format(n=3 + stream.below(90), **extra)
 

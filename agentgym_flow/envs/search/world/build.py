@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agentgym_flow.envs.search.world.articles import Article, distractors, write
-from agentgym_flow.envs.search.world.draft import KEY, Draft
+from agentgym_flow.envs.search.world.draft import KEY, RealmDraft
 from agentgym_flow.envs.search.world.entity import THE, Entity
-from agentgym_flow.envs.search.world.names import Names
+from agentgym_flow.envs.search.world.names import EntityNames
 from agentgym_flow.envs.search.world.people import draw_people, join_people
 from agentgym_flow.envs.search.world.places import draw_places, people_places
 from agentgym_flow.envs.search.world.relations import WORK_KINDS
@@ -16,7 +16,7 @@ from agentgym_flow.sharing import once
 COUNTRIES = {"train": 32, "valid": 8, "test": 8}
 
 
-class World:
+class SearchWorld:
     """All entities and their articles.
 
     Attributes:
@@ -25,7 +25,7 @@ class World:
     """
 
     def __init__(self) -> None:
-        names = Names(Stream(KEY, "names"))
+        names = EntityNames(Stream(KEY, "names"))
         self.entities = {realm: _realm(names, realm, countries) for realm, countries in COUNTRIES.items()}
         everything = [entity for those in self.entities.values() for entity in those]
         alike = namesakes(everything)
@@ -43,8 +43,8 @@ class World:
         return self.articles[entity.number]
 
 
-def _realm(names: Names, realm: str, countries: int) -> list[Entity]:
-    draft = Draft(Stream(KEY, "realm", realm), names, realm)
+def _realm(names: EntityNames, realm: str, countries: int) -> list[Entity]:
+    draft = RealmDraft(Stream(KEY, "realm", realm), names, realm)
     draw_places(draft, countries)
     draw_people(draft, countries)
     people_places(draft)
@@ -72,6 +72,6 @@ def _distinguish(entity: Entity, alike: list[Entity]) -> None:
 
 
 @once()
-def world() -> World:
+def world() -> SearchWorld:
     """Return the world, made once a process."""
-    return World()
+    return SearchWorld()

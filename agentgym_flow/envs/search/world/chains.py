@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.world.articles import amount, capital
-from agentgym_flow.envs.search.world.build import World
+from agentgym_flow.envs.search.world.build import SearchWorld
 from agentgym_flow.envs.search.world.entity import Date, Entity, Value
-from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, Relation
+from agentgym_flow.envs.search.world.relations import OF_KIND, WORK_KINDS, EntityRelation
 from agentgym_flow.seeding import Stream
 
 STARTS = {
@@ -36,7 +36,7 @@ _ARE_PEOPLE = ("inhabitants", "employees")
 """The units of which a question may ask for the number of people."""
 
 
-class Chain(NamedTuple):
+class FactChain(NamedTuple):
     """A way from one entity over facts to a value.
 
     Attributes:
@@ -45,7 +45,7 @@ class Chain(NamedTuple):
     """
 
     passed: tuple[Entity, ...]
-    relations: tuple[Relation, ...]
+    relations: tuple[EntityRelation, ...]
 
     @property
     def value(self) -> Value:
@@ -53,10 +53,10 @@ class Chain(NamedTuple):
         return self.passed[-1].facts[self.relations[-1].fact]
 
 
-def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -> Chain | None:
+def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -> FactChain | None:
     """Return a chain of so many facts from an entity drawn by lot, or nothing when it came to an end too early."""
     passed = [stream.choice(entities[stream.choice(_KINDS)])]
-    relations: list[Relation] = []
+    relations: list[EntityRelation] = []
     while True:
         here, goes_on = passed[-1], len(relations) + 1 < length
         known = [one for one in OF_KIND[here.kind].values() if one.fact in here.facts]
@@ -71,14 +71,14 @@ def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -
         if isinstance(value, Entity) and value in passed:
             return None
         if not goes_on:
-            return Chain(tuple(passed), tuple(relations))
+            return FactChain(tuple(passed), tuple(relations))
         assert isinstance(value, Entity), "a phrase is for an entity"
         passed.append(value)
 
 
-def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity, Relation]]]:
+def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity, EntityRelation]]]:
     """Return for each entity which others have it as a value, of a fact from which a question can go on."""
-    found: dict[Entity, list[tuple[Entity, Relation]]] = {}
+    found: dict[Entity, list[tuple[Entity, EntityRelation]]] = {}
     for kind, those in entities.items():
         for relation in OF_KIND[kind].values() if kind in STARTS else ():
             for one in those if relation.nouns and relation.fact != "spouse" else ():
@@ -88,7 +88,7 @@ def ways_to(entities: dict[str, list[Entity]]) -> dict[Entity, list[tuple[Entity
     return found
 
 
-def phrase(stream: Stream, chain: Chain, facts: int) -> str:
+def phrase(stream: Stream, chain: FactChain, facts: int) -> str:
     """Return the first so many facts of a chain as a phrase: `the birthplace of the author of the novel "..."`."""
     said = chain.passed[0].mention
     for relation in chain.relations[:facts]:
@@ -96,7 +96,7 @@ def phrase(stream: Stream, chain: Chain, facts: int) -> str:
     return said
 
 
-def ask(stream: Stream, chain: Chain) -> str:
+def ask(stream: Stream, chain: FactChain) -> str:
     """Return a question for the value of a chain, in one sentence or in two."""
     last = chain.relations[-1]
     said = phrase(stream, chain, len(chain.relations) - 1)
@@ -107,7 +107,7 @@ def ask(stream: Stream, chain: Chain) -> str:
     return capital(question.format(x=said))
 
 
-def supports(world: World, chain: Chain) -> tuple[tuple[str, str], ...]:
+def supports(world: SearchWorld, chain: FactChain) -> tuple[tuple[str, str], ...]:
     """Return what to search at each step, in words of the question and the articles read so far, and what to read."""
     found = []
     name, kind = chain.passed[0].mention, chain.passed[0].kind
@@ -120,7 +120,7 @@ def supports(world: World, chain: Chain) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def answers(chain: Chain) -> tuple[str, ...]:
+def answers(chain: FactChain) -> tuple[str, ...]:
     """Return the texts that answer a chain, the best first."""
     value, unit = chain.value, chain.relations[-1].answer
     if isinstance(value, Entity):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from agentgym_flow.envs.search.world.entity import Entity
-from agentgym_flow.envs.search.world.names import Names
+from agentgym_flow.envs.search.world.names import EntityNames
 from agentgym_flow.seeding import Stream
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ KEY = "agentgym_flow/Search-v0"
 _TRIES = 12
 
 
-class Draft:
+class RealmDraft:
     """The entities of one realm, in the order in which they were made.
 
     Attributes:
@@ -26,7 +26,7 @@ class Draft:
         people: profession -> its people.
     """
 
-    def __init__(self, stream: Stream, names: Names, realm: str) -> None:
+    def __init__(self, stream: Stream, names: EntityNames, realm: str) -> None:
         self.realm, self.names = realm, names
         self.people: dict[str, list[Entity]] = {}
         self._stream = stream

@@ -49,7 +49,7 @@ _ADJECTIVES, _NOUNS, _JOINTS = (
 )
 
 
-class Names:
+class EntityNames:
     """Gives names that were not given before.
 
     Args:

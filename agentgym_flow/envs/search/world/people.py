@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agentgym_flow.envs.search.world.draft import Draft
+from agentgym_flow.envs.search.world.draft import RealmDraft
 from agentgym_flow.envs.search.world.entity import Date, Entity
 
 PROFESSIONS = {
@@ -23,7 +23,7 @@ PROFESSIONS = {
 """Profession -> how many of each country, and the years between which they are born."""
 
 
-def draw_people(draft: Draft, countries: int) -> None:
+def draw_people(draft: RealmDraft, countries: int) -> None:
     """Add the people of so many countries."""
     surnames = [draft.names.word("surname", 2) for _ in range(countries * 16)]
     given = [draft.names.word("given", 2) for _ in range(60 + countries * 4)]
@@ -44,7 +44,7 @@ def draw_people(draft: Draft, countries: int) -> None:
             those.append(person)
 
 
-def _name(draft: Draft, given: list[str], surnames: list[str], used: set[str], those: list[Entity]) -> str:
+def _name(draft: RealmDraft, given: list[str], surnames: list[str], used: set[str], those: list[Entity]) -> str:
     """Return a full name for one more of `those`; sometimes that of another person, or nearly that."""
     earlier = draft.of("person")
     turn = draft.below(24) if len(earlier) > 20 else 23
@@ -63,7 +63,7 @@ def _name(draft: Draft, given: list[str], surnames: list[str], used: set[str], t
     raise RuntimeError("no free full name was found; there are more people than names")
 
 
-def _aliases(draft: Draft, name: str, given: list[str]) -> tuple[str, ...]:
+def _aliases(draft: RealmDraft, name: str, given: list[str]) -> tuple[str, ...]:
     """Return other names of a person: in full with a middle name, or a name as an artist."""
     turn = draft.below(5)
     first, surname = name.split(" ")
@@ -72,7 +72,7 @@ def _aliases(draft: Draft, name: str, given: list[str]) -> tuple[str, ...]:
     return (draft.names.word("surname", 3),) if turn == 2 else ()
 
 
-def join_people(draft: Draft) -> None:
+def join_people(draft: RealmDraft) -> None:
     """Let people study, learn from each other, marry and receive awards."""
     people = draft.of("person")
     universities, awards = draft.of("university"), draft.of("award")

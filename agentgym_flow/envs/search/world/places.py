@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.search.world.draft import Draft
+from agentgym_flow.envs.search.world.draft import RealmDraft
 from agentgym_flow.envs.search.world.entity import Entity
 
 _REGIONS, _CITIES, _RIVERS, _MOUNTAINS = 4, 9, 4, 4  # of each country
 
 
-def draw_places(draft: Draft, countries: int) -> None:
+def draw_places(draft: RealmDraft, countries: int) -> None:
     """Add so many countries and all that is in them."""
     for _ in range(countries):
         name = draft.names.word("country")
@@ -25,27 +25,27 @@ def draw_places(draft: Draft, countries: int) -> None:
         country.facts["stream"] = max(rivers, key=lambda one: one.whole("length"))
 
 
-def _region(draft: Draft, country: Entity) -> Entity:
+def _region(draft: RealmDraft, country: Entity) -> Entity:
     region = draft.add("region", "region", draft.names.word("region"))
     region.facts |= {"country": country, "area": draft.amount("region", 900, 90_000)}
     return region
 
 
-def _mountain(draft: Draft, region: Entity) -> Entity:
+def _mountain(draft: RealmDraft, region: Entity) -> Entity:
     name = draft.names.word("mountain")
     mountain = draft.add("mountain", "mountain", f"Mount {name}", aliases=(name,))
     mountain.facts |= {"region": region, "height": draft.amount("mountain", 900, 7_900)}
     return mountain
 
 
-def _river(draft: Draft, source: Entity) -> Entity:
+def _river(draft: RealmDraft, source: Entity) -> Entity:
     name = draft.names.word("river")
     river = draft.add("river", "river", f"{name} River", aliases=(f"River {name}",))
     river.facts |= {"source": source, "length": draft.amount("river", 60, 3_900)}
     return river
 
 
-def _city(draft: Draft, region: Entity, river: Entity) -> Entity:
+def _city(draft: RealmDraft, region: Entity, river: Entity) -> Entity:
     earlier = draft.of("city")
     twin = draft.below(8) == 0 and earlier
     name = draft.names.near(earlier[-1].name) if twin else draft.names.word("city")
@@ -56,7 +56,7 @@ def _city(draft: Draft, region: Entity, river: Entity) -> Entity:
     return city
 
 
-def people_places(draft: Draft) -> None:
+def people_places(draft: RealmDraft) -> None:
     """Let people map rivers, climb mountains and lead cities."""
     for river in draft.of("river"):
         river.facts["surveyor"] = draft.choice(draft.people["explorer"])

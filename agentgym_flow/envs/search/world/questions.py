@@ -9,11 +9,20 @@ from typing import NamedTuple, TypeAlias
 from agentgym_flow.envs.answers import normalise
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.world.articles import capital
-from agentgym_flow.envs.search.world.build import World
-from agentgym_flow.envs.search.world.chains import Chain, answers, ask, called, draw_chain, phrase, supports, ways_to
+from agentgym_flow.envs.search.world.build import SearchWorld
+from agentgym_flow.envs.search.world.chains import (
+    FactChain,
+    answers,
+    ask,
+    called,
+    draw_chain,
+    phrase,
+    supports,
+    ways_to,
+)
 from agentgym_flow.envs.search.world.draft import KEY
 from agentgym_flow.envs.search.world.entity import Date, Entity, Value
-from agentgym_flow.envs.search.world.relations import ALL, Relation
+from agentgym_flow.envs.search.world.relations import ALL, EntityRelation
 from agentgym_flow.seeding import Stream, seasonal, stable_hash
 
 COMPARISON, YES_NO = "comparison", "yes or no"
@@ -40,12 +49,12 @@ class _Drawn(NamedTuple):
 
 
 class _Realm(NamedTuple):
-    world: World
+    world: SearchWorld
     entities: dict[str, list[Entity]]
-    ways: dict[Entity, list[tuple[Entity, Relation]]]
+    ways: dict[Entity, list[tuple[Entity, EntityRelation]]]
 
 
-def draw_questions(world: World, realm: str, count: int, leaks: Leaks, season: str = "") -> list[Question]:
+def draw_questions(world: SearchWorld, realm: str, count: int, leaks: Leaks, season: str = "") -> list[Question]:
     """Return so many different questions through the entities of a realm, in random order.
 
     Args:
@@ -133,7 +142,7 @@ def _pair(stream: Stream, realm: _Realm, turn: str, wanted: bool) -> _Drawn | No
     return _Drawn(text, right, steps, (relation.fact,))
 
 
-def _other(stream: Stream, those: list[Entity], first: Entity, relation: Relation, wanted: bool) -> Entity | None:
+def _other(stream: Stream, those: list[Entity], first: Entity, relation: EntityRelation, wanted: bool) -> Entity | None:
     """Return one with the same value, or with a later one; if that is not wanted, with another or an earlier one."""
     value = first.facts[relation.fact]
     if len(relation.compared) == 1:
@@ -154,10 +163,10 @@ def _rank(value: Value) -> tuple[int, ...]:
     return value if isinstance(value, Date) else (value,) if isinstance(value, int) else ()
 
 
-def _towards(stream: Stream, realm: _Realm, end: Entity, relation: Relation) -> Chain:
+def _towards(stream: Stream, realm: _Realm, end: Entity, relation: EntityRelation) -> FactChain:
     """Return a chain to a fact of `end`: in two of three cases over something that names it, if anything does."""
     ways = realm.ways.get(end)
     if ways and stream.below(3):
         start, way = stream.choice(ways)
-        return Chain((start, end), (way, relation))
-    return Chain((end,), (relation,))
+        return FactChain((start, end), (way, relation))
+    return FactChain((end,), (relation,))

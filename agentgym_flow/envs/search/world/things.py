@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.search.world.draft import Draft
+from agentgym_flow.envs.search.world.draft import RealmDraft
 from agentgym_flow.envs.search.world.entity import Entity
 
 _COMPANIES = {
@@ -26,7 +26,7 @@ _WORKS = {
 """Kind -> profession of the maker, how many of each country, what brings it out, and the first year of any."""
 
 
-def draw_things(draft: Draft, countries: int) -> None:
+def draw_things(draft: RealmDraft, countries: int) -> None:
     """Add what people of so many countries founded, built and made."""
     for _ in range(countries * 4):
         _university(draft)
@@ -45,7 +45,7 @@ def draw_things(draft: Draft, countries: int) -> None:
             _work(draft, kind)
 
 
-def _university(draft: Draft) -> None:
+def _university(draft: RealmDraft) -> None:
     founder = draft.choice(draft.people["patron"])
     name = draft.names.word("other")
     made = draft.add("university", "university", f"{name} University", aliases=(f"University of {name}",))
@@ -57,7 +57,7 @@ def _university(draft: Draft) -> None:
     }
 
 
-def _company(draft: Draft, noun: str, ending: str) -> None:
+def _company(draft: RealmDraft, noun: str, ending: str) -> None:
     first = {"film studio": 1_870, "record label": 1_885}.get(noun, 0)
     those = draft.people["industrialist"]
     founder = draft.pick(those, lambda one: one.born >= first) or max(those, key=lambda one: one.born)
@@ -67,7 +67,7 @@ def _company(draft: Draft, noun: str, ending: str) -> None:
     made.facts |= {"city": draft.choice(draft.of("city")), "founder": founder, "founded": made.born, "staff": staff}
 
 
-def _museum(draft: Draft) -> None:
+def _museum(draft: RealmDraft) -> None:
     architect = draft.choice(draft.people["architect"])
     made = draft.add("museum", "museum", f"{draft.names.word('other')} Museum")
     made.facts |= {
@@ -77,7 +77,7 @@ def _museum(draft: Draft) -> None:
     }
 
 
-def _award(draft: Draft) -> None:
+def _award(draft: RealmDraft) -> None:
     professions = ("novelist", "painter", "composer", "architect", "explorer")
     namesake = draft.pick(draft.people[draft.choice(professions)], lambda one: one.ended < 1_930)
     namesake = namesake or min(draft.people["novelist"], key=lambda one: one.ended)
@@ -87,7 +87,7 @@ def _award(draft: Draft) -> None:
     made.facts |= {"namesake": namesake, "since": made.born, "giver": draft.choice(draft.of("university"))}
 
 
-def _ship(draft: Draft) -> None:
+def _ship(draft: RealmDraft) -> None:
     yards = [one for one in draft.of("company") if one.noun == "shipyard"]
     made = draft.add("ship", "ship", f"{draft.names.word('other')} Star")
     captain = draft.choice(draft.people["mariner"])
@@ -97,14 +97,14 @@ def _ship(draft: Draft) -> None:
         made.facts["builder"] = builder
 
 
-def _event(draft: Draft) -> None:
+def _event(draft: RealmDraft) -> None:
     leader = draft.choice(draft.people[draft.choice(("politician", "industrialist", "architect"))])
     noun = draft.choice(_EVENTS)
     made = draft.add("event", noun.lower(), f"{draft.names.word('other')} {noun}")
     made.facts |= {"leader": leader, "year": draft.year_of(leader), "city": draft.choice(draft.of("city"))}
 
 
-def _work(draft: Draft, kind: str) -> None:
+def _work(draft: RealmDraft, kind: str) -> None:
     profession, _, house, first = _WORKS[kind]
     earlier = draft.of(kind)
     creator = draft.choice(draft.people[profession])

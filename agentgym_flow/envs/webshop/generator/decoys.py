@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_flow.envs.webshop.generator.choices import draw_price
-from agentgym_flow.envs.webshop.generator.draft import Draft
-from agentgym_flow.envs.webshop.generator.kinds import Feature, Kind, Option
+from agentgym_flow.envs.webshop.generator.draft import ProductDraft
+from agentgym_flow.envs.webshop.generator.kinds import Feature, Option, ProductKind
 from agentgym_flow.envs.webshop.generator.phrases import hyphenated
 from agentgym_flow.seeding import Stream
 
@@ -14,7 +14,7 @@ _BOUND_STEPS = 40
 """Dollars: a goal's bound is at most the fourth multiple of ten above the price."""
 
 
-def other(stream: Stream, kind: Kind, rival: Draft, brand: str, usual: float) -> Draft:
+def other(stream: Stream, kind: ProductKind, rival: ProductDraft, brand: str, usual: float) -> ProductDraft:
     """Return a product with the features of `rival` and other values of an option, of which both then have half."""
     option = max((option for option in kind.options if option.distinct), key=lambda option: len(option.values))
     values = list(option.values)
@@ -34,14 +34,14 @@ def other(stream: Stream, kind: Kind, rival: Draft, brand: str, usual: float) ->
 
 
 def _with_option(
-    kind: Kind, options: dict[str, tuple[str, ...]], option: Option, values: list[str]
+    kind: ProductKind, options: dict[str, tuple[str, ...]], option: Option, values: list[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return options with `values` for one of them; names and values are in the order of the table."""
     drawn = {**options, option.name: tuple(value for value in option.values if value in values)}
     return {each.name: drawn[each.name] for each in kind.options if each.name in drawn}
 
 
-def costly(stream: Stream, rival: Draft, brand: str) -> Draft:
+def costly(stream: Stream, rival: ProductDraft, brand: str) -> ProductDraft:
     """Return a product that has all that `rival` has, and costs more than a goal for `rival` can allow."""
     price = rival.prices[0]
     low = price // 10 * 10 + _BOUND_STEPS + 1 + (10 + price / 2) * stream.uniform()
@@ -58,8 +58,8 @@ def costly(stream: Stream, rival: Draft, brand: str) -> Draft:
 
 
 def lacking(
-    stream: Stream, rival: Draft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
-) -> Draft:
+    stream: Stream, rival: ProductDraft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
+) -> ProductDraft:
     """Return a product with at most `lead` of the features of `rival`, and with others that nobody else here has."""
     features = ([lead] if lead else []) + spare[:2]
     lacks = [feature for feature in rival.features if feature is not lead and " " in feature.phrase]
@@ -76,7 +76,7 @@ def lacking(
     )
 
 
-def accessory(stream: Stream, admired: Draft, brand: str, usual: float) -> Draft:
+def accessory(stream: Stream, admired: ProductDraft, brand: str, usual: float) -> ProductDraft:
     """Return a thing for the thing; its title says what `admired` is, with hyphens but for one of the features."""
     low = max(4.0, usual * (0.2 + 0.3 * stream.uniform()))
     prices = [draw_price(stream, low)]
@@ -85,4 +85,4 @@ def accessory(stream: Stream, admired: Draft, brand: str, usual: float) -> Draft
     others = [feature for feature in admired.features if feature is not admired.lead and " " in feature.phrase]
     titled = [admired.lead] if admired.lead else []
     titled += [feature._replace(phrase=hyphenated(feature.phrase)) for feature in others]
-    return Draft("accessory", brand, (), {}, "", tuple(prices), titled=titled)
+    return ProductDraft("accessory", brand, (), {}, "", tuple(prices), titled=titled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentgym_flow.envs.webshop.generator.kinds import Department, Feature, Kind, Number
+from agentgym_flow.envs.webshop.generator.kinds import Department, Feature, Number, ProductKind
 
 Part = Literal["plain", "other", "costly", "lacking", "accessory"]
 
@@ -14,7 +14,7 @@ class Family(NamedTuple):
     """What the products of a family have in common."""
 
     department: Department
-    kind: Kind
+    kind: ProductKind
     name: str
     line: str
 
@@ -30,7 +30,7 @@ class Family(NamedTuple):
 
 
 @dataclass(slots=True)
-class Draft:
+class ProductDraft:
     """A product before it is put into words.
 
     Attributes:

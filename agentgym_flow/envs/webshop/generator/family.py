@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from agentgym_flow.envs.webshop.generator.choices import Choices, draw_options, draw_price, vary
 from agentgym_flow.envs.webshop.generator.decoys import accessory, costly, lacking, other
-from agentgym_flow.envs.webshop.generator.draft import Draft, Family
-from agentgym_flow.envs.webshop.generator.kinds import Feature, Kind
+from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
+from agentgym_flow.envs.webshop.generator.kinds import Feature, ProductKind
 from agentgym_flow.seeding import Stream
 
 PLANE = tuple((first, (first + 1) % 7, (first + 3) % 7) for first in range(7))
 """The lines of the Fano plane: seven triples of seven points; any two points are in exactly one triple."""
 
 
-def draw_family(stream: Stream, family: Family) -> list[Draft]:
+def draw_family(stream: Stream, family: Family) -> list[ProductDraft]:
     """Return the products of a family: seven plain ones, the other, the costly, two lacking ones, the accessory."""
     department, kind = family.department, family.kind
     phrases = stream.sample(kind.features, len(kind.features))
@@ -50,8 +50,8 @@ def draw_family(stream: Stream, family: Family) -> list[Draft]:
 
 
 def _plain(
-    stream: Stream, kind: Kind, pool: list[Feature], leads: list[int], brands: list[str], usual: float
-) -> list[Draft]:
+    stream: Stream, kind: ProductKind, pool: list[Feature], leads: list[int], brands: list[str], usual: float
+) -> list[ProductDraft]:
     """Return the seven plain products; those whose titles name the same feature have nearly the same options."""
     shared: dict[int, Choices] = {}
     drafts = []
@@ -62,7 +62,9 @@ def _plain(
         price = draw_price(stream, usual * (0.8 + 0.5 * stream.uniform()))
         features = tuple(pool[point] for point in triple)
         quiet = tuple(pool[point] for point in triple if point == lead or point not in leads)
-        drafts.append(Draft("plain", stream.choice(brands), features, options, fixed, (price,), pool[lead], quiet))
+        drafts.append(
+            ProductDraft("plain", stream.choice(brands), features, options, fixed, (price,), pool[lead], quiet)
+        )
     return drafts
 
 
@@ -82,7 +84,7 @@ def _groups(leads: list[int]) -> list[list[int]]:
     return [[place for place, lead in enumerate(leads) if lead == point] for point in dict.fromkeys(leads)]
 
 
-def _place(stream: Stream, draft: Draft) -> None:
+def _place(stream: Stream, draft: ProductDraft) -> None:
     """Decide where each feature is stated: mostly one in the title; the others in a bullet or in the description."""
     draft.titled, draft.listed, draft.told = [], [], []
     features = list(draft.features)
@@ -103,7 +105,7 @@ def _place(stream: Stream, draft: Draft) -> None:
             draft.listed.append(feature)
 
 
-def _mislead(stream: Stream, draft: Draft, pool: list[Feature]) -> None:
+def _mislead(stream: Stream, draft: ProductDraft, pool: list[Feature]) -> None:
     """Give some titles a phrase that looks like a feature that the product lacks."""
     tempting = [feature.near for feature in pool if feature.near and feature not in draft.features]
     if tempting and len(draft.titled) < 2 and stream.below(2) == 0:

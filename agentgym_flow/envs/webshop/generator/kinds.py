@@ -45,7 +45,7 @@ class Option(NamedTuple):
     distinct: bool
 
 
-class Kind(NamedTuple):
+class ProductKind(NamedTuple):
     """A kind of thing. Each pair of a name and a line may become a family of products that look alike.
 
     Attributes:
@@ -94,7 +94,7 @@ class Department(NamedTuple):
     features: Mapping[str, Feature]
     notes: tuple[str, ...]
     costly: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ProductKind, ...]
 
 
 def features(
@@ -127,9 +127,9 @@ def kind(
     details: str,
     notes: tuple[str, ...],
     accessory: str,
-) -> Kind:
+) -> ProductKind:
     """Return a kind whose lists are written as `one|two|three`."""
-    return Kind(
+    return ProductKind(
         query,
         path,
         number,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.webshop.generator.draft import Draft, Family
+from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature, words
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, listed, tail
 from agentgym_flow.seeding import Stream
@@ -12,7 +12,7 @@ from agentgym_flow.seeding import Stream
 _STARTS = ("Find me", "Find me", "Get me", "Show me", "I want", "Look for")
 
 
-def synthetic(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+def synthetic(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]:
     """Return `instruction` and `instruction_attributes`; the loader adds the options and the price."""
     wanted = _wanted(stream, draft)
     adjectives = ", ".join(being(wanted))
@@ -23,7 +23,7 @@ def synthetic(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
     }
 
 
-def human(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+def human(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]:
     """Return an entry of the file of human instructions, without `asin`."""
     wanted = _wanted(stream, draft)
     chosen = _chosen(stream, draft)
@@ -38,7 +38,7 @@ def human(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
     }
 
 
-def _wanted(stream: Stream, draft: Draft) -> list[Feature]:
+def _wanted(stream: Stream, draft: ProductDraft) -> list[Feature]:
     """Draw two or three of the features; what the title names is among them."""
     features = list(draft.quiet if len(draft.quiet) > 1 and stream.below(4) else draft.features)
     stream.shuffle(features)
@@ -48,7 +48,7 @@ def _wanted(stream: Stream, draft: Draft) -> list[Feature]:
     return features
 
 
-def _chosen(stream: Stream, draft: Draft) -> dict[str, str]:
+def _chosen(stream: Stream, draft: ProductDraft) -> dict[str, str]:
     """Draw the options that a person cares about: mostly all, always the one that sets the product apart."""
     return {
         name: stream.choice(values)

@@ -6,9 +6,9 @@ import math
 from typing import Any, NamedTuple
 
 from agentgym_flow.envs.webshop.generator.departments import DEPARTMENTS
-from agentgym_flow.envs.webshop.generator.draft import Draft, Family
+from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.family import draw_family
-from agentgym_flow.envs.webshop.generator.kinds import Department, Kind
+from agentgym_flow.envs.webshop.generator.kinds import Department, ProductKind
 from agentgym_flow.envs.webshop.generator.requests import human, synthetic
 from agentgym_flow.envs.webshop.generator.texts import entry
 from agentgym_flow.seeding import Stream
@@ -59,19 +59,21 @@ def shop(season: str = "") -> GeneratedShop:
     return made
 
 
-def _families(department: Department, kind: Kind) -> list[Family]:
+def _families(department: Department, kind: ProductKind) -> list[Family]:
     """Return the families of a kind: some of the pairs of its names and lines."""
     pairs = [(name, line) for name in kind.names for line in kind.lines]
     chosen = Stream(_KEY, "families", kind.query).sample(pairs, min(_FAMILIES_OF_KIND, len(pairs)))
     return [Family(department, kind, name, line) for name, line in chosen]
 
 
-def _products(family: Family) -> list[tuple[Stream, Family, Draft]]:
+def _products(family: Family) -> list[tuple[Stream, Family, ProductDraft]]:
     stream = Stream(_KEY, family.department.category, family.kind.query, family.name, family.line)
     return [(stream, family, draft) for draft in draw_family(stream, family)]
 
 
-def _add(made: GeneratedShop, titles: set[str], season: str, stream: Stream, family: Family, draft: Draft) -> str:
+def _add(
+    made: GeneratedShop, titles: set[str], season: str, stream: Stream, family: Family, draft: ProductDraft
+) -> str:
     """Put a product and its requests into the files, and return its ASIN."""
     asin = "B0" + "".join(_LETTERS[stream.below(36)] for _ in range(8))
     item = entry(stream, family, draft)
@@ -91,7 +93,7 @@ def _add(made: GeneratedShop, titles: set[str], season: str, stream: Stream, fam
     return asin
 
 
-def _requests(stream: Stream, family: Family, draft: Draft) -> _Requests:
+def _requests(stream: Stream, family: Family, draft: ProductDraft) -> _Requests:
     built: dict[str, Any] = {}
     if stream.below(4) > 0 and math.prod(map(len, draft.options.values())) <= _COMBINATIONS:
         built = synthetic(stream, family, draft)

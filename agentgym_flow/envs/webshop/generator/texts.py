@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_flow.envs.webshop.generator.draft import Draft, Family
+from agentgym_flow.envs.webshop.generator.draft import Family, ProductDraft
 from agentgym_flow.envs.webshop.generator.kinds import Feature
 from agentgym_flow.envs.webshop.generator.phrases import being, counted, hyphenated, sentence, spelled, tail, titled
 from agentgym_flow.seeding import Stream
@@ -12,7 +12,7 @@ from agentgym_flow.seeding import Stream
 _PATH = " \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} "
 
 
-def title(stream: Stream, family: Family, draft: Draft) -> str:
+def title(stream: Stream, family: Family, draft: ProductDraft) -> str:
     """Return the title: brand, thing, the features that it names, and pieces that no goal asks for."""
     kind = family.kind
     extras = stream.sample(kind.details, 2)
@@ -39,7 +39,7 @@ def _headline(feature: Feature) -> str:
     return f"for {feature.phrase}" if feature.role == "for" else feature.phrase
 
 
-def bullets(stream: Stream, family: Family, draft: Draft) -> list[str]:
+def bullets(stream: Stream, family: Family, draft: ProductDraft) -> list[str]:
     """Return the list under "Features": the features that it states, and notes."""
     notes = list(stream.sample(family.department.notes, 1 + stream.below(2)))
     if draft.part == "accessory":
@@ -59,7 +59,7 @@ def bullets(stream: Stream, family: Family, draft: Draft) -> list[str]:
 _DENIALS = {"is": "not ", "has": "without ", "for": "not meant for "}
 
 
-def _denial(draft: Draft) -> str:
+def _denial(draft: ProductDraft) -> str:
     """Return a bullet that says what a product lacks: in a buyer's words, and with hyphens, so not as an attribute."""
     return sentence("please note: " + ", ".join(_DENIALS[lack.role] + hyphenated(lack.phrase) for lack in draft.lacks))
 
@@ -74,7 +74,7 @@ def _bullet(feature: Feature, loud: bool) -> str:
     return f"{head.upper()} - {sentence(feature.reason)}" if loud else f"{titled(head)}: {feature.reason}."
 
 
-def description(stream: Stream, family: Family, draft: Draft) -> str:
+def description(stream: Stream, family: Family, draft: ProductDraft) -> str:
     """Return one paragraph; empty for some products whose features are all stated elsewhere."""
     if not draft.told and stream.below(3) == 0:
         return ""
@@ -102,7 +102,7 @@ def description(stream: Stream, family: Family, draft: Draft) -> str:
     return " ".join(filter(None, [sentence(opening), *told, closing]))
 
 
-def entry(stream: Stream, family: Family, draft: Draft) -> dict[str, Any]:
+def entry(stream: Stream, family: Family, draft: ProductDraft) -> dict[str, Any]:
     """Return the product in the schema of the official products file, without `asin` and `page`."""
     department, kind = family.department, family.kind
     accessory = draft.part == "accessory"

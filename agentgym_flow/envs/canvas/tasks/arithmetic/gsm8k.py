@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.make import omission, omitted, owners_of, slip, slipped
 from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
-from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, Change
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
-from agentgym_flow.envs.canvas.tasks.sets.chain import Chain, Step, chain_of
+from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain, chain_of
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream
@@ -33,7 +33,7 @@ _SHARES = (
 _QUESTION = re.compile(r"[^.!?]*\?")
 _BIG = 100
 
-_Faults = list[tuple[Fault, Change]]
+_Faults = list[tuple[Fault, ChainMistake]]
 
 
 def from_gsm8k(problem: Problem) -> ArithmeticTask:
@@ -58,7 +58,7 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
         faults += _omissions(chain, needed, owners)
     if mixed is not None:
         note = "Numbers that belong to different parts of the problem are mixed up."
-        faults.append((Fault("part", Kind.PART, (), note), mixed))
+        faults.append((Fault("part", Mistake.PART, (), note), mixed))
     faults += _slips(chain, needed, owners)
     faults += _demanded(problem, chain)
     asked = _asked(problem.text)
@@ -73,10 +73,10 @@ def from_gsm8k(problem: Problem) -> ArithmeticTask:
 def _kind(faults: _Faults) -> str:
     """Return what makes a task hard, in the words of the generated ones."""
     found = {fault.kind for fault, _ in faults if fault.likely}
-    hard = found - {Kind.SLIP}
+    hard = found - {Mistake.SLIP}
     if len(hard) > 1:
         return "mixed"
-    names = {Kind.TRAP: "trap", Kind.OMISSION: "steps", Kind.PART: "parts"}
+    names = {Mistake.TRAP: "trap", Mistake.OMISSION: "steps", Mistake.PART: "parts"}
     return next((names[kind] for kind in hard), "calculation" if found else "easy")
 
 
@@ -86,7 +86,7 @@ def _asked(text: str) -> str:
     return (questions[-1] if questions else text).strip()
 
 
-def _parts(chain: Chain) -> tuple[int, ...]:
+def _parts(chain: CalculationChain) -> tuple[int, ...]:
     """Return the steps that the last one joins, at least two, if they have nothing to do with each other.
 
     None of them comes to the answer, so that nothing is right that is only a part.
@@ -96,14 +96,14 @@ def _parts(chain: Chain) -> tuple[int, ...]:
         return ()
     seen: set[int] = set()
     for place in joined:
-        own = set(Chain(chain.steps[: place + 1]).needed())
+        own = set(CalculationChain(chain.steps[: place + 1]).needed())
         if not own.isdisjoint(seen):
             return ()
         seen |= own
     return joined
 
 
-def _mixed_up(chain: Chain, places: tuple[int, ...]) -> Change | None:
+def _mixed_up(chain: CalculationChain, places: tuple[int, ...]) -> ChainMistake | None:
     """Return that the last step takes one part for another, or loses the last part; None if that changes nothing."""
     if not places:
         return None
@@ -112,7 +112,7 @@ def _mixed_up(chain: Chain, places: tuple[int, ...]) -> Change | None:
     names = [f"step{place}" for place in places]
     for other in (_renamed(tree, names[-1], names[0]), _renamed(tree, names[0], names[-1]), Name(names[0])):
         if _differs(chain, last, other):
-            return Change({last: other})
+            return ChainMistake({last: other})
     return None
 
 
@@ -122,13 +122,13 @@ def _renamed(tree: Expression, old: str, new: str) -> Expression:
     return Name(new) if tree == Name(old) else tree
 
 
-def _differs(chain: Chain, place: int, other: Expression) -> bool:
+def _differs(chain: CalculationChain, place: int, other: Expression) -> bool:
     """Return whether another tree for a step leads to another answer, one that is more than nothing."""
     value = chain.compute({place: other})
     return isinstance(value, Fraction) and abs(value) != abs(chain.answer) and value != 0
 
 
-def _traps(problem: Problem, chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+def _traps(problem: Problem, chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
     lowered = problem.text.lower()
     words = tuple(word for word in _SHARES if word in lowered)
     found: _Faults = []
@@ -138,12 +138,12 @@ def _traps(problem: Problem, chain: Chain, needed: tuple[int, ...], owners: Mapp
         other = next((tree for tree in _misread(chain, place) if _differs(chain, place, tree)), None)
         if other is not None:
             note = f"What the share in step {needed.index(place) + 1} is a share of should be read again."
-            fault = Fault(f"trap-{place}", Kind.TRAP, words, note, owners.get(place))
-            found.append((fault, Change({place: other})))
+            fault = Fault(f"trap-{place}", Mistake.TRAP, words, note, owners.get(place))
+            found.append((fault, ChainMistake({place: other})))
     return found[-MOST_TRAPS:]
 
 
-def _is_share(step: Step) -> bool:
+def _is_share(step: Calculation) -> bool:
     """Return whether a step takes a percentage or a fraction of something."""
     for part in parts(step.tree):
         if isinstance(part, Operation) and part.name == "%":
@@ -157,7 +157,7 @@ def _is_share(step: Step) -> bool:
     return any(number == 100 for number in step.given) and "/" in step.written
 
 
-def _misread(chain: Chain, place: int) -> Iterator[Expression]:
+def _misread(chain: CalculationChain, place: int) -> Iterator[Expression]:
     """Yield other calculations for a share: what is left of the whole, the whole and the share, the whole itself."""
     step = chain.steps[place]
     leaves = [part for part in parts(step.tree) if not isinstance(part, Operation)]
@@ -169,7 +169,7 @@ def _misread(chain: Chain, place: int) -> Iterator[Expression]:
     yield Operation("*", (step.tree, Number(Fraction(10))))
 
 
-def _leaf_value(chain: Chain, leaf: Expression) -> Fraction:
+def _leaf_value(chain: CalculationChain, leaf: Expression) -> Fraction:
     if isinstance(leaf, Number):
         return leaf.value
     if isinstance(leaf, Name) and leaf.name.startswith("step"):
@@ -177,7 +177,7 @@ def _leaf_value(chain: Chain, leaf: Expression) -> Fraction:
     return Fraction(0)
 
 
-def _omissions(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+def _omissions(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
     """Return up to two steps, neither the first nor the last, without which another answer comes out."""
     found: _Faults = []
     for place in needed[-2:0:-1]:
@@ -188,14 +188,14 @@ def _omissions(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int])
     return found[:2][::-1]
 
 
-def _demanded(problem: Problem, chain: Chain) -> _Faults:
+def _demanded(problem: Problem, chain: CalculationChain) -> _Faults:
     """Return what a check demands in some problems: that another number be taken for one that the text gives."""
     kind, chance = demanded("arithmetic", "gsm8k", problem.text), Stream("canvas", "gsm8k", "unusual", problem.text)
     odd = misprint(chain, problem.text, chance) if kind else None
     return [(unusual(kind, "arithmetic", "test", chance, figure=odd[0]), odd[1])] if kind and odd else []
 
 
-def _slips(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
+def _slips(chain: CalculationChain, needed: tuple[int, ...], owners: Mapping[int, int]) -> _Faults:
     """Return a slip in each of the hardest steps, in their order, at least one; in most it is not likely."""
     hardest = sorted(needed, key=lambda place: (-_hardness(chain.steps[place]), place))[:MOST_SLIPS]
     found: _Faults = []
@@ -205,7 +205,7 @@ def _slips(chain: Chain, needed: tuple[int, ...], owners: Mapping[int, int]) -> 
     return found
 
 
-def _hardness(step: Step) -> int:
+def _hardness(step: Calculation) -> int:
     """Return how easily a calculation goes wrong by hand: above 1, it is likely to."""
     figures = (*step.given, step.result)
     operations = [part.name for part in parts(step.tree) if isinstance(part, Operation)]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.arithmetic.misprint import misprint
 from agentgym_flow.envs.canvas.tasks.arithmetic.people import PEOPLE
 from agentgym_flow.envs.canvas.tasks.arithmetic.stories import STORIES
-from agentgym_flow.envs.canvas.tasks.arithmetic.story import Drawn, Story, draw, figure, tell
-from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, Change, slip_amounts, written
+from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, StoryProblem, draw, figure, tell
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import ArithmeticTask, ChainMistake, slip_amounts, written
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Name, Number, Operation, parts
-from agentgym_flow.envs.canvas.tasks.sets.chain import Chain
+from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.errors import UnknownSplit, UnknownTask
@@ -94,7 +94,7 @@ def _kinds(seasonal_split: str, block: int) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def _solution(chain: Chain, plan: tuple[str, ...], answer: str) -> str:
+def _solution(chain: CalculationChain, plan: tuple[str, ...], answer: str) -> str:
     lines = []
     for step, what in zip(chain.steps, plan, strict=True):
         result = figure(step.result)
@@ -103,19 +103,19 @@ def _solution(chain: Chain, plan: tuple[str, ...], answer: str) -> str:
 
 
 def _faults(
-    story: Story, drawn: Drawn, plan: tuple[str, ...], text: str, stream: Stream
-) -> tuple[tuple[Fault, Change], ...]:
+    story: Story, drawn: StoryProblem, plan: tuple[str, ...], text: str, stream: Stream
+) -> tuple[tuple[Fault, ChainMistake], ...]:
     chain, lowered = drawn.chain, text.lower()
     owners = owners_of(chain, tuple(place for place, _ in story.pieces))
-    found: list[tuple[Fault, Change]] = []
+    found: list[tuple[Fault, ChainMistake]] = []
     for number, (wrong, trees) in enumerate(zip(story.wrong, drawn.others, strict=True)):
         words = tuple(word for word in wrong.words if word in lowered)
-        found.append((Fault(f"{wrong.kind}-{number}", wrong.kind, words, wrong.note), Change(trees)))
+        found.append((Fault(f"{wrong.kind}-{number}", wrong.kind, words, wrong.note), ChainMistake(trees)))
     for place in story.omitted:
         found.append((omission(place, f"Something is left out: {lower(plan[place])}."), omitted(chain, place)))
     for place in story.wobbles:
         note = f"It is not certain what to take when it comes to this: {lower(plan[place])}."
-        found.append((Fault(f"wobble-{place}", Kind.WOBBLE, (), note, owners.get(place)), slipped(chain, place)))
+        found.append((Fault(f"wobble-{place}", Mistake.WOBBLE, (), note, owners.get(place)), slipped(chain, place)))
     unlikely = _unlikely(story, owners, stream)
     for place in sorted({*story.slips, *unlikely}):
         found.append((slip(place, plan[place], owners.get(place), place in story.slips), slipped(chain, place)))
@@ -131,11 +131,11 @@ def _unlikely(story: Story, owners: Mapping[int, int], stream: Stream) -> tuple[
     return (stream.choice([place for place in range(len(story.steps)) if place not in story.wobbles]),)
 
 
-def owners_of(chain: Chain, places: tuple[int, ...]) -> dict[int, int]:
+def owners_of(chain: CalculationChain, places: tuple[int, ...]) -> dict[int, int]:
     """Return for each step that leads to the answer of a sub-problem the number of that sub-problem."""
     owners: dict[int, int] = {}
     for piece, place in enumerate(places):
-        for step in Chain(chain.steps[: place + 1]).needed():
+        for step in CalculationChain(chain.steps[: place + 1]).needed():
             owners[step] = piece
     return owners
 
@@ -143,26 +143,26 @@ def owners_of(chain: Chain, places: tuple[int, ...]) -> dict[int, int]:
 def slip(place: int, what: str, piece: int | None, likely: bool) -> Fault:
     """Return a slip in a step."""
     note = f"A calculation does not come out right in this step: {lower(what)}."
-    return Fault(f"slip-{place}", Kind.SLIP, (), note, piece, likely)
+    return Fault(f"slip-{place}", Mistake.SLIP, (), note, piece, likely)
 
 
-def slipped(chain: Chain, place: int) -> Change:
+def slipped(chain: CalculationChain, place: int) -> ChainMistake:
     """Return what a slip or a wobble in a step does."""
-    return Change(slip=place, amounts=slip_amounts(chain.steps[place].result))
+    return ChainMistake(slip=place, amounts=slip_amounts(chain.steps[place].result))
 
 
 def omission(place: int, note: str, piece: int | None = None, *, likely: bool = True) -> Fault:
     """Return that a step is left out."""
-    return Fault(f"omission-{place}", Kind.OMISSION, (), note, piece, likely)
+    return Fault(f"omission-{place}", Mistake.OMISSION, (), note, piece, likely)
 
 
-def omitted(chain: Chain, place: int) -> Change:
+def omitted(chain: CalculationChain, place: int) -> ChainMistake:
     """Return what it does to leave a step out: its first operand that comes from a step goes on, else the first."""
     tree = chain.steps[place].tree
     leaves: list[Expression] = [part for part in parts(tree) if not isinstance(part, Operation)]
     steps = [leaf for leaf in leaves if isinstance(leaf, Name)]
     kept = steps[0] if steps else next((leaf for leaf in leaves if isinstance(leaf, Number)), tree)
-    return Change({place: kept})
+    return ChainMistake({place: kept})
 
 
 def lower(sentence: str) -> str:

@@ -6,13 +6,13 @@ import re
 from fractions import Fraction
 
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import figure
-from agentgym_flow.envs.canvas.tasks.arithmetic.task import Change, slip_amounts
+from agentgym_flow.envs.canvas.tasks.arithmetic.task import ChainMistake, slip_amounts
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation, parts
-from agentgym_flow.envs.canvas.tasks.sets.chain import Chain
+from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.seeding import Stream
 
 
-def misprint(chain: Chain, text: str, chance: Stream) -> tuple[str, Change] | None:
+def misprint(chain: CalculationChain, text: str, chance: Stream) -> tuple[str, ChainMistake] | None:
     """Return a number as it stands in a text, and the change to take another number for it; None if none will do.
 
     The number stands once in the text, and the other one leads to another answer, a whole one where all numbers are.
@@ -38,10 +38,10 @@ def _with_commas(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else figure(value)
 
 
-def _taken_for(chain: Chain, value: Fraction, other: Fraction) -> Change | None:
+def _taken_for(chain: CalculationChain, value: Fraction, other: Fraction) -> ChainMistake | None:
     """Return the change to take `other` for `value` wherever it stands; None where that is no other sound answer."""
     trees = {place: _replaced(step.tree, value, other) for place, step in enumerate(chain.steps)}
-    change = Change({place: tree for place, tree in trees.items() if tree != chain.steps[place].tree})
+    change = ChainMistake({place: tree for place, tree in trees.items() if tree != chain.steps[place].tree})
     answer = chain.compute(change.trees)
     if answer is None or answer == 0 or abs(answer) == abs(chain.answer) or (answer < 0) != (chain.answer < 0):
         return None

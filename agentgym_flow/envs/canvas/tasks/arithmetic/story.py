@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     BadCalculation,
     Expression,
@@ -24,7 +24,7 @@ from agentgym_flow.envs.canvas.tasks.sets.calculation import (
     parse,
     parts,
 )
-from agentgym_flow.envs.canvas.tasks.sets.chain import Chain, Step
+from agentgym_flow.envs.canvas.tasks.sets.chain import Calculation, CalculationChain
 from agentgym_flow.seeding import Stream
 
 THINGS = (
@@ -52,7 +52,7 @@ class Wrong:
         note: what a checker says of it.
     """
 
-    kind: Kind
+    kind: Mistake
     steps: tuple[tuple[int, str], ...]
     words: tuple[str, ...]
     note: str
@@ -115,15 +115,15 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class StoryProblem:
     """A problem that was drawn: its numbers, its chain, and the trees of the story's mistakes."""
 
     numbers: Mapping[str, Fraction]
-    chain: Chain
+    chain: CalculationChain
     others: tuple[dict[int, Expression], ...]
 
 
-def draw(story: Story, stream: Stream) -> Drawn:
+def draw(story: Story, stream: Stream) -> StoryProblem:
     """Return a problem with numbers for which everything comes out well and each mistake leads elsewhere.
 
     Numbers that are the same as the result of an earlier step are drawn again, because in the worked solution they
@@ -136,7 +136,7 @@ def draw(story: Story, stream: Stream) -> Drawn:
     raise RuntimeError(f"no numbers found for the story {story.text!r:.60}")
 
 
-def _attempt(story: Story, stream: Stream) -> Drawn | None:
+def _attempt(story: Story, stream: Stream) -> StoryProblem | None:
     numbers: dict[str, Fraction] = {}
     for letter, how in story.drawn:
         if isinstance(how, tuple):
@@ -156,13 +156,13 @@ def _attempt(story: Story, stream: Stream) -> Drawn | None:
         value = chain.compute(trees)
         if value is None or abs(value) == chain.answer or value == 0:
             return None
-    return Drawn(numbers, chain, others)
+    return StoryProblem(numbers, chain, others)
 
 
-def _chain(story: Story, numbers: Mapping[str, Fraction]) -> Chain | None:
+def _chain(story: Story, numbers: Mapping[str, Fraction]) -> CalculationChain | None:
     values: dict[str, Fraction] = dict(numbers)
     texts = {letter: figure(value) for letter, value in numbers.items()}
-    steps: list[Step] = []
+    steps: list[Calculation] = []
     results: set[Fraction] = set()
     bound = _bound(numbers, len(story.steps))
     for place, (tree, (formula, _)) in enumerate(zip(story.trees, story.steps, strict=True)):
@@ -173,11 +173,11 @@ def _chain(story: Story, numbers: Mapping[str, Fraction]) -> Chain | None:
         with_numbers = _bind(tree, bound)
         if any(isinstance(part, Number) and part.value in results for part in parts(with_numbers)):
             return None
-        steps.append(Step(with_numbers, result, "".join(texts.get(sign, sign) for sign in formula)))
+        steps.append(Calculation(with_numbers, result, "".join(texts.get(sign, sign) for sign in formula)))
         texts[chr(65 + place)] = figure(result)
         values[chr(65 + place)] = result
         results.add(result)
-    return Chain(tuple(steps))
+    return CalculationChain(tuple(steps))
 
 
 def _value(tree: Expression, values: Mapping[str, Fraction]) -> Fraction | None:
@@ -203,7 +203,7 @@ def figure(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.2f}"
 
 
-def tell(text: str, drawn: Drawn, names: Mapping[str, str], stream: Stream) -> str:
+def tell(text: str, drawn: StoryProblem, names: Mapping[str, str], stream: Stream) -> str:
     """Return `text` with its wordings chosen and its places filled."""
     text = _CHOICES.sub(lambda found: stream.choice(found.group(1).split("|")), text)
     return _FORMS.sub(lambda found: names.get(found[1]) or _form(drawn.numbers[found[1]], found[2]), text)

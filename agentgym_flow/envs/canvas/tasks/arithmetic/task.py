@@ -10,14 +10,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.number import NUMBER, same_number
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets.calculation import Expression, Number, Operation
-from agentgym_flow.envs.canvas.tasks.sets.chain import Chain
+from agentgym_flow.envs.canvas.tasks.sets.chain import CalculationChain
 from agentgym_flow.envs.canvas.tasks.simulated import VARIANTS, Fault, SimulatedTask
 
-VARYING = (Kind.SLIP, Kind.WOBBLE)
+VARYING = (Mistake.SLIP, Mistake.WOBBLE)
 """The kinds of mistakes that lead to another answer each time."""
 
 _NEAR = Fraction(1, 50)  # what is nearer to the right number could be taken for it, rounded
@@ -40,7 +40,7 @@ _RAMBLINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChainMistake:
     """What a mistake does to the chain: trees that take the place of steps, or a slip in the result of one step.
 
     Attributes:
@@ -74,8 +74,8 @@ class ArithmeticTask(SimulatedTask):
         self,
         problem: Problem,
         kind: str,
-        chain: Chain,
-        faults: tuple[tuple[Fault, Change], ...],
+        chain: CalculationChain,
+        faults: tuple[tuple[Fault, ChainMistake], ...],
         plan: tuple[str, ...],
         pieces: tuple[tuple[int, str], ...] = (),
         *,
@@ -184,7 +184,7 @@ class ArithmeticTask(SimulatedTask):
         for step, amount in slips:
             trees[step] = Operation("+", (trees.get(step, self.chain.steps[step].tree), Number(amount)))
         whole = place == len(self.chain.steps) - 1
-        return (self.chain if whole else Chain(self.chain.steps[: place + 1])).compute(trees)
+        return (self.chain if whole else CalculationChain(self.chain.steps[: place + 1])).compute(trees)
 
 
 def written(value: Fraction, money: bool) -> str:

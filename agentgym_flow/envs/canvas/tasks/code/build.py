@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, count
 from typing import NamedTuple
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
-from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, Change, changes_of, parsed, words_of
+from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, ProgramMistake, changes_of, parsed, words_of
 from agentgym_flow.envs.canvas.tasks.code.cues import cue, opening
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw
-from agentgym_flow.envs.canvas.tasks.code.fuel import Came, Case, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft
+from agentgym_flow.envs.canvas.tasks.code.fuel import Came, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
@@ -24,21 +24,21 @@ SHARES = {"plain": 32, "edge": 15, "corner": 20, "several": 18, "stream": 15}
 """How many of a hundred tasks are of each kind."""
 _SPLITS = {"train": (0, 1), "valid": (2,), "test": (3,)}
 
-_FAULTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
-    "plain": ((Kind.EDGE, False),),
-    "edge": ((Kind.EDGE, True),),
-    "corner": ((Kind.CORNER, True),),
-    "several": ((Kind.CORNER, True), (Kind.EDGE, True), (Kind.EDGE, True)),
-    "stream": ((Kind.EDGE, True),),
+_FAULTS: dict[str, tuple[tuple[Mistake, bool], ...]] = {
+    "plain": ((Mistake.EDGE, False),),
+    "edge": ((Mistake.EDGE, True),),
+    "corner": ((Mistake.CORNER, True),),
+    "several": ((Mistake.CORNER, True), (Mistake.EDGE, True), (Mistake.EDGE, True)),
+    "stream": ((Mistake.EDGE, True),),
 }
 _FIRST_FOR_CORNERS = ("guard", "strict", "order", "logic", "unprepared", "extreme", "forgotten", "bound")
 _MOST_TRIES = 16
 
 
 class _Pick(NamedTuple):
-    kind: Kind
+    kind: Mistake
     likely: bool
-    change: Change
+    change: ProgramMistake
 
 
 def make_task(split: str, index: int, season: str = "") -> OwnTask:
@@ -67,7 +67,7 @@ def make_task(split: str, index: int, season: str = "") -> OwnTask:
     raise AssertionError("unreachable")
 
 
-def split_of(pattern: str, draft: Draft) -> str:
+def split_of(pattern: str, draft: FunctionDraft) -> str:
     """Return the one split in which a function with these names and constants may occur."""
     part = int(stable_hash([pattern, draft.source])[:8], 16) % 4
     return next(split for split, parts in _SPLITS.items() if part in parts)
@@ -82,7 +82,7 @@ def _kind_of(seasonal_split: str, index: int) -> str:
     raise AssertionError("unreachable")
 
 
-def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Draft) -> OwnTask | None:
+def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: FunctionDraft) -> OwnTask | None:
     """Return the task; None where the function has no mistakes of the sorts that are wanted."""
     cases = _cases(draft)
     seen: dict[str, Behaviour] = {}
@@ -111,12 +111,12 @@ def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: Dra
     )
 
 
-def _cases(draft: Draft) -> Cases:
+def _cases(draft: FunctionDraft) -> Cases:
     """Return the tests, with what the right program gives as the wanted values."""
     code = compiled(ast.parse(draft.source))
     both = []
     for arguments in (draft.public, draft.hidden):
-        asked = [Case(one, take=draft.take) for one in arguments]
+        asked = [FunctionCase(one, take=draft.take) for one in arguments]
         both.append(
             tuple(
                 case._replace(wanted=came.value)
@@ -127,7 +127,11 @@ def _cases(draft: Draft) -> Cases:
 
 
 def _picks(
-    draw: Draw, sorts: Sequence[tuple[Kind, bool]], draft: Draft, cases: Cases, seen: dict[str, Behaviour]
+    draw: Draw,
+    sorts: Sequence[tuple[Mistake, bool]],
+    draft: FunctionDraft,
+    cases: Cases,
+    seen: dict[str, Behaviour],
 ) -> list[_Pick] | None:
     """Return mistakes of the sorts that a kind of task has, found by running programs; None where one is missing.
 
@@ -139,7 +143,7 @@ def _picks(
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
     picks: list[_Pick] = []
     for sort, likely in sorts:
-        found = next(_of_sort(sort, every if sort is Kind.EDGE else for_corners, draft, cases, picks, seen), None)
+        found = next(_of_sort(sort, every if sort is Mistake.EDGE else for_corners, draft, cases, picks, seen), None)
         if found is None:
             return None
         picks.append(_Pick(sort, likely, found))
@@ -147,8 +151,13 @@ def _picks(
 
 
 def _of_sort(
-    sort: Kind, changes: list[Change], draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
-) -> Iterator[Change]:
+    sort: Mistake,
+    changes: list[ProgramMistake],
+    draft: FunctionDraft,
+    cases: Cases,
+    picks: list[_Pick],
+    seen: dict[str, Behaviour],
+) -> Iterator[ProgramMistake]:
     taken = {pick.change.place for pick in picks} | {pick.change.name for pick in picks}
     for change in changes[:_MOST_TRIES]:
         if taken & {change.place, change.name}:
@@ -159,12 +168,12 @@ def _of_sort(
             yield change
 
 
-def _is_of(sort: Kind, found: Behaviour) -> bool:
-    return found.ends and not found.hidden and found.public is (sort is not Kind.EDGE)
+def _is_of(sort: Mistake, found: Behaviour) -> bool:
+    return found.ends and not found.hidden and found.public is (sort is not Mistake.EDGE)
 
 
 def _behaviours(
-    draft: Draft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
+    draft: FunctionDraft, cases: Cases, picks: list[_Pick], seen: dict[str, Behaviour]
 ) -> dict[frozenset[str], Behaviour] | None:
     """Return what every program does that these mistakes lead to; None where two mistakes make a right one.
 
@@ -175,21 +184,21 @@ def _behaviours(
     for size in range(2, len(picks) + 1):
         for some in combinations(picks, size):
             found = behaviour(draft, cases, [pick.change for pick in some])
-            shown = any(pick.kind is Kind.EDGE for pick in some)
+            shown = any(pick.kind is Mistake.EDGE for pick in some)
             if found.hidden or found.public is shown:
                 return None
             behaviours[frozenset(pick.change.tag for pick in some)] = found
     return behaviours
 
 
-def _text(draw: Draw, kind: str, draft: Draft, cases: Cases, meant: str) -> str:
+def _text(draw: Draw, kind: str, draft: FunctionDraft, cases: Cases, meant: str) -> str:
     examples = "\n".join(f">>> {case.call(draft.name)}\n{case.wanted!r}" for case in cases.public)
     said = f"{opening(draw, draft.signature, endless=bool(draft.take))} {draft.ask}"
     hints = [hint for hint in (cue(draw, kind), meant) if hint]
     return f"{' '.join([said, *hints])}\n\nExamples:\n{examples}"
 
 
-def _problem(identity: str, text: str, draft: Draft, cases: Cases) -> Problem:
+def _problem(identity: str, text: str, draft: FunctionDraft, cases: Cases) -> Problem:
     setup = ISLICE if draft.take else ""
     shown = tuple(case.check(draft.name) for case in cases.public)
     return Problem(
@@ -210,7 +219,7 @@ def _fault(pick: _Pick, text: str) -> Fault:
     return Fault(pick.change.tag, pick.kind, words_of(pick.change, text), NOTES[pick.change.name], likely=pick.likely)
 
 
-def _plan(draft: Draft) -> tuple[str, ...]:
+def _plan(draft: FunctionDraft) -> tuple[str, ...]:
     return (
         f"Write down what {draft.signature} is given and what it gives back",
         "List the special cases that the description names",

@@ -16,7 +16,7 @@ Edit: TypeAlias = Callable[[ast.AST], None]
 Found: TypeAlias = Iterator[tuple[str, Edit]]
 
 
-class Change(NamedTuple):
+class ProgramMistake(NamedTuple):
     """A mistake at one place of a program.
 
     Attributes:
@@ -100,7 +100,7 @@ def parsed(source: str) -> tuple[ast.Module, Nodes]:
     return tree, list(ast.walk(tree))
 
 
-def changed(source: str, changes: Iterable[Change]) -> ast.Module:
+def changed(source: str, changes: Iterable[ProgramMistake]) -> ast.Module:
     """Return the tree of a program in which these changes are made; the order of the changes does not matter.
 
     Of two changes that concern the same place, one can be without effect.
@@ -111,25 +111,25 @@ def changed(source: str, changes: Iterable[Change]) -> ast.Module:
     return tree
 
 
-def changes_of(nodes: Nodes) -> list[Change]:
+def changes_of(nodes: Nodes) -> list[ProgramMistake]:
     """Return every change that can be made in a program, in a fixed order."""
     found = []
     for place, node in enumerate(nodes):
         for turn, (name, edit) in enumerate(_at(node)):
-            found.append(Change(name, place, turn, edit))
+            found.append(ProgramMistake(name, place, turn, edit))
     return found
 
 
-def words_of(change: Change, text: str) -> tuple[str, ...]:
+def words_of(change: ProgramMistake, text: str) -> tuple[str, ...]:
     """Return the words of a problem's text that point at a change, in lower case."""
     lower = text.lower()
     return tuple(word for word in WORDS.get(change.name, ()) if re.search(rf"\b{re.escape(word)}", lower))
 
 
-def unreturned(nodes: Nodes) -> list[Change]:
+def unreturned(nodes: Nodes) -> list[ProgramMistake]:
     """Return changes by which a program gives nothing back: mistakes for a program that has no place for another."""
     return [
-        Change("unreturned", place, 0, _with_field("value", None))
+        ProgramMistake("unreturned", place, 0, _with_field("value", None))
         for place, node in enumerate(nodes)
         if isinstance(node, ast.Return) and node.value is not None
     ]

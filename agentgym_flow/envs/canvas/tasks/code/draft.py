@@ -52,7 +52,7 @@ class Draw(Stream):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class FunctionDraft:
     """A function with all its parameters chosen.
 
     Attributes:
@@ -76,7 +76,7 @@ class Draft:
     take: int
 
 
-Pattern: TypeAlias = Callable[[Draw], Draft]
+Pattern: TypeAlias = Callable[[Draw], FunctionDraft]
 """A function of the library, its parameters still open."""
 
 _SIGNATURE = re.compile(r"^def (\w+)\(([^\n]*)\):$", re.MULTILINE)
@@ -94,7 +94,7 @@ def draft(
     take: int = 0,
     names: Mapping[str, str],
     **values: object,
-) -> Draft:
+) -> FunctionDraft:
     """Return a pattern filled in: `$name` in its texts stands for one of the `names` there, or for one of the `values`.
 
     In `values`, too, `$name` stands for a name, or for an earlier value. Names are quoted in texts, not in code.
@@ -110,4 +110,6 @@ def draft(
     text, how = (Template(pattern).substitute(quoted) for pattern in (ask, step))
     name, arguments = _SIGNATURE.findall(source)[-1]
     signature = f"{name}({arguments})"
-    return Draft(name, signature, source + "\n", " ".join(text.split()), how, tuple(public), tuple(hidden), take)
+    return FunctionDraft(
+        name, signature, source + "\n", " ".join(text.split()), how, tuple(public), tuple(hidden), take
+    )

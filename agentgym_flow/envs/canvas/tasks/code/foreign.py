@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Kind
+from agentgym_flow.envs.canvas.operators.odds import DEMANDED, Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import (
     NOTES,
-    Change,
+    ProgramMistake,
     changed,
     changes_of,
     parsed,
@@ -169,7 +169,7 @@ class _Trials:
         self._found.clear()
         return self
 
-    def of(self, changes: Collection[Change]) -> _Behaviour | None:
+    def of(self, changes: Collection[ProgramMistake]) -> _Behaviour | None:
         """Return what the solution does with these changes; None when it did not come to an end."""
         tags = frozenset(change.tag for change in changes)
         if tags not in self._found:
@@ -200,7 +200,7 @@ class _Trials:
         return Tested(False, f"A test fails. {'; '.join(said) or failed}.", outputs)
 
 
-def _picks(trials: _Trials, every: list[Change]) -> list[tuple[Kind, Change]]:
+def _picks(trials: _Trials, every: list[ProgramMistake]) -> list[tuple[Mistake, ProgramMistake]]:
     """Return a change that the public tests show and one that only the hidden tests show, as far as they are found.
 
     In some problems the latter is what Review demands.
@@ -208,19 +208,19 @@ def _picks(trials: _Trials, every: list[Change]) -> list[tuple[Kind, Change]]:
     rank = {name: place for place, name in enumerate(_FIRST_FOR_CORNERS)}
     for_corners = sorted(every, key=lambda one: rank.get(one.name, len(rank)))
     wanted = demanded("code", "published", trials.problem.key)
-    corner = next((one for one in for_corners[:MOST_TRIES] if _is_of(Kind.CORNER, trials, [one])), None)
-    picks = [(wanted or Kind.CORNER, corner)] if corner is not None else []
+    corner = next((one for one in for_corners[:MOST_TRIES] if _is_of(Mistake.CORNER, trials, [one])), None)
+    picks = [(wanted or Mistake.CORNER, corner)] if corner is not None else []
     for change in every[:MOST_TRIES]:
-        if _is_of(Kind.EDGE, trials, [change]) and (
-            corner is None or (change.place != corner.place and _is_of(Kind.EDGE, trials, [change, corner]))
+        if _is_of(Mistake.EDGE, trials, [change]) and (
+            corner is None or (change.place != corner.place and _is_of(Mistake.EDGE, trials, [change, corner]))
         ):
-            return [*picks, (Kind.EDGE, change)]
+            return [*picks, (Mistake.EDGE, change)]
     return picks
 
 
-def _is_of(kind: Kind, trials: _Trials, changes: list[Change]) -> bool:
+def _is_of(kind: Mistake, trials: _Trials, changes: list[ProgramMistake]) -> bool:
     found = trials.of(changes)
-    return found is not None and not found.hidden and trials.passes(found) is (kind is Kind.CORNER)
+    return found is not None and not found.hidden and trials.passes(found) is (kind is Mistake.CORNER)
 
 
 def _calls(check: str, name: str) -> Iterable[str]:
@@ -232,7 +232,7 @@ def _calls(check: str, name: str) -> Iterable[str]:
                 yield source
 
 
-def _fault(kind: Kind, change: Change, text: str) -> Fault:
+def _fault(kind: Mistake, change: ProgramMistake, text: str) -> Fault:
     if kind in DEMANDED:
         return unusual(kind, "code", "test", Stream("canvas", "code", "unusual", text), tag=change.tag)
     return Fault(change.tag, kind, words_of(change, text), NOTES[change.name])
@@ -242,7 +242,7 @@ class PublishedProgram(CodeTask):
     """A task out of a problem of a published set; see `from_program`, which makes it."""
 
     def __init__(
-        self, problem: Problem, faults: tuple[Fault, ...], changes: dict[str, Change], trials: _Trials
+        self, problem: Problem, faults: tuple[Fault, ...], changes: dict[str, ProgramMistake], trials: _Trials
     ) -> None:
         kind = "several" if len(faults) > 1 else faults[0].kind.value
         plan = (

@@ -32,7 +32,7 @@ class Exhausted(BaseException):
     """The fuel is used up. Not an `Exception`, so that no program can catch it."""
 
 
-class Case(NamedTuple):
+class FunctionCase(NamedTuple):
     """A call, and what it has to return.
 
     Attributes:
@@ -77,7 +77,7 @@ def compiled(tree: ast.Module) -> CodeType:
     return compile(tree, "<program>", "exec")
 
 
-def calls(code: CodeType, name: str, cases: Iterable[Case]) -> list[Came]:
+def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Came]:
     """Return what the function `name` of a program brings for each case; each call has the whole `FUEL`.
 
     After a call that does not end the others are taken not to end either.
@@ -104,7 +104,7 @@ def calls(code: CodeType, name: str, cases: Iterable[Case]) -> list[Came]:
     return found
 
 
-def same(came: Came, case: Case) -> bool:
+def same(came: Came, case: FunctionCase) -> bool:
     """Return whether a call brought what it had to."""
     return not came.error and bool(came.value == case.wanted)
 
@@ -123,7 +123,7 @@ def fresh(value: Any) -> Any:
     return tuple(fresh(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _came(function: Callable[..., Any], case: Case) -> Came:
+def _came(function: Callable[..., Any], case: FunctionCase) -> Came:
     try:
         value = function(*fresh(case.arguments))
         return Came(list(islice(value, case.take)) if case.take else value)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from agentgym_flow.envs.canvas.scoring.problem import Problem
-from agentgym_flow.envs.canvas.tasks.code.changes import Change, changed
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft
-from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, Came, Case, calls, compiled, digest, same
+from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
+from agentgym_flow.envs.canvas.tasks.code.draft import FunctionDraft
+from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, Came, FunctionCase, calls, compiled, digest, same
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
 
@@ -24,8 +24,8 @@ def first_values(count, *arguments):
 class Cases(NamedTuple):
     """The tests of a function: the ordinary ones that are shown, and those that are not."""
 
-    public: tuple[Case, ...]
-    hidden: tuple[Case, ...]
+    public: tuple[FunctionCase, ...]
+    hidden: tuple[FunctionCase, ...]
 
 
 class Behaviour(NamedTuple):
@@ -41,7 +41,7 @@ class Behaviour(NamedTuple):
         return all(came.error != ENDLESS for came in self.came)
 
 
-def behaviour(draft: Draft, cases: Cases, changes: Sequence[Change]) -> Behaviour:
+def behaviour(draft: FunctionDraft, cases: Cases, changes: Sequence[ProgramMistake]) -> Behaviour:
     """Return what the program of a draft does with these changes made in it. Runs it in this process, with fuel."""
     code = compiled(changed(draft.source, changes))
     came = tuple(calls(code, draft.name, cases.public))
@@ -64,7 +64,7 @@ class OwnTask(CodeTask):
         problem: Problem,
         kind: str,
         faults: tuple[Fault, ...],
-        changes: Mapping[str, Change],
+        changes: Mapping[str, ProgramMistake],
         plan: tuple[str, ...],
         *,
         cases: Cases,
@@ -84,7 +84,7 @@ class OwnTask(CodeTask):
         place = piece % len(self._cases.public)
         return self._said(self._cases.public[place], self._behaviours[frozenset(made)].came[place])
 
-    def _said(self, case: Case, came: Came) -> str:
+    def _said(self, case: FunctionCase, came: Came) -> str:
         return f"{case.call(self.problem.entry_point)}: {came}"
 
     def _known_tested(self, made: frozenset[str]) -> Tested:

@@ -11,7 +11,7 @@ from typing import Any
 from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
-from agentgym_flow.envs.canvas.tasks.code.changes import Change, changed
+from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask, Tested
 
 _OPENINGS = (
@@ -49,7 +49,7 @@ class CodeTask(SimulatedTask):
         problem: Problem,
         kind: str,
         faults: tuple[Fault, ...],
-        changes: Mapping[str, Change],
+        changes: Mapping[str, ProgramMistake],
         plan: tuple[str, ...],
         *,
         endless: bool = False,

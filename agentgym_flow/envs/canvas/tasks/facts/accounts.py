@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
-from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, Draft, sentence
+from agentgym_flow.envs.canvas.operators.odds import Mistake
+from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, QuestionDraft, sentence
 from agentgym_flow.envs.canvas.tasks.facts.passages import retold as tell
-from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, Relation, marked
-from agentgym_flow.envs.canvas.tasks.facts.world import World
+from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked
+from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 
 _MATTERS = tuple(relation for relation in RELATIONS.values() if relation.statements)
@@ -33,7 +33,7 @@ _UNSURE = (
 )
 
 
-def retold(world: World) -> Draft:
+def retold(world: FactWorld) -> QuestionDraft:
     """Return a question for what three of four or five voices agree on."""
     relation = world.stream.choice(_MATTERS)
     thing = world.stream.choice(world.things[relation.subject])
@@ -44,11 +44,11 @@ def retold(world: World) -> Draft:
     values = [*_forms(relation, right, back), *wrong[: 1 + world.stream.below(2)]]
     question, _ = marked(world.stream.choice(relation.questions))
     question = sentence(question.format(x=thing.name))
-    return Draft(
+    return QuestionDraft(
         question=world.stream.choice(_ASKED_IN_TEST if world.names.split == "test" else _ASKED).format(q=question),
         answers=_phrasings(relation, right),
         wrong={"wobble": wrong},
-        faults=(Fault("wobble", Kind.WOBBLE, (), world.stream.choice(_UNSURE)),),
+        faults=(Fault("wobble", Mistake.WOBBLE, (), world.stream.choice(_UNSURE)),),
         plan=(
             f"Write down what each source says of {relation.what}.",
             "Count the voices for each; different words may mean the same.",
@@ -60,14 +60,14 @@ def retold(world: World) -> Draft:
     )
 
 
-def _forms(relation: Relation, right: str, back: int) -> tuple[str, ...]:
+def _forms(relation: FactRelation, right: str, back: int) -> tuple[str, ...]:
     """Return the three ways in which those put it who are right; one of them counts from `back` years before."""
     if relation.value != "year":
         return (right, right, right)
     return (right, f"the year {right}", f"the year {back} years after {int(right) - back}")
 
 
-def _phrasings(relation: Relation, right: str) -> tuple[str, ...]:
+def _phrasings(relation: FactRelation, right: str) -> tuple[str, ...]:
     common = (right, f"{right}, by most accounts", f"it was {right}")
     if relation.value == "year":
         return (*common, f"in {right}", f"in the year {right}", f"the year {right}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentgym_flow.envs.canvas.scoring.problem import Passage
-from agentgym_flow.envs.canvas.tasks.facts.world import Thing
+from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
+from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 
 WRONGS = 7
@@ -13,7 +13,7 @@ WRONGS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class QuestionDraft:
     """A question to be.
 
     Attributes:
@@ -35,9 +35,9 @@ class Draft:
     faults: tuple[Fault, ...]
     plan: tuple[str, ...]
     steps: tuple[str, ...]
-    needed: tuple[Thing, ...] = ()
+    needed: tuple[FactEntity, ...] = ()
     kept_out: tuple[str, ...] = ()
-    passages: list[Passage] = field(default_factory=list)
+    passages: list[ContextPassage] = field(default_factory=list)
     pieces: tuple[str, ...] = ()
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentgym_flow.envs.canvas.scoring.problem import Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
-from agentgym_flow.envs.canvas.tasks.facts.draft import Draft
-from agentgym_flow.envs.canvas.tasks.facts.names import Names
+from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft
+from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
 from agentgym_flow.envs.canvas.tasks.facts.parts import both
 from agentgym_flow.envs.canvas.tasks.facts.passages import told
 from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
-from agentgym_flow.envs.canvas.tasks.facts.world import World
+from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
 from agentgym_flow.envs.canvas.tasks.unusual import aside, demanded, unusual
 from agentgym_flow.seeding import Stream, seasonal
 
@@ -26,8 +26,13 @@ _CYCLE = (
     *("lookalike", "mixed", "easy", "both", "retold"),
 )
 _ALIKE = ("firm", "person", "work", "town")
-_BUILDERS: dict[str, Callable[[World], Draft]] = {"easy": easy, "bridge": bridge, "both": both, "retold": retold}
-_TWINNED: dict[str, Callable[[World, str], Draft]] = {"lookalike": lookalike, "mixed": mixed}
+_BUILDERS: dict[str, Callable[[FactWorld], QuestionDraft]] = {
+    "easy": easy,
+    "bridge": bridge,
+    "both": both,
+    "retold": retold,
+}
+_TWINNED: dict[str, Callable[[FactWorld, str], QuestionDraft]] = {"lookalike": lookalike, "mixed": mixed}
 
 _FEWEST, _MOST = 4, 7
 _LEAST, _ROOM = 400, 900
@@ -42,13 +47,13 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
     """
     stream = Stream("canvas", "qa", seasonal(split, season), index)
     kind = _CYCLE[index % len(_CYCLE)]
-    names = Names(split, stream)
+    names = FactNames(split, stream)
     if kind in _TWINNED:
         alike = stream.choice(_ALIKE)
-        world = World(names, stream, twins=alike)
+        world = FactWorld(names, stream, twins=alike)
         draft = _TWINNED[kind](world, alike)
     else:
-        world = World(names, stream)
+        world = FactWorld(names, stream)
         draft = _BUILDERS[kind](world)
     passages = _passages(world, draft)
     wordy = stream.below(3) == 0
@@ -81,7 +86,7 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
     )
 
 
-def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
+def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
     """Return a wrong answer that other books could give, and that is not among the draft's.
 
     It is of the same kind where that is known, else a town.
@@ -100,7 +105,7 @@ def _elsewhere(world: World, draft: Draft, chance: Stream) -> str:
     return world.names.new("town")
 
 
-def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:
+def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, ...]:
     """Return the passages that are needed, and others about the same world, in random order."""
     stream = world.stream
     passages = [*draft.passages, *(told(thing, stream) for thing in draft.needed)]
@@ -121,5 +126,5 @@ def _passages(world: World, draft: Draft) -> tuple[Passage, ...]:
     return tuple(passages)
 
 
-def _length(passage: Passage) -> int:
+def _length(passage: ContextPassage) -> int:
     return len(passage.title) + len(passage.text)

@@ -51,7 +51,7 @@ _TOWN_TWINS = (("Upper", "Lower"), ("Old", "New"), ("East", "West"), ("Great", "
 _FIRM_TWINS = (("Brothers", "Sons"), ("Works", "Workshops"), ("and Daughters", "and Sons"), ("Old Mill", "New Mill"))
 
 
-class Names:
+class FactNames:
     """Gives names that were not given before.
 
     Args:

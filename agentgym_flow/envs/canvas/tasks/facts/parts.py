@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
-from agentgym_flow.envs.canvas.tasks.facts.draft import Draft, sentence
-from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, Relation, marked, of_kind
-from agentgym_flow.envs.canvas.tasks.facts.world import Thing, World
+from agentgym_flow.envs.canvas.operators.odds import Mistake
+from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked, of_kind
+from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity, FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 
 _YEARS = ("opened", "born", "shown", "charter")
@@ -48,7 +48,7 @@ _MIXED_UP = (
 )
 
 
-def both(world: World) -> Draft:
+def both(world: FactWorld) -> QuestionDraft:
     """Return a question of two or three parts."""
     form = world.stream.below(6)
     if form == 0:
@@ -58,7 +58,7 @@ def both(world: World) -> Draft:
     return _ranked(world) if form in (2, 3) else _listed(world)
 
 
-def _ranked(world: World) -> Draft:
+def _ranked(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS[world.stream.choice(_YEARS)]
     things = world.stream.sample(world.things[relation.subject], 2 + world.stream.below(2))
     first = world.stream.below(2) == 0
@@ -79,7 +79,7 @@ def _ranked(world: World) -> Draft:
     )
 
 
-def _difference(world: World) -> Draft:
+def _difference(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS[world.stream.choice(_YEARS)]
     a, b, mistaken = world.stream.sample(world.things[relation.subject], 3)
     question, words = marked(world.stream.choice(_BETWEEN))
@@ -99,7 +99,7 @@ def _difference(world: World) -> Draft:
     )
 
 
-def _total(world: World) -> Draft:
+def _total(world: FactWorld) -> QuestionDraft:
     relation = RELATIONS["staff"]
     a, b, mistaken = world.stream.sample(world.things["firm"], 3)
     question, words = marked(world.stream.choice(_TOGETHER))
@@ -116,7 +116,7 @@ def _total(world: World) -> Draft:
     )
 
 
-def _listed(world: World) -> Draft:
+def _listed(world: FactWorld) -> QuestionDraft:
     """Return a question for one thing of this and another thing of that; mixed up, it is the other way round."""
     kind = world.stream.choice(("firm", "person", "work", "town"))
     a, b = world.stream.sample(world.things[kind], 2)
@@ -136,24 +136,24 @@ def _listed(world: World) -> Draft:
 
 
 def _draft(
-    world: World,
+    world: FactWorld,
     *,
-    asked: list[tuple[Thing, Relation]],
+    asked: list[tuple[FactEntity, FactRelation]],
     question: str,
     words: tuple[str, ...],
     right: str,
     wrong: str,
     last: str,
-    mistaken: Thing | None = None,
-) -> Draft:
+    mistaken: FactEntity | None = None,
+) -> QuestionDraft:
     """Return a draft whose pieces ask for each of `asked`; `last` puts them together, `mistaken` is mixed up."""
     things = [thing for thing, _ in asked]
     questions = [marked(world.stream.choice(relation.questions))[0].format(x=thing.name) for thing, relation in asked]
-    return Draft(
+    return QuestionDraft(
         question=question,
         answers=(right,),
         wrong={"part": (wrong,)},
-        faults=(Fault("part", Kind.PART, words, world.stream.choice(_MIXED_UP)),),
+        faults=(Fault("part", Mistake.PART, words, world.stream.choice(_MIXED_UP)),),
         plan=(*(f"Find {relation.find.format(x=thing.name)}." for thing, relation in asked), last),
         steps=tuple(thing.facts[relation.name] for thing, relation in asked),
         needed=(*things, *((mistaken,) if mistaken else ())),

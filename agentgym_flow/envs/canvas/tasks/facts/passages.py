@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.scoring.problem import Passage
-from agentgym_flow.envs.canvas.tasks.facts.relations import Relation
-from agentgym_flow.envs.canvas.tasks.facts.world import Thing
+from agentgym_flow.envs.canvas.scoring.problem import ContextPassage
+from agentgym_flow.envs.canvas.tasks.facts.relations import FactRelation
+from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity
 from agentgym_flow.seeding import Stream
 
 _TOLD = {
@@ -57,12 +57,14 @@ _VOICES_IN_TEST = (
 """Wordings that are nowhere else."""
 
 
-def told(thing: Thing, stream: Stream) -> Passage:
+def told(thing: FactEntity, stream: Stream) -> ContextPassage:
     """Return the passage about a thing, with all that is known of it."""
-    return Passage(thing.name, stream.choice(_TOLD[thing.kind]).format(name=thing.name, **thing.facts))
+    return ContextPassage(thing.name, stream.choice(_TOLD[thing.kind]).format(name=thing.name, **thing.facts))
 
 
-def retold(thing: Thing, relation: Relation, values: list[str], split: str, stream: Stream) -> list[Passage]:
+def retold(
+    thing: FactEntity, relation: FactRelation, values: list[str], split: str, stream: Stream
+) -> list[ContextPassage]:
     """Return a passage for each of `values`, from a voice of its own: what it gives as the relation of the thing.
 
     There must be at most as many values as there are wordings. The split `test` has wordings of its own.
@@ -70,6 +72,6 @@ def retold(thing: Thing, relation: Relation, values: list[str], split: str, stre
     voices = stream.sample(_VOICES_IN_TEST if split == "test" else _VOICES, len(values))
     wordings = stream.sample(relation.statements, len(values))
     return [
-        Passage(title, form.format(s=wording.format(x=thing.name, v=value)))
+        ContextPassage(title, form.format(s=wording.format(x=thing.name, v=value)))
         for (title, form), wording, value in zip(voices, wordings, values, strict=True)
     ]

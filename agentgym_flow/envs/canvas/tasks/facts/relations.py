@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 
-class Relation(NamedTuple):
+class FactRelation(NamedTuple):
     """Something that can be told of a thing.
 
     Attributes:
@@ -34,10 +34,10 @@ class Relation(NamedTuple):
     statements: tuple[str, ...] = ()
 
 
-RELATIONS: dict[str, Relation] = {
+RELATIONS: dict[str, FactRelation] = {
     relation.name: relation
     for relation in (
-        Relation(
+        FactRelation(
             "founder",
             "firm",
             "person",
@@ -53,7 +53,7 @@ RELATIONS: dict[str, Relation] = {
                 "the founder of {x} is named as {v}",
             ),
         ),
-        Relation(
+        FactRelation(
             "seat",
             "firm",
             "town",
@@ -69,7 +69,7 @@ RELATIONS: dict[str, Relation] = {
                 "{x} pays its taxes in {v}",
             ),
         ),
-        Relation(
+        FactRelation(
             "opened",
             "firm",
             "year",
@@ -85,7 +85,7 @@ RELATIONS: dict[str, Relation] = {
                 "{v} brought the founding of {x}",
             ),
         ),
-        Relation(
+        FactRelation(
             "goods",
             "firm",
             "goods",
@@ -93,7 +93,7 @@ RELATIONS: dict[str, Relation] = {
             "what {x} makes",
             ("What does {x} *make*?", "Which goods *come* from {x}?", "For the *making* of what is {x} known?"),
         ),
-        Relation(
+        FactRelation(
             "staff",
             "firm",
             "number",
@@ -101,7 +101,7 @@ RELATIONS: dict[str, Relation] = {
             "how many people work at {x}",
             ("How many people *work* at {x}?", "What is the number of *workers* of {x}?"),
         ),
-        Relation(
+        FactRelation(
             "birthplace",
             "person",
             "town",
@@ -117,7 +117,7 @@ RELATIONS: dict[str, Relation] = {
                 "{x} was a child of {v}",
             ),
         ),
-        Relation(
+        FactRelation(
             "born",
             "person",
             "year",
@@ -133,7 +133,7 @@ RELATIONS: dict[str, Relation] = {
                 "{x} was baptised in {v}",
             ),
         ),
-        Relation(
+        FactRelation(
             "master",
             "person",
             "person",
@@ -145,7 +145,7 @@ RELATIONS: dict[str, Relation] = {
                 "By whom was {x} *taught* the trade?",
             ),
         ),
-        Relation(
+        FactRelation(
             "maker",
             "work",
             "person",
@@ -161,7 +161,7 @@ RELATIONS: dict[str, Relation] = {
                 "{v} spent two winters on {x}",
             ),
         ),
-        Relation(
+        FactRelation(
             "shown",
             "work",
             "year",
@@ -181,7 +181,7 @@ RELATIONS: dict[str, Relation] = {
                 "nobody saw {x} before {v}, but many did then",
             ),
         ),
-        Relation(
+        FactRelation(
             "place",
             "work",
             "town",
@@ -205,7 +205,7 @@ RELATIONS: dict[str, Relation] = {
                 "{x} had its first night in {v}",
             ),
         ),
-        Relation(
+        FactRelation(
             "river",
             "town",
             "river",
@@ -213,7 +213,7 @@ RELATIONS: dict[str, Relation] = {
             "on which river {x} lies",
             ("Which *river* flows past {x}?", "On which *river* does {x} lie?", "By which *river* was {x} built?"),
         ),
-        Relation(
+        FactRelation(
             "region",
             "town",
             "region",
@@ -225,7 +225,7 @@ RELATIONS: dict[str, Relation] = {
                 "What is the name of the *region* around {x}?",
             ),
         ),
-        Relation(
+        FactRelation(
             "charter",
             "town",
             "year",
@@ -248,7 +248,7 @@ def marked(template: str) -> tuple[str, tuple[str, ...]]:
     return template.replace("*", ""), tuple(word.lower() for word in _MARK.findall(template))
 
 
-def of_kind(kind: str) -> tuple[Relation, ...]:
+def of_kind(kind: str) -> tuple[FactRelation, ...]:
     """Return what can be told of a kind of thing."""
     return _OF_KIND[kind]
 

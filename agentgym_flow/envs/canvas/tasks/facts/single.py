@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
-from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, Draft, sentence
-from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, Relation, marked, of_kind
-from agentgym_flow.envs.canvas.tasks.facts.world import Thing, World
+from agentgym_flow.envs.canvas.operators.odds import Mistake
+from agentgym_flow.envs.canvas.tasks.facts.draft import WRONGS, QuestionDraft, sentence
+from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked, of_kind
+from agentgym_flow.envs.canvas.tasks.facts.world import FactEntity, FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
 
 _BRIDGES = tuple(
@@ -32,14 +32,14 @@ _MISTAKEN = (
 _UNLIKE = ("The passages say something else.", "No passage bears this out.", "This is not what one reads there.")
 
 
-def easy(world: World) -> Draft:
+def easy(world: FactWorld) -> QuestionDraft:
     """Return a question that one passage answers."""
     thing = world.stream.choice(world.all())
     relation = world.stream.choice(of_kind(thing.kind))
     question, _ = marked(world.stream.choice(relation.questions))
     right = thing.facts[relation.name]
-    slip = Fault("slip", Kind.SLIP, (), world.stream.choice(_UNLIKE), likely=False)
-    return Draft(
+    slip = Fault("slip", Mistake.SLIP, (), world.stream.choice(_UNLIKE), likely=False)
+    return QuestionDraft(
         question=sentence(question.format(x=thing.name)),
         answers=(right,),
         wrong={"slip": world.others(relation.value, (right,), WRONGS)},
@@ -50,13 +50,13 @@ def easy(world: World) -> Draft:
     )
 
 
-def lookalike(world: World, kind: str) -> Draft:
+def lookalike(world: FactWorld, kind: str) -> QuestionDraft:
     """Return a question about one of the two things of a kind that are named alike."""
     thing, twin = _twins(world, kind)
     relation = world.stream.choice(of_kind(kind))
     question, _ = marked(world.stream.choice(relation.questions))
     aside, words = marked(world.stream.choice(_ASIDES))
-    return Draft(
+    return QuestionDraft(
         question=aside.format(q=sentence(question.format(x=thing.name)), x=thing.name, twin=twin.name),
         answers=(thing.facts[relation.name],),
         wrong={"distraction": (twin.facts[relation.name],)},
@@ -70,13 +70,13 @@ def lookalike(world: World, kind: str) -> Draft:
     )
 
 
-def bridge(world: World) -> Draft:
+def bridge(world: FactWorld) -> QuestionDraft:
     """Return a question of two hops."""
     first, second = world.stream.choice(_BRIDGES)
     return _bridge(world, world.stream.choice(world.things[first.subject]), first, second)
 
 
-def mixed(world: World, kind: str) -> Draft:
+def mixed(world: FactWorld, kind: str) -> QuestionDraft:
     """Return a question of two hops, on one of which there are two things of `kind` that are named alike."""
     first, second = world.stream.choice([pair for pair in _BRIDGES if kind in (pair[0].subject, pair[0].value)])
     start = world.stream.choice(world.things[first.subject][:2])
@@ -84,7 +84,7 @@ def mixed(world: World, kind: str) -> Draft:
     thing, twin = (start, _twin(world, start)) if kind == first.subject else _ends(world, start, first)
     false_way = world.named(twin.facts[first.name]) if kind == first.subject else twin
     draft.wrong["distraction"] = (false_way.facts[second.name],)
-    return Draft(
+    return QuestionDraft(
         question=draft.question,
         answers=draft.answers,
         wrong=draft.wrong,
@@ -95,16 +95,16 @@ def mixed(world: World, kind: str) -> Draft:
     )
 
 
-def _bridge(world: World, start: Thing, first: Relation, second: Relation) -> Draft:
+def _bridge(world: FactWorld, start: FactEntity, first: FactRelation, second: FactRelation) -> QuestionDraft:
     middle = world.named(start.facts[first.name])
     description, words = marked(world.stream.choice(first.descriptions))
     question, more = marked(world.stream.choice(second.questions))
     note = world.stream.choice(_HALF_WAY).format(first=first.what, second=second.what)
-    return Draft(
+    return QuestionDraft(
         question=sentence(question.format(x=description.format(x=start.name))),
         answers=(middle.facts[second.name],),
         wrong={"hop": (middle.name,)},
-        faults=(Fault("hop", Kind.HOP, tuple(dict.fromkeys((*words, *more))), note),),
+        faults=(Fault("hop", Mistake.HOP, tuple(dict.fromkeys((*words, *more))), note),),
         plan=(
             f"Find {first.find.format(x=start.name)}.",
             f"Then find {second.find.format(x=first.what)}.",
@@ -115,28 +115,28 @@ def _bridge(world: World, start: Thing, first: Relation, second: Relation) -> Dr
     )
 
 
-def _twins(world: World, kind: str) -> tuple[Thing, Thing]:
+def _twins(world: FactWorld, kind: str) -> tuple[FactEntity, FactEntity]:
     thing = world.stream.choice(world.things[kind][:2])
     return thing, _twin(world, thing)
 
 
-def _twin(world: World, thing: Thing) -> Thing:
+def _twin(world: FactWorld, thing: FactEntity) -> FactEntity:
     first, second = world.things[thing.kind][:2]
     return second if thing is first else first
 
 
-def _ends(world: World, start: Thing, first: Relation) -> tuple[Thing, Thing]:
+def _ends(world: FactWorld, start: FactEntity, first: FactRelation) -> tuple[FactEntity, FactEntity]:
     """Return where the first hop leads, and its twin."""
     middle = world.named(start.facts[first.name])
     return middle, _twin(world, middle)
 
 
-def _distraction(world: World, thing: Thing, twin: Thing, words: tuple[str, ...] = ()) -> Fault:
+def _distraction(world: FactWorld, thing: FactEntity, twin: FactEntity, words: tuple[str, ...] = ()) -> Fault:
     """Return the mistake of taking the twin; besides `words`, what is invented in the two names points at it."""
     invented = [word for word in f"{thing.name} {twin.name}".split() if word in world.names.given]
     note = world.stream.choice(_MISTAKEN).format(twin=twin.name)
-    return Fault("distraction", Kind.DISTRACTION, tuple(dict.fromkeys(map(str.lower, (*words, *invented)))), note)
+    return Fault("distraction", Mistake.DISTRACTION, tuple(dict.fromkeys(map(str.lower, (*words, *invented)))), note)
 
 
-def _other_facts(thing: Thing, asked: Relation) -> tuple[str, ...]:
+def _other_facts(thing: FactEntity, asked: FactRelation) -> tuple[str, ...]:
     return tuple(thing.facts[relation.name] for relation in of_kind(thing.kind) if relation is not asked)

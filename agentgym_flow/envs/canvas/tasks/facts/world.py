@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_flow.envs.canvas.tasks.facts.names import Names
+from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
 from agentgym_flow.seeding import Stream
 
 COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
@@ -57,7 +57,7 @@ _PLACES = (1, 0, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class FactEntity:
     """A firm, a person, a work or a town.
 
     Attributes:
@@ -71,7 +71,7 @@ class Thing:
     facts: dict[str, str]
 
 
-class World:
+class FactWorld:
     """The things of a task.
 
     Args:
@@ -80,7 +80,7 @@ class World:
         twins: a kind of thing, the first two of which get names that look alike; empty for none.
     """
 
-    def __init__(self, names: Names, stream: Stream, twins: str = "") -> None:
+    def __init__(self, names: FactNames, stream: Stream, twins: str = "") -> None:
         self.names = names
         self.stream = stream
         named = {
@@ -92,7 +92,7 @@ class World:
         goods, trades, forms = stream.sample(GOODS, 7), stream.sample(_TRADES, 4), stream.sample(_FORMS, 3)
         born = [names.year(1690, 1880) for _ in named["person"]]
         staffs = self._numbers(3)
-        self.things: dict[str, list[Thing]] = {"town": [], "person": [], "firm": [], "work": []}
+        self.things: dict[str, list[FactEntity]] = {"town": [], "person": [], "firm": [], "work": []}
         for i, name in enumerate(named["town"]):
             facts = {"river": names.new("river"), "region": names.new("region"), "fair": goods[i]}
             self._add("town", name, facts | {"charter": str(names.year(1210, 1590))})
@@ -109,18 +109,18 @@ class World:
             self._add("work", name, facts | {"shown": str(names.year(born[maker] + 20, born[maker] + 55))})
         self._by_name = {thing.name: thing for thing in self.all()}
 
-    def all(self) -> list[Thing]:
+    def all(self) -> list[FactEntity]:
         """Return all things, kind by kind."""
         return [thing for things in self.things.values() for thing in things]
 
-    def named(self, name: str) -> Thing:
+    def named(self, name: str) -> FactEntity:
         """Return the thing of that name. Raises `KeyError` if there is none."""
         return self._by_name[name]
 
     def others(self, kind: str, taken: tuple[str, ...], count: int) -> tuple[str, ...]:
         """Return `count` different values of a kind that are none of `taken`, such as might be told but are not true.
 
-        `kind` is a value's kind, see `relations.Relation.value`. Years and numbers are near the first one of `taken`.
+        `kind` is that of `relations.FactRelation.value`. Years and numbers are near the first one of `taken`.
         """
         if kind in ("year", "number"):
             base, reach = int(taken[0]), 12 if kind == "year" else 60
@@ -132,7 +132,7 @@ class World:
         return tuple([*known, *(self.names.new(kind) for _ in range(count - len(known)))][:count])
 
     def _add(self, kind: str, name: str, facts: dict[str, str]) -> None:
-        self.things[kind].append(Thing(kind, name, facts))
+        self.things[kind].append(FactEntity(kind, name, facts))
 
     def _numbers(self, count: int) -> list[int]:
         return [80 + 10 * tens + self.stream.below(9) for tens in self.stream.sample(range(80), count)]

@@ -121,14 +121,14 @@ def parse(text: str) -> Expression:
     text = _MIXED.sub(r"(\1+\2)", text)
     for spelling, one in _SPELLINGS.items():
         text = text.replace(spelling, one)
-    reader = _Reader(_TOKEN.findall(text))
+    reader = _CalculationParser(_TOKEN.findall(text))
     tree = reader.sum()
     if reader.next:
         raise BadCalculation(f"{reader.next} is not expected")
     return tree
 
 
-class _Reader:
+class _CalculationParser:
     """The grammar, a method for each of its rules, from the loosest binding to the tightest."""
 
     def __init__(self, tokens: list[str]) -> None:

@@ -32,7 +32,7 @@ class BadChain(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Calculation:
     """One calculation.
 
     Attributes:
@@ -58,10 +58,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class CalculationChain:
     """The calculations of a solution, at least one; the result of the last is the answer."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Calculation, ...]
 
     @property
     def answer(self) -> Fraction:
@@ -108,7 +108,7 @@ class Chain:
         return values[f"step{len(self.steps) - 1}"]
 
 
-def chain_of(problem: Problem) -> Chain:
+def chain_of(problem: Problem) -> CalculationChain:
     """Return the calculations of a problem of GSM8K, up to the last one that gives its answer.
 
     Raises `BadChain` when a calculation cannot be read or its value is not what it gives, or none gives the answer.
@@ -118,22 +118,22 @@ def chain_of(problem: Problem) -> Chain:
     last = max((place for place, step in enumerate(chain.steps) if step.result == gold), default=None)
     if last is None:
         raise BadChain(f"no calculation gives the answer {', '.join(problem.answers)}.")
-    return Chain(chain.steps[: last + 1])
+    return CalculationChain(chain.steps[: last + 1])
 
 
-def read_chain(solution: str) -> Chain:
+def read_chain(solution: str) -> CalculationChain:
     """Return all calculations of a solution. Raises `BadChain` when there are none, and as `chain_of` does."""
-    steps: list[Step] = []
+    steps: list[Calculation] = []
     for annotation in _ANNOTATION.findall(solution):
         steps.append(_step(annotation, steps))
     if not steps:
         raise BadChain("there are no calculations.")
-    return Chain(tuple(steps))
+    return CalculationChain(tuple(steps))
 
 
-def usable(problems: Iterable[Problem]) -> tuple[list[tuple[Problem, Chain]], dict[str, str]]:
+def usable(problems: Iterable[Problem]) -> tuple[list[tuple[Problem, CalculationChain]], dict[str, str]]:
     """Return the problems with their chains, and for each id of the others why it has none."""
-    found: list[tuple[Problem, Chain]] = []
+    found: list[tuple[Problem, CalculationChain]] = []
     why: dict[str, str] = {}
     for problem in problems:
         try:
@@ -143,7 +143,7 @@ def usable(problems: Iterable[Problem]) -> tuple[list[tuple[Problem, Chain]], di
     return found, why
 
 
-def _step(annotation: str, before: list[Step]) -> Step:
+def _step(annotation: str, before: list[Calculation]) -> Calculation:
     written, _, value = annotation.rpartition("=")
     result = _value(value)
     if result is None:
@@ -155,7 +155,7 @@ def _step(annotation: str, before: list[Step]) -> Step:
         raise BadChain(f"{annotation!r:.60} is no calculation: {error}.") from error
     if abs(exact - result) >= _last_place(value):
         raise BadChain(f"{annotation!r:.60} is not right.")
-    return Step(_referring(tree, before), result, written.strip())
+    return Calculation(_referring(tree, before), result, written.strip())
 
 
 def _value(text: str) -> Fraction | None:
@@ -172,7 +172,7 @@ def _last_place(value: str) -> Fraction:
     return Fraction(1, 10 ** len(decimals)) if point else Fraction(1)
 
 
-def _referring(tree: Expression, before: list[Step]) -> Expression:
+def _referring(tree: Expression, before: list[Calculation]) -> Expression:
     """Return `tree` with each number that an earlier step computed, the latest one, as that step's name."""
     if isinstance(tree, Operation):
         return Operation(tree.name, tuple(_referring(operand, before) for operand in tree.operands))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentgym_flow.envs.canvas.scoring.code_tests import code_tests
-from agentgym_flow.envs.canvas.scoring.problem import Case, CodeTests, Problem
+from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem, StdioCase
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, decoded, items, mapping, optional, text, texts
 from agentgym_flow.errors import BadData
 
@@ -165,15 +165,15 @@ def apps(record: Record, number: int) -> Problem:
     )
 
 
-def _cases(inputs: Any, outputs: Any) -> tuple[Case, ...]:
-    return tuple(Case(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
+def _cases(inputs: Any, outputs: Any) -> tuple[StdioCase, ...]:
+    return tuple(StdioCase(_lines(given), _lines(wanted)) for given, wanted in zip(inputs, outputs, strict=True))
 
 
 def _lines(value: Any) -> str:
     return value if isinstance(value, str) else "\n".join(str(line) for line in items(value, "input_output"))
 
 
-def _is_shown(case: Case, question: str) -> bool:
+def _is_shown(case: StdioCase, question: str) -> bool:
     shown = "\n".join(line.strip() for line in question.splitlines())
     parts = ("\n".join(line.strip() for line in part.strip().splitlines()) for part in case)
     return all(part and part in shown for part in parts)

@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
     rejected: tuple[str, ...]
 
 
-class Published(NamedTuple):
+class PublishedSet(NamedTuple):
     """A set: how its rows are read, and where the Hub has it.
 
     Attributes:
@@ -68,20 +68,20 @@ _NO_TEST = {"train": "train", "valid": "validation"}
 _NO_VALID = {"train": "train", "test": "test"}
 _TEST = {"test": "test"}
 
-SETS: Mapping[str, Published] = {
-    "gsm8k": Published(math_sets.gsm8k, ("openai/gsm8k", "main", ""), _NO_VALID),
-    "math": Published(math_sets.math, ("DigitalLearningGmbH/MATH-lighteval", "", ""), _NO_VALID),
-    "hotpotqa": Published(qa_sets.hotpotqa, ("hotpotqa/hotpot_qa", "distractor", ""), _NO_TEST),
-    "squad_v2": Published(qa_sets.squad_v2, ("rajpurkar/squad_v2", "", ""), _NO_TEST),
-    "mbpp": Published(code_sets.mbpp, ("google-research-datasets/mbpp", "full", ""), _ALL),
-    "humaneval": Published(code_sets.humaneval, ("openai/openai_humaneval", "", ""), _TEST),
-    "triviaqa": Published(qa_sets.triviaqa, ("mandarjoshi/trivia_qa", "rc.nocontext", ""), _NO_TEST),
-    "nq": Published(qa_sets.nq, ("google-research-datasets/nq_open", "", ""), _NO_TEST),
-    "mathqa": Published(math_sets.mathqa, ("allenai/math_qa", "", _PARQUET), _ALL),
-    "aime_2025": Published(math_sets.aime, ("math-ai/aime25", "", ""), _TEST),
-    "apps": Published(code_sets.apps, ("codeparrot/apps", "all", _PARQUET), _NO_VALID),
-    "ds1000": Published(code_sets.ds1000, ("xlangai/DS-1000", "", ""), _TEST),
-    "flowsteer": Published(native),
+SETS: Mapping[str, PublishedSet] = {
+    "gsm8k": PublishedSet(math_sets.gsm8k, ("openai/gsm8k", "main", ""), _NO_VALID),
+    "math": PublishedSet(math_sets.math, ("DigitalLearningGmbH/MATH-lighteval", "", ""), _NO_VALID),
+    "hotpotqa": PublishedSet(qa_sets.hotpotqa, ("hotpotqa/hotpot_qa", "distractor", ""), _NO_TEST),
+    "squad_v2": PublishedSet(qa_sets.squad_v2, ("rajpurkar/squad_v2", "", ""), _NO_TEST),
+    "mbpp": PublishedSet(code_sets.mbpp, ("google-research-datasets/mbpp", "full", ""), _ALL),
+    "humaneval": PublishedSet(code_sets.humaneval, ("openai/openai_humaneval", "", ""), _TEST),
+    "triviaqa": PublishedSet(qa_sets.triviaqa, ("mandarjoshi/trivia_qa", "rc.nocontext", ""), _NO_TEST),
+    "nq": PublishedSet(qa_sets.nq, ("google-research-datasets/nq_open", "", ""), _NO_TEST),
+    "mathqa": PublishedSet(math_sets.mathqa, ("allenai/math_qa", "", _PARQUET), _ALL),
+    "aime_2025": PublishedSet(math_sets.aime, ("math-ai/aime25", "", ""), _TEST),
+    "apps": PublishedSet(code_sets.apps, ("codeparrot/apps", "all", _PARQUET), _NO_VALID),
+    "ds1000": PublishedSet(code_sets.ds1000, ("xlangai/DS-1000", "", ""), _TEST),
+    "flowsteer": PublishedSet(native),
 }
 """The sets by name; `flowsteer` is the form of FlowSteer's own rows, which name their source."""
 
@@ -148,7 +148,7 @@ def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_
     return problems_of(name, rows, skip_bad=skip_bad)
 
 
-def _published(name: str) -> Published:
+def _published(name: str) -> PublishedSet:
     published = SETS.get(name)
     if published is None:
         raise UnknownData.among(name, SETS)

@@ -14,7 +14,7 @@ from typing import Any
 from agentgym_flow.envs.canvas.scoring.choices import options_in
 from agentgym_flow.envs.canvas.scoring.code_tests import code_tests
 from agentgym_flow.envs.canvas.scoring.extract import last_box
-from agentgym_flow.envs.canvas.scoring.problem import Kind, Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Kind, Problem
 from agentgym_flow.envs.canvas.tasks.sets.code_sets import begins_program, examples_in
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, mapping, optional, text, texts
 from agentgym_flow.envs.canvas.tasks.sets.math_sets import LETTERS
@@ -74,7 +74,7 @@ def _question(record: Record, meta: dict[str, Any], source: str, name: str) -> P
     )
 
 
-def _without_passages(problem: str) -> tuple[str, tuple[Passage, ...]]:
+def _without_passages(problem: str) -> tuple[str, tuple[ContextPassage, ...]]:
     """Return the question of a problem, and the passages before it."""
     found = _QUESTION.search(problem)
     if found is None:
@@ -83,9 +83,10 @@ def _without_passages(problem: str) -> tuple[str, tuple[Passage, ...]]:
     titles = list(_TITLED.finditer(before))
     ends = [title.start() for title in titles[1:]] + [len(before)]
     passages = [
-        Passage(title["title"], before[title.end() : end].strip()) for title, end in zip(titles, ends, strict=True)
+        ContextPassage(title["title"], before[title.end() : end].strip())
+        for title, end in zip(titles, ends, strict=True)
     ]
-    return question, tuple(passages) or (Passage("", before.strip()),)
+    return question, tuple(passages) or (ContextPassage("", before.strip()),)
 
 
 def _code(record: Record, meta: dict[str, Any], source: str, name: str) -> Problem:

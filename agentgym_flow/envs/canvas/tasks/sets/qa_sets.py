@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentgym_flow.envs.canvas.scoring.problem import Passage, Problem
+from agentgym_flow.envs.canvas.scoring.problem import ContextPassage, Problem
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, distinct, items, mapping, optional, text, texts
 from agentgym_flow.errors import BadData
 
@@ -22,7 +22,7 @@ def hotpotqa(record: Record, number: int) -> Problem:
         source="hotpotqa",
         answers=distinct(texts(record.get("answer"), "answer")),
         passages=tuple(
-            Passage(title, "".join(texts(sentences, "context")))
+            ContextPassage(title, "".join(texts(sentences, "context")))
             for title, sentences in _pairs(record.get("context"), "context", "sentences")
         ),
         meta={**{name: value for name, value in names.items() if value}, "supporting": list(dict.fromkeys(supporting))},
@@ -70,7 +70,7 @@ def squad_v2(record: Record, number: int) -> Problem:
         source="squad_v2",
         answers=gold,
         answerable=bool(gold),
-        passages=(Passage(optional(record, "title").replace("_", " "), text(record, "context")),),
+        passages=(ContextPassage(optional(record, "title").replace("_", " "), text(record, "context")),),
     )
 
 

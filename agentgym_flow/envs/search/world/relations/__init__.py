@@ -3,7 +3,7 @@
 from agentgym_flow.envs.search.world.relations.institutions import INSTITUTIONS
 from agentgym_flow.envs.search.world.relations.people import PEOPLE
 from agentgym_flow.envs.search.world.relations.places import PLACES
-from agentgym_flow.envs.search.world.relations.relation import Relation
+from agentgym_flow.envs.search.world.relations.relation import EntityRelation
 from agentgym_flow.envs.search.world.relations.works import WORK_KINDS, relations_of_work
 
 ALL = (*PLACES, *INSTITUTIONS, *PEOPLE, *(one for kind in WORK_KINDS for one in relations_of_work(kind)))
@@ -12,4 +12,4 @@ ALL = (*PLACES, *INSTITUTIONS, *PEOPLE, *(one for kind in WORK_KINDS for one in 
 OF_KIND = {kind: {one.fact: one for one in ALL if one.kind == kind} for kind in dict.fromkeys(one.kind for one in ALL)}
 """Kind of entity -> name of fact -> relation, in a fixed order."""
 
-__all__ = ["ALL", "OF_KIND", "WORK_KINDS", "Relation"]
+__all__ = ["ALL", "OF_KIND", "WORK_KINDS", "EntityRelation"]

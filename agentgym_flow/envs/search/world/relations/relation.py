@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Relation(NamedTuple):
+class EntityRelation(NamedTuple):
     """One relation of a kind of entity.
 
     Attributes:
@@ -28,10 +28,10 @@ class Relation(NamedTuple):
     compared: tuple[str, ...] = ()
 
 
-def relation(kind: str, fact: str, answer: str, says: str, nouns: str, asks: str, compared: str = "") -> Relation:
+def relation(kind: str, fact: str, answer: str, says: str, nouns: str, asks: str, compared: str = "") -> EntityRelation:
     """Return a relation; the ways to say each of its texts are parted by `|`."""
     parts = (tuple(filter(None, text.split("|"))) for text in (says, nouns, asks, compared))
-    return Relation(kind, fact, answer, *parts)
+    return EntityRelation(kind, fact, answer, *parts)
 
 
 FOUNDED = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.search.world.relations.relation import Relation, relation
+from agentgym_flow.envs.search.world.relations.relation import EntityRelation, relation
 
 WORK_KINDS = ("novel", "film", "album", "opera", "painting")
 
@@ -21,7 +21,7 @@ _HOUSES = {
 _SETTINGS = {"novel": "is set in", "film": "was shot in", "opera": "had its first night in", "album": "was recorded in"}
 
 
-def relations_of_work(kind: str) -> list[Relation]:
+def relations_of_work(kind: str) -> list[EntityRelation]:
     """Return the relations of a kind of work."""
     maker, made, participle, out = _MAKERS[kind]
     found = [
@@ -53,7 +53,7 @@ def relations_of_work(kind: str) -> list[Relation]:
     return found
 
 
-def _house(kind: str) -> Relation:
+def _house(kind: str) -> EntityRelation:
     answer, house, did, noun = _HOUSES[kind]
     return relation(
         kind,
@@ -66,7 +66,7 @@ def _house(kind: str) -> Relation:
     )
 
 
-def _setting(kind: str) -> Relation:
+def _setting(kind: str) -> EntityRelation:
     place = _SETTINGS[kind]
     phrase = {"is": "the setting of", "was": "the place of recording of", "had": "the city of the first night of"}
     noun = "the place of shooting of" if kind == "film" else phrase[place.split()[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, Wrong
 
 _AWKWARD = (
@@ -16,7 +16,14 @@ _AWKWARD = (
             ("B*q/100", "Find what is taken off"),
             ("B-C", "Find the price in the sale"),
         ),
-        (Wrong(Kind.TRAP, ((2, "a*q/100"),), ("new price",), "The second percentage is taken of the wrong price."),),
+        (
+            Wrong(
+                Mistake.TRAP,
+                ((2, "a*q/100"),),
+                ("new price",),
+                "The second percentage is taken of the wrong price.",
+            ),
+        ),
         slips=(0, 2),
         money=True,
     ),
@@ -25,7 +32,7 @@ _AWKWARD = (
         " each. The hall costs ${d}. How many dollars are left over?",
         "a=1213-4787 k=317-989 b=a+k c=13-47 d=1217-3989",
         (("b-a+1", "Count the tickets"), ("A*c", "Find what they bring"), ("B-d", "Pay for the hall")),
-        (Wrong(Kind.TRAP, ((0, "b-a"),), ("included",), "The count is off at one of its ends."),),
+        (Wrong(Mistake.TRAP, ((0, "b-a"),), ("included",), "The count is off at one of its ends."),),
         slips=(1, 2),
     ),
     Story(
@@ -41,7 +48,7 @@ _AWKWARD = (
         ),
         (
             Wrong(
-                Kind.TRAP,
+                Mistake.TRAP,
                 ((1, "A"),),
                 ("beginning to the very end", "both ends"),
                 "The gaps are counted where the trees are asked for.",
@@ -60,7 +67,7 @@ _AWKWARD = (
         ),
         (
             Wrong(
-                Kind.TRAP,
+                Mistake.TRAP,
                 ((1, "a*q/100"),),
                 ("of these voters", "among the voters"),
                 "The second percentage is taken of the whole town.",
@@ -87,7 +94,7 @@ _LONG = (
         ),
         (
             Wrong(
-                Kind.TRAP, ((4, "D-a*q/100"),), ("new price",), "The second percentage is taken of the wrong price."
+                Mistake.TRAP, ((4, "D-a*q/100"),), ("new price",), "The second percentage is taken of the wrong price."
             ),
         ),
         omitted=(0, 2),
@@ -107,7 +114,7 @@ _LONG = (
             ("D+g", "Add the pictures"),
             ("E*h", "Count the copies"),
         ),
-        (Wrong(Kind.TRAP, ((0, "b-a"),), ("included",), "The count is off at one of its ends."),),
+        (Wrong(Mistake.TRAP, ((0, "b-a"),), ("included",), "The count is off at one of its ends."),),
         omitted=(2, 4),
     ),
     Story(
@@ -123,7 +130,7 @@ _LONG = (
             ("C+D", "Add the stacking"),
             ("E+g", "Add the way home"),
         ),
-        (Wrong(Kind.TRAP, ((0, "k"),), ("a cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
+        (Wrong(Mistake.TRAP, ((0, "k"),), ("a cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
         omitted=(2, 4),
     ),
     Story(
@@ -139,7 +146,7 @@ _LONG = (
             ("D+g", "Add what comes from {o}"),
             ("E-h", "Pay for the ticket"),
         ),
-        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
+        (Wrong(Mistake.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
         omitted=(2, 4),
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, Wrong
 
 STORIES = (
@@ -13,7 +13,7 @@ STORIES = (
         (("a+b", "Find how many there are"), ("A-c", "Find how many {m} gets")),
         (
             Wrong(
-                Kind.NUANCE, ((1, "c"),), ("keeping", "all but", "except"),
+                Mistake.NUANCE, ((1, "c"),), ("keeping", "all but", "except"),
                 "What is given away is taken for what is kept.",
             ),
         ),
@@ -27,7 +27,7 @@ STORIES = (
         (("k*a", "Find the multiple that is spoken of"), ("A-b", "Find how many {m} has"), ("B+a", "Add both")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "a-b"), (1, "k*A")), ("exactly", "fewer than", "less than"),
+                Mistake.NUANCE, ((0, "a-b"), (1, "k*A")), ("exactly", "fewer than", "less than"),
                 "It is not clear what is fewer here than what: read that sentence once more.",
             ),
         ),
@@ -41,7 +41,7 @@ STORIES = (
         (("c*b", "Find the price of what is ordered in the end"), ("A+d", "Add the delivery")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "(a+c)*b"),), ("crosses", "instead", "changes the order", "thinks better"),
+                Mistake.NUANCE, ((0, "(a+c)*b"),), ("crosses", "instead", "changes the order", "thinks better"),
                 "The order as it was at first should no longer count.",
             ),
         ),
@@ -55,7 +55,7 @@ STORIES = (
         (("a*5", "Count the handfuls of a week"), ("A*w", "Count those of all weeks")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "a*7"),), ("monday to friday", "except", "weekend", "two of the days"),
+                Mistake.NUANCE, ((0, "a*7"),), ("monday to friday", "except", "weekend", "two of the days"),
                 "Not every day counts.",
             ),
         ),
@@ -69,7 +69,7 @@ STORIES = (
         (("t/k", "Find how many children get some"), ("A*c", "Find what they get")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "t"),),
+                Mistake.NUANCE, ((0, "t"),),
                 ("one in", "every second", "every third", "every fourth", "every fifth", "every sixth", "nobody else",
                  "the others get", "the rest go"),
                 "It is not every child that gets some.",
@@ -85,7 +85,7 @@ STORIES = (
         (("a-b", "Take away what is brought back"), ("A+c", "Add what is kept after all")),
         (
             Wrong(
-                Kind.NUANCE, ((1, "A-c"),),
+                Mistake.NUANCE, ((1, "A-c"),),
                 ("go home again", "after all", "second thoughts", "but then rather", "changes a plan"),
                 "The books that are kept after all are on the wrong side.",
             ),
@@ -100,7 +100,7 @@ STORIES = (
         (("a-b", "Find how many there really are"), ("A*d", "Find what they are worth")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "a+b"),), ("two times", "counted twice", "turns out"),
+                Mistake.NUANCE, ((0, "a+b"),), ("two times", "counted twice", "turns out"),
                 "The count is corrected the wrong way.",
             ),
         ),
@@ -114,7 +114,7 @@ STORIES = (
         (("a*b", "Find how many are needed"), ("A-c", "Take off what is there"), ("B-g", "Take off what {m} brings")),
         (
             Wrong(
-                Kind.NUANCE, ((2, "B-d"),), ("arrives with", "spoke of", "promised", "brings only", "comes with only"),
+                Mistake.NUANCE, ((2, "B-d"),), ("arrives with", "spoke of", "promised", "brings only", "comes with only"),
                 "A promise is counted that is not kept.",
             ),
         ),
@@ -128,7 +128,7 @@ STORIES = (
         (("b-a", "Find the age of {n} today"), ("A+c", "Add the years")),
         (
             Wrong(
-                Kind.NUANCE, ((0, "b+a"),), ("was born", "older than"),
+                Mistake.NUANCE, ((0, "b+a"),), ("was born", "older than"),
                 "The older one of the two is taken for the younger.",
             ),
         ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, Wrong
 
 
 def _mixed(*steps: tuple[int, str]) -> tuple[Wrong, ...]:
-    return (Wrong(Kind.PART, steps, (), "Numbers that belong to different parts of the problem are mixed up."),)
+    return (Wrong(Mistake.PART, steps, (), "Numbers that belong to different parts of the problem are mixed up."),)
 
 
 STORIES = (

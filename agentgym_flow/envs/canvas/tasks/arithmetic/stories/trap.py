@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.operators.odds import Kind
+from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.arithmetic.story import Story, Wrong
 
 STORIES = (
@@ -17,7 +17,7 @@ STORIES = (
             ("B*q/100", "Find what is taken off"),
             ("B-C", "Find the price of now"),
         ),
-        (Wrong(Kind.TRAP, ((2, "a*q/100"),), ("new price",), "The second percentage is taken of the wrong price."),),
+        (Wrong(Mistake.TRAP, ((2, "a*q/100"),), ("new price",), "The second percentage is taken of the wrong price."),),
         money=True,
     ),
     Story(
@@ -25,7 +25,7 @@ STORIES = (
         " of them included]. Each page takes {c} minutes. How many minutes does {n} read?",
         "a=12-60 k=14-45 b=a+k c=2-6",
         (("b-a+1", "Count the pages"), ("A*c", "Find the time for them")),
-        (Wrong(Kind.TRAP, ((0, "b-a"),), ("included", "including"), "The count is off at one of its ends."),),
+        (Wrong(Mistake.TRAP, ((0, "b-a"),), ("included", "including"), "The count is off at one of its ends."),),
     ),
     Story(
         "{n} builds a straight fence of {t} metres with a post every {d} metres[, from one end to the other| and a"
@@ -34,7 +34,7 @@ STORIES = (
         (("t/d", "Count the gaps"), ("A+1", "Count the posts"), ("B*c", "Find what they cost")),
         (
             Wrong(
-                Kind.TRAP, ((1, "A"),), ("one end to the other", "both ends"),
+                Mistake.TRAP, ((1, "A"),), ("one end to the other", "both ends"),
                 "The gaps are counted where the posts are asked for.",
             ),
         ),
@@ -46,7 +46,7 @@ STORIES = (
         (("a*p/100", "Count the grown-ups"), ("A*q/100", "Count those of them who are meant")),
         (
             Wrong(
-                Kind.TRAP, ((1, "a*q/100"),), ("of the grown-ups", "of these grown-ups", "among the grown-ups"),
+                Mistake.TRAP, ((1, "a*q/100"),), ("of the grown-ups", "of these grown-ups", "among the grown-ups"),
                 "The second percentage is taken of all members.",
             ),
         ),
@@ -56,7 +56,7 @@ STORIES = (
         " {n} earn?",
         "a=12-48/4 b=15-45/15 d=4-19",
         (("a*b/60", "Find what a day brings"), ("A*d", "Find what all days bring")),
-        (Wrong(Kind.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
+        (Wrong(Mistake.TRAP, ((0, "a*b/100"),), ("minutes", "an hour"), "The time is not changed to the right unit."),),
         money=True,
     ),
     Story(
@@ -69,14 +69,14 @@ STORIES = (
             ("A+B", "Add the times"),
             ("2*d/C", "Divide the whole way by the whole time"),
         ),
-        (Wrong(Kind.TRAP, ((3, "(a+b)/2"),), ("average speed", "mean speed"), "The two speeds do not last as long."),),
+        (Wrong(Mistake.TRAP, ((3, "(a+b)/2"),), ("average speed", "mean speed"), "The two speeds do not last as long."),),
     ),
     Story(
         "{n} [saws|cuts] a long beam into {k} pieces. One cut [takes|needs] {c} minutes, and sweeping up at the end"
         " takes {d}. After how many minutes is {n} done?",
         "k=4-15 c=3-9 d=5-19",
         (("k-1", "Count the cuts"), ("A*c", "Find how long they take"), ("B+d", "Add the sweeping")),
-        (Wrong(Kind.TRAP, ((0, "k"),), ("one cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
+        (Wrong(Mistake.TRAP, ((0, "k"),), ("one cut", "saws", "cuts"), "The pieces are counted and not the cuts."),),
     ),
     Story(
         "A square [poster|flag|carpet] has an area of {a} square centimetres. {n} makes one [whose sides are {k:times}"
@@ -87,7 +87,7 @@ STORIES = (
             ("a*A", "Find the larger area"),
             ("B-a", "Take off the smaller one"),
         ),
-        (Wrong(Kind.TRAP, ((0, "k"),), ("sides", "each side"), "The area does not grow as the sides do."),),
+        (Wrong(Mistake.TRAP, ((0, "k"),), ("sides", "each side"), "The area does not grow as the sides do."),),
     ),
     Story(
         "{n} pays ${a} for a [radio|camera|carpet] after [{p}% off|a discount of {p}%|the price was cut by {p}%]."
@@ -100,7 +100,7 @@ STORIES = (
         ),
         (
             Wrong(
-                Kind.TRAP, ((2, "a*p/100"),), ("% off", "discount", "cut by"),
+                Mistake.TRAP, ((2, "a*p/100"),), ("% off", "discount", "cut by"),
                 "The percentage is taken of what is paid, not of the price before.",
             ),
         ),

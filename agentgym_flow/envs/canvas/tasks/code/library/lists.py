@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _XS = "numbers values readings items entries"
 
 
-def _largest_step(draw: Draw) -> Draft:
+def _largest_step(draw: Draw) -> FunctionDraft:
     up = draw.coin()
     less = draw.choice(("None", "0", "-1"))
     return draft(
@@ -35,7 +35,7 @@ def $f($xs):
     )
 
 
-def _count_beyond(draw: Draw) -> Draft:
+def _count_beyond(draw: Draw) -> FunctionDraft:
     limit = draw.between(5, 60)
     op, words = draw.choice(((">", "more than"), (">=", "at least"), ("<", "less than"), ("<=", "at most")))
     near = [limit - 3, limit + 4, limit - 9, limit + 8, limit + 2, limit - 1, limit + 1]
@@ -63,7 +63,7 @@ def $f($xs):
     )
 
 
-def _running_best(draw: Draw) -> Draft:
+def _running_best(draw: Draw) -> FunctionDraft:
     up = draw.coin()
     return draft(
         draw,
@@ -87,7 +87,7 @@ def $f($xs):
     )
 
 
-def _longest_run(draw: Draw) -> Draft:
+def _longest_run(draw: Draw) -> FunctionDraft:
     """The longest stretch of a kind of neighbours."""
     op, words = draw.choice(((">", "increases"), (">=", "never falls"), ("<", "decreases"), ("<=", "never rises")))
     flat = [7, 7, 7]
@@ -119,7 +119,7 @@ def $f($xs):
     )
 
 
-def _moving_sums(draw: Draw) -> Draft:
+def _moving_sums(draw: Draw) -> FunctionDraft:
     width = draw.between(2, 5)
     op, words = draw.choice((("sum", "sum"), ("max", "largest number"), ("min", "smallest number")))
     return draft(
@@ -145,7 +145,7 @@ def $f($xs):
     )
 
 
-def _second_place(draw: Draw) -> Draft:
+def _second_place(draw: Draw) -> FunctionDraft:
     up = draw.coin()
     less = draw.choice(("None", "-1"))
     return draft(
@@ -176,7 +176,7 @@ def $f($xs):
     )
 
 
-def _rotate(draw: Draw) -> Draft:
+def _rotate(draw: Draw) -> FunctionDraft:
     left = draw.coin()
     extra = draw.between(0, 3)
     return draft(
@@ -203,7 +203,7 @@ def $f($xs, $k):
     )
 
 
-def _pairs_with_sum(draw: Draw) -> Draft:
+def _pairs_with_sum(draw: Draw) -> FunctionDraft:
     total = draw.between(8, 40)
     a, b, c = draw.distinct(3, 1, total // 2 - 1)
     rest = [total + 3, total + 5]
@@ -228,7 +228,7 @@ def $f($xs):
     )
 
 
-def _without_repeats(draw: Draw) -> Draft:
+def _without_repeats(draw: Draw) -> FunctionDraft:
     last = draw.coin()
     a, b, c, d = draw.distinct(4, 1, 60)
     return draft(
@@ -252,7 +252,7 @@ def $f($xs):
     )
 
 
-def _peaks(draw: Draw) -> Draft:
+def _peaks(draw: Draw) -> FunctionDraft:
     high = draw.coin()
     return draft(
         draw,
@@ -275,7 +275,7 @@ def $f($xs):
     )
 
 
-def _capped_total(draw: Draw) -> Draft:
+def _capped_total(draw: Draw) -> FunctionDraft:
     cap = draw.between(10, 40)
     rest = [cap + 3, cap + 7]
     small = [draw.between(1, cap - 3) for _ in range(6)]
@@ -301,7 +301,7 @@ def $f($xs):
     )
 
 
-def _first_position(draw: Draw) -> Draft:
+def _first_position(draw: Draw) -> FunctionDraft:
     last, high = draw.coin(), draw.coin()
     missing = draw.choice(("-1", "None"))
     a, b, c, d = draw.distinct(4, 1, 60)
@@ -330,7 +330,7 @@ def $f($xs):
     )
 
 
-def _split_chunks(draw: Draw) -> Draft:
+def _split_chunks(draw: Draw) -> FunctionDraft:
     size = draw.between(2, 5)
     keep = draw.coin()
     return draft(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _N = "n number value amount"
 
 
-def _digit_total(draw: Draw) -> Draft:
+def _digit_total(draw: Draw) -> FunctionDraft:
     odd = draw.below(2)
     return draft(
         draw,
@@ -36,7 +36,7 @@ def $f($n):
     )
 
 
-def _next_multiple(draw: Draw) -> Draft:
+def _next_multiple(draw: Draw) -> FunctionDraft:
     step = draw.between(3, 40)
     strict = draw.coin()
     some = [draw.between(1, 9) * step + draw.between(1, step - 1) for _ in range(3)]
@@ -60,7 +60,7 @@ def $f($n):
     )
 
 
-def _grade(draw: Draw) -> Draft:
+def _grade(draw: Draw) -> FunctionDraft:
     low = draw.between(20, 45)
     middle, high = low + draw.between(10, 20), low + draw.between(25, 40)
     op, words = draw.choice(((">=", "at least"), (">", "more than")))
@@ -98,7 +98,7 @@ def $f($n):
     )
 
 
-def _prime_count(draw: Draw) -> Draft:
+def _prime_count(draw: Draw) -> FunctionDraft:
     return draft(
         draw,
         """
@@ -127,7 +127,7 @@ def $f($n):
     )
 
 
-def _fare(draw: Draw) -> Draft:
+def _fare(draw: Draw) -> FunctionDraft:
     base, free, each = draw.between(2, 9), draw.between(2, 6), draw.between(2, 8)
     cap = base + each * draw.between(5, 8)
     return draft(
@@ -154,7 +154,7 @@ def $f($km):
     )
 
 
-def _to_base(draw: Draw) -> Draft:
+def _to_base(draw: Draw) -> FunctionDraft:
     base = draw.between(2, 9)
     mark = draw.choice(("-", "~", "m"))
     return draft(
@@ -183,7 +183,7 @@ def $f($n):
     )
 
 
-def _steps_to_target(draw: Draw) -> Draft:
+def _steps_to_target(draw: Draw) -> FunctionDraft:
     target = draw.between(80, 300)
     add = draw.between(1, 9)
     return draft(
@@ -211,7 +211,7 @@ def $f($n):
     )
 
 
-def _clamp_score(draw: Draw) -> Draft:
+def _clamp_score(draw: Draw) -> FunctionDraft:
     low = draw.between(-20, 10)
     high = low + draw.between(15, 50)
     return draft(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _START = "start first begin origin"
 
 
-def _stepping(draw: Draw) -> Draft:
+def _stepping(draw: Draw) -> FunctionDraft:
     skip = draw.between(3, 9)
     step = draw.between(1, 6)
     return draft(
@@ -31,7 +31,7 @@ def $f($start):
     )
 
 
-def _additive(draw: Draw) -> Draft:
+def _additive(draw: Draw) -> FunctionDraft:
     more = draw.between(0, 9)
     return draft(
         draw,
@@ -51,7 +51,7 @@ def $f($a, $b):
     )
 
 
-def _digits_chain(draw: Draw) -> Draft:
+def _digits_chain(draw: Draw) -> FunctionDraft:
     add = draw.between(1, 9)
     return draft(
         draw,
@@ -78,7 +78,7 @@ def $f($start):
     )
 
 
-def _bouncing(draw: Draw) -> Draft:
+def _bouncing(draw: Draw) -> FunctionDraft:
     return draft(
         draw,
         """
@@ -102,7 +102,7 @@ def $f($low, $high):
     )
 
 
-def _cycle_with_rounds(draw: Draw) -> Draft:
+def _cycle_with_rounds(draw: Draw) -> FunctionDraft:
     bonus = draw.between(1, 12)
     return draft(
         draw,
@@ -125,7 +125,7 @@ def $f($xs):
     )
 
 
-def _raised_steps(draw: Draw) -> Draft:
+def _raised_steps(draw: Draw) -> FunctionDraft:
     every = draw.between(2, 4)
     extra = draw.between(2, 30)
     return draft(
@@ -155,7 +155,7 @@ def $f($start, $step):
     )
 
 
-def _without_factors(draw: Draw) -> Draft:
+def _without_factors(draw: Draw) -> FunctionDraft:
     digit = draw.between(1, 9)
     return draft(
         draw,
@@ -180,7 +180,7 @@ def $f($start):
     )
 
 
-def _collatz(draw: Draw) -> Draft:
+def _collatz(draw: Draw) -> FunctionDraft:
     add = draw.choice((1, 3, 5, 7, 9))
     return draft(
         draw,

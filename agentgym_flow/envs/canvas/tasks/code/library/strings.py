@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _TEXT = "text line phrase sentence message"
 
@@ -11,7 +11,7 @@ def _line(draw: Draw, count: int) -> str:
     return " ".join(draw.words(count))
 
 
-def _count_letters(draw: Draw) -> Draft:
+def _count_letters(draw: Draw) -> FunctionDraft:
     letters = "".join(sorted(draw.sample("aeiourstln", draw.between(3, 5))))
     return draft(
         draw,
@@ -34,7 +34,7 @@ def $f($text):
     )
 
 
-def _compress(draw: Draw) -> Draft:
+def _compress(draw: Draw) -> FunctionDraft:
     least = draw.between(2, 3)
     mark = draw.choice(("", "x", "*", ":"))
     runs = ["".join(c * draw.between(1, 5) for c in draw.sample("abcdefgh", 4)) + "z" * 4 for _ in range(3)]
@@ -67,7 +67,7 @@ def $f($text):
     )
 
 
-def _longest_word(draw: Draw) -> Draft:
+def _longest_word(draw: Draw) -> FunctionDraft:
     last, long = draw.coin(), draw.coin()
     lines = [" ".join(sorted(draw.words(5), key=len)[:: 1 if draw.coin() else -1]) for _ in range(3)]
     unequal = [" ".join({len(word): word for word in reversed(line.split())}.values()) for line in lines]
@@ -93,7 +93,7 @@ def $f($text):
     )
 
 
-def _is_mirrored(draw: Draw) -> Draft:
+def _is_mirrored(draw: Draw) -> FunctionDraft:
     strict = draw.coin()
     word = draw.words(1)[0]
     return draft(
@@ -120,7 +120,7 @@ def $f($text):
     )
 
 
-def _shift_letters(draw: Draw) -> Draft:
+def _shift_letters(draw: Draw) -> FunctionDraft:
     by = draw.between(1, 12)
     back = draw.coin()
     return draft(
@@ -149,7 +149,7 @@ def $f($text):
     )
 
 
-def _title_words(draw: Draw) -> Draft:
+def _title_words(draw: Draw) -> FunctionDraft:
     least = draw.between(3, 5)
     return draft(
         draw,
@@ -183,7 +183,7 @@ def $f($text):
     )
 
 
-def _balanced(draw: Draw) -> Draft:
+def _balanced(draw: Draw) -> FunctionDraft:
     o, c = draw.choice((("(", ")"), ("[", "]"), ("{", "}"), ("<", ">")))
     deep = draw.between(2, 4)
     return draft(
@@ -216,7 +216,7 @@ def $f($text):
     )
 
 
-def _common_start(draw: Draw) -> Draft:
+def _common_start(draw: Draw) -> FunctionDraft:
     stem = draw.words(3)
     return draft(
         draw,
@@ -251,7 +251,7 @@ def $f($words):
     )
 
 
-def _mask(draw: Draw) -> Draft:
+def _mask(draw: Draw) -> FunctionDraft:
     keep = draw.between(2, 4)
     sign = draw.choice("*#x.")
     end = draw.coin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _TABLE = "stock prices table counts amounts"
 _GRID = "grid matrix board cells"
@@ -16,7 +16,7 @@ def _grid(draw: Draw, height: int, width: int) -> list[list[int]]:
     return [draw.ints(width, 1, 9) for _ in range(height)]
 
 
-def _merge_counts(draw: Draw) -> Draft:
+def _merge_counts(draw: Draw) -> FunctionDraft:
     a, b, c, d = draw.words(4)
     least = draw.between(2, 4)
     return draft(
@@ -49,7 +49,7 @@ def $f($old, $new):
     )
 
 
-def _ranking(draw: Draw) -> Draft:
+def _ranking(draw: Draw) -> FunctionDraft:
     high = draw.coin()
     top = draw.between(2, 3)
     one, other, third = _records(draw, 4), _records(draw, 5), _records(draw, 4)
@@ -80,7 +80,7 @@ def $f($table):
     )
 
 
-def _group_totals(draw: Draw) -> Draft:
+def _group_totals(draw: Draw) -> FunctionDraft:
     a, b, c = draw.words(3)
     n = draw.ints(9, 1, 30)
     most = draw.between(2, 40)
@@ -112,7 +112,7 @@ def $f($pairs):
     )
 
 
-def _most_common(draw: Draw) -> Draft:
+def _most_common(draw: Draw) -> FunctionDraft:
     last = draw.coin()
     a, b, c = draw.words(3)
     nothing = draw.choice(("None", "''", "'none'"))
@@ -141,7 +141,7 @@ def $f($names):
     )
 
 
-def _invert(draw: Draw) -> Draft:
+def _invert(draw: Draw) -> FunctionDraft:
     least = draw.between(1, 30)
     one = {name: draw.choice((least + 4, least + 9)) for name in draw.words(4)}
     other = {name: draw.choice((least + 3, least + 7)) for name in draw.words(3)}
@@ -176,7 +176,7 @@ def $f($table):
     )
 
 
-def _diagonal_sum(draw: Draw) -> Draft:
+def _diagonal_sum(draw: Draw) -> FunctionDraft:
     other = draw.coin()
     factor = draw.between(2, 7)
     return draft(
@@ -201,7 +201,7 @@ def $f($grid):
     )
 
 
-def _transpose(draw: Draw) -> Draft:
+def _transpose(draw: Draw) -> FunctionDraft:
     fill = draw.between(0, 9)
     return draft(
         draw,
@@ -233,7 +233,7 @@ def $f($grid):
     )
 
 
-def _border_sum(draw: Draw) -> Draft:
+def _border_sum(draw: Draw) -> FunctionDraft:
     weight = draw.between(2, 9)
     return draft(
         draw,
@@ -260,7 +260,7 @@ def $f($grid):
     )
 
 
-def _neighbours(draw: Draw) -> Draft:
+def _neighbours(draw: Draw) -> FunctionDraft:
     mark, empty = draw.choice((("#", "."), ("x", "-"), ("1", "0"), ("@", " ")))
     rows = [["".join(draw.sample(mark * 2 + empty * 3, 4)) for _ in range(3)] for _ in range(3)]
     grids = [(grid, draw.between(0, 1), draw.between(1, 2)) for grid in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_flow.envs.canvas.tasks.code.draft import Draft, Draw, draft
+from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft, draft
 
 _SPANS = "spans intervals ranges meetings"
 
@@ -18,7 +18,7 @@ def _spans(draw: Draw, count: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _merge_spans(draw: Draw) -> Draft:
+def _merge_spans(draw: Draw) -> FunctionDraft:
     touch = draw.coin()
     gap = draw.between(1, 4)
     return draft(
@@ -48,7 +48,7 @@ def $f($spans):
     )  # fmt: skip
 
 
-def _covered(draw: Draw) -> Draft:
+def _covered(draw: Draw) -> FunctionDraft:
     both = draw.coin()
     times = draw.between(2, 20)
     return draft(
@@ -89,7 +89,7 @@ def $f($spans):
     )
 
 
-def _most_at_once(draw: Draw) -> Draft:
+def _most_at_once(draw: Draw) -> FunctionDraft:
     closed = draw.coin()
     extra = draw.between(0, 15)
     return draft(
@@ -125,7 +125,7 @@ def $f($spans):
     )
 
 
-def _free_gaps(draw: Draw) -> Draft:
+def _free_gaps(draw: Draw) -> FunctionDraft:
     least = draw.between(2, 5)
     day = draw.between(50, 90)
     return draft(
@@ -158,7 +158,7 @@ def $f($spans):
     )  # fmt: skip
 
 
-def _days_in_month(draw: Draw) -> Draft:
+def _days_in_month(draw: Draw) -> FunctionDraft:
     years = draw.sample((1997, 2003, 2011, 2019, 2023, 2026), 3)
     return draft(
         draw,
@@ -181,7 +181,7 @@ def $f($year, $month):
     )
 
 
-def _day_of_year(draw: Draw) -> Draft:
+def _day_of_year(draw: Draw) -> FunctionDraft:
     first = draw.between(0, 1)
     back = draw.coin()
     return draft(
@@ -226,7 +226,7 @@ def $f($year, $month, $day):
     )
 
 
-def _clock_after(draw: Draw) -> Draft:
+def _clock_after(draw: Draw) -> FunctionDraft:
     twelve = draw.coin()
     pause = draw.between(3, 40)
     return draft(
@@ -261,7 +261,7 @@ def $f($hour, $minute, $later):
     )  # fmt: skip
 
 
-def _weekday_count(draw: Draw) -> Draft:
+def _weekday_count(draw: Draw) -> FunctionDraft:
     closed = draw.between(1, 5)
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     return draft(
