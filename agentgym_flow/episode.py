@@ -1,8 +1,7 @@
 """What happened: a turn, an episode, a group of episodes of one task, and the digest chain that proves an episode.
 
 Everything that records play (rollouts, evaluation, replay, the terminal player) uses `EpisodeRecorder`, so there is one
-way
-in which an episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
+way in which an episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
 """
 
 from __future__ import annotations

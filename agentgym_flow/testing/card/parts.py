@@ -1,8 +1,7 @@
 """The parts of a report card in processes of their own, within a time limit.
 
-A part reads a `ValidationRequest` as JSON from standard input and reports as JSON lines: first the checks it is going to
-make,
-then each finding, then that it is done. What the environment prints goes to standard error.
+A part reads a `ValidationRequest` as JSON from standard input and reports as JSON lines: first the checks it is going
+to make, then each finding, then that it is done. What the environment prints goes to standard error.
 """
 
 from __future__ import annotations

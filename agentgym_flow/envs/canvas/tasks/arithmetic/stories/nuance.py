@@ -114,7 +114,9 @@ STORIES = (
         (("a*b", "Find how many are needed"), ("A-c", "Take off what is there"), ("B-g", "Take off what {m} brings")),
         (
             Wrong(
-                Mistake.NUANCE, ((2, "B-d"),), ("arrives with", "spoke of", "promised", "brings only", "comes with only"),
+                Mistake.NUANCE,
+                ((2, "B-d"),),
+                ("arrives with", "spoke of", "promised", "brings only", "comes with only"),
                 "A promise is counted that is not kept.",
             ),
         ),

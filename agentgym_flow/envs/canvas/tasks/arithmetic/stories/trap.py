@@ -69,7 +69,14 @@ STORIES = (
             ("A+B", "Add the times"),
             ("2*d/C", "Divide the whole way by the whole time"),
         ),
-        (Wrong(Mistake.TRAP, ((3, "(a+b)/2"),), ("average speed", "mean speed"), "The two speeds do not last as long."),),
+        (
+            Wrong(
+                Mistake.TRAP,
+                ((3, "(a+b)/2"),),
+                ("average speed", "mean speed"),
+                "The two speeds do not last as long.",
+            ),
+        ),
     ),
     Story(
         "{n} [saws|cuts] a long beam into {k} pieces. One cut [takes|needs] {c} minutes, and sweeping up at the end"
