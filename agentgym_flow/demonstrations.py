@@ -32,13 +32,13 @@ Row = dict[str, list[Message]]
 """`prompt` and `completion`, each a list of messages."""
 
 
-def answer(profile: PromptTemplate, action: str, view: PolicyInput) -> str:
+def completion_for(profile: PromptTemplate, action: str, view: PolicyInput) -> str:
     """Return a completion that `profile` reads `action` from in this turn.
 
     Raises `BadSetting` when there is none, or when the prompt does not tell the action apart from others.
     """
-    completion = profile.answer(action, view)
-    if completion is None or profile.parse(completion, view) != action:
+    completion = profile.format_action(action, view)
+    if completion is None or profile.parse_action(completion, view) != action:
         raise BadSetting(f"profile {profile.name!r} cannot ask for the action {action!r}: choose another profile")
     return completion
 
@@ -67,9 +67,9 @@ def rows_of(episode: Episode, env: TextEnv, profile: PromptTemplate) -> Iterator
 
 
 def _completion(turn: Turn, profile: PromptTemplate, view: PolicyInput) -> str:
-    if turn.completion is not None and profile.parse(turn.completion, view) == turn.action:
+    if turn.completion is not None and profile.parse_action(turn.completion, view) == turn.action:
         return turn.completion
-    return answer(profile, turn.action, view)
+    return completion_for(profile, turn.action, view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,10 +74,10 @@ class PromptTemplate(Protocol):
     def messages(self, view: PromptContext) -> list[Message]:
         """Return the prompt of this turn as a chat."""
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action that `completion` asks for here. Never raises: what cannot be read is an invalid action."""
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the completion that asks for `action` here, or for one that the prompt does not tell apart from it.
 
         None where nothing asks for it.
@@ -206,14 +206,14 @@ class TextTemplate:
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action in the completion; see `tagged_action`."""
         return tagged_action(completion, tags_required=self.tags_required)
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action`, in tags where these are required; None when it would not be read back so."""
         completion = f"{OPEN}{action}{CLOSE}" if self.tags_required else action
-        return completion if self.parse(completion, view) == action else None
+        return completion if self.parse_action(completion, view) == action else None
 
     def _offered(self, view: PromptContext) -> str:
         lines: list[str] = []
@@ -245,7 +245,7 @@ class ChoiceTemplate(TextTemplate):
 
     name: str = "choice"
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
         number = tagged_action(completion, tags_required=self.tags_required)
         candidates = view.candidates()
@@ -253,7 +253,7 @@ class ChoiceTemplate(TextTemplate):
             return candidates[int(number) - 1] if 1 <= int(number) <= len(candidates) else ""
         return ""
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the number of `action`, in tags where these are required; None when it is no candidate."""
         candidates = view.candidates()
         if action not in candidates:
@@ -327,11 +327,11 @@ class IndexTemplate(ABC):
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of this index; the empty string when there is none."""
         return self.written(view).actions.get(completion.strip(), "")
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none."""
         return self.written(view).indices.get(action)
 

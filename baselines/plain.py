@@ -110,7 +110,7 @@ class TinyPolicy:
     def move(self, view: PolicyInput, prompt: tuple[int, ...], token: int, logprob: float) -> PolicyOutput:
         """Return the move that a word is."""
         word = self.tokenizer.decode([token], skip_special_tokens=True)
-        return PolicyOutput(self.profile.parse(word, view), word, prompt, [token], [logprob])
+        return PolicyOutput(self.profile.parse_action(word, view), word, prompt, [token], [logprob])
 
 
 class Demonstrator(ExpertPolicy):
@@ -125,11 +125,11 @@ class Demonstrator(ExpertPolicy):
 
     def shown(self, view: PolicyInput, move: PolicyOutput) -> PolicyOutput:
         """Return a move with the words that ask for it."""
-        profile, answer = self.policy.profile, self.policy.profile.answer(move.action, view)
+        profile, answer = self.policy.profile, self.policy.profile.format_action(move.action, view)
         if answer is None:  # the prompt cannot ask for it
             return move
         return PolicyOutput(
-            profile.parse(answer, view), None, self.policy.encode(profile.prompt(view)), self.policy.encode(answer)
+            profile.parse_action(answer, view), None, self.policy.encode(profile.prompt(view)), self.policy.encode(answer)
         )
 
 

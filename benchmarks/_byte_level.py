@@ -49,7 +49,7 @@ class Reader:
         turns = view.episode.turns
         action = view.env.expert_action() if view.rng.uniform() < 0.5 else None
         action = action or view.env.sample_action(view.rng)
-        self.texts += [self._profile.prompt(view), ROLES, self._profile.answer(action, view) or action]
+        self.texts += [self._profile.prompt(view), ROLES, self._profile.format_action(action, view) or action]
         if turns and isinstance(self._profile, ConversationTemplate):
             self.texts.append(self._profile.follow_up(view))
         return action

@@ -4,8 +4,8 @@
 
 Plays the same random actions on the same Sokoban tasks three ways: through `env.step` alone, through `EpisodeRecorder`
 (which writes every turn down), and through `rollout` (which also keeps 64 episodes in lock step and asks a policy).
-Then writes the episodes to a log and steps it again with `verify_log`. Times are wall time, the best of the repetitions,
-taken in turns so that a busy machine hurts all rows alike; trust the differences and ratios, not the microseconds.
+Then writes the episodes to a log and steps it again with `verify_log`. Times are wall time, the best of the repetitions
+(taken in turns, so that a busy machine hurts all rows alike); trust the differences and ratios, not the microseconds.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class Words:
     def messages(self, view: Any) -> list[Message]:
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str, view: Any) -> str:
+    def parse_action(self, completion: str, view: Any) -> str:
         return completion.strip()
 
-    def answer(self, action: str, view: Any) -> str | None:
+    def format_action(self, action: str, view: Any) -> str | None:
         return action

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from agentgym_flow.demonstrations import answer, collect
+from agentgym_flow.demonstrations import collect, completion_for
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadResume, BadSetting, ServerDown, UnknownOption, UnknownProfile
@@ -57,7 +57,7 @@ def test_rows_read_back_to_the_actions_in_the_order_of_the_log(tmp_path: Path, n
     env = make_text_env(SOKOBAN)
     observation, info = env.reset(seed=0)
     view = PolicyInput(env, observation, info, cast("Any", None), Stream("test"))
-    assert [profile.parse(text, view) for text in said] == actions_of(log)  # the four candidates never change
+    assert [profile.parse_action(text, view) for text in said] == actions_of(log)  # the four candidates never change
     assert len({row["prompt"][0]["content"] for row in rows}) > 6
 
 
@@ -184,24 +184,24 @@ def view_of(*candidates: str) -> Any:
 
 
 def test_an_action_that_no_completion_means_is_refused() -> None:
-    assert answer(TextTemplate(tags_required=False), "up", view_of()) == "up"
-    assert answer(TextTemplate(), "up", view_of()) == "<action>up</action>"
-    assert answer(ChoiceTemplate(), "up", view_of("down", "up")) == "<action>2</action>"
+    assert completion_for(TextTemplate(tags_required=False), "up", view_of()) == "up"
+    assert completion_for(TextTemplate(), "up", view_of()) == "<action>up</action>"
+    assert completion_for(ChoiceTemplate(), "up", view_of("down", "up")) == "<action>2</action>"
     for action in (" up", "a</action>b"):
         with pytest.raises(BadSetting, match="cannot ask for the action"):
-            answer(TextTemplate(), action, view_of())
+            completion_for(TextTemplate(), action, view_of())
     with pytest.raises(BadSetting, match="cannot ask for the action 'left'"):
-        answer(ChoiceTemplate(), "left", view_of("down", "up"))
+        completion_for(ChoiceTemplate(), "left", view_of("down", "up"))
 
 
 def test_an_action_that_the_prompt_does_not_tell_apart_is_refused() -> None:
     class Blurred(TextTemplate):
-        def answer(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, view: Any) -> str | None:
             return "there"
 
-        def parse(self, completion: str, view: Any) -> str:
+        def parse_action(self, completion: str, view: Any) -> str:
             return "go to desk 1"
 
-    assert answer(Blurred(), "go to desk 1", view_of()) == "there"
+    assert completion_for(Blurred(), "go to desk 1", view_of()) == "there"
     with pytest.raises(BadSetting, match="'go to desk 2'"):
-        answer(Blurred(), "go to desk 2", view_of())
+        completion_for(Blurred(), "go to desk 2", view_of())

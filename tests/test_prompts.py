@@ -84,31 +84,31 @@ def test_parsing_never_raises(completion: str) -> None:
         ChoiceTemplate(),
         ChoiceTemplate(tags_required=False),
     ):
-        assert isinstance(profile.parse(completion, here), str)
-        assert isinstance(profile.parse(f"<action>{completion}</action>", here), str)
+        assert isinstance(profile.parse_action(completion, here), str)
+        assert isinstance(profile.parse_action(f"<action>{completion}</action>", here), str)
 
 
 def test_an_answer_is_read_back_as_the_action() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
     for required, written in ((True, "<action>wait</action>"), (False, "wait")):
         profile = TextTemplate(tags_required=required)
-        assert profile.answer("wait", here) == written
-        assert profile.parse(written, here) == "wait"
-        assert profile.answer(" wait", here) is None
+        assert profile.format_action("wait", here) == written
+        assert profile.parse_action(written, here) == "wait"
+        assert profile.format_action(" wait", here) is None
     for required, written in ((True, "<action>2</action>"), (False, "2")):
         chooser = ChoiceTemplate(tags_required=required)
-        assert chooser.answer("wait", here) == written
-        assert chooser.parse(written, here) == "wait"
-        assert chooser.answer("sleep", here) is None
+        assert chooser.format_action("wait", here) == written
+        assert chooser.parse_action(written, here) == "wait"
+        assert chooser.format_action("sleep", here) is None
 
 
 def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
-    read = [ChoiceTemplate(tags_required=False).parse(text, here) for text in ("1", " 3\n", "<action>2</action>")]
+    read = [ChoiceTemplate(tags_required=False).parse_action(text, here) for text in ("1", " 3\n", "<action>2</action>")]
     assert read == ["go 1", "say[key]", "wait"]
     for text in ("0", "4", "-1", "+1", "1.", "1.0", "wait", "", "1 2", "²", "٣", "9" * 5000):
-        assert ChoiceTemplate(tags_required=False).parse(text, here) == ""
-    assert ChoiceTemplate().parse("1", here) == ""  # tags are required
+        assert ChoiceTemplate(tags_required=False).parse_action(text, here) == ""
+    assert ChoiceTemplate().parse_action("1", here) == ""  # tags are required
 
 
 def test_a_choice_is_shown_with_numbers_and_rules() -> None:
@@ -175,7 +175,7 @@ def test_the_actions_of_the_moment_can_be_left_out() -> None:
         for text in (profile.prompt(shown), profile.follow_up(view([turn(1)], **shown.info))):
             assert ("up, down" in text) == ("say[...]" in text) == listed
             assert "room" in text
-        assert profile.answer("up", shown) == "<action>up</action>"
+        assert profile.format_action("up", shown) == "<action>up</action>"
 
 
 def test_fields_of_a_profile_can_be_set() -> None:

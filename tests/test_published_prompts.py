@@ -192,7 +192,7 @@ def test_verl_agents_parsers(
     completion: str, alfworld: str, webshop: str, sokoban: str, well_formed: bool, published: Path
 ) -> None:
     given: dict[str, Any] = {n: profile_for(env_id(n), f"verl_agent:{published / 'verl_agent'}") for n in ENVS}
-    parsed = [given[name].parse(completion, HERE) for name in ("ALFWorld", "WebShop", "Sokoban")]
+    parsed = [given[name].parse_action(completion, HERE) for name in ("ALFWorld", "WebShop", "Sokoban")]
     assert parsed == [alfworld, webshop, sokoban]
     assert given["ALFWorld"].well_formed(completion) == given["WebShop"].well_formed(completion) == well_formed
     # Sokoban's own: the word must be there, and a Chinese character does not matter.
@@ -235,10 +235,10 @@ def test_parsers_of_searches(
     completion: str, verl_agent: str, search_r1: str, well_formed: bool, published: Path
 ) -> None:
     one: Any = profile_for(env_id("Search"), f"verl_agent:{published / 'verl_agent'}")
-    assert (one.parse(completion, HERE), one.well_formed(completion)) == (verl_agent, well_formed)
+    assert (one.parse_action(completion, HERE), one.well_formed(completion)) == (verl_agent, well_formed)
     for file in ("nq_search.py.txt", "infer.py.txt"):
         other = profile_for(env_id("Search"), f"search_r1:{published / 'search_r1' / file}")
-        assert other.parse(completion, HERE) == search_r1
+        assert other.parse_action(completion, HERE) == search_r1
 
 
 PATHS = {
@@ -261,11 +261,11 @@ def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str
 
     def look(view: PolicyInput) -> None:
         action = view.env.expert_action()
-        asked.append(profile.answer(action, view))
-        assert profile.parse(asked[-1] or "", view) == action
+        asked.append(profile.format_action(action, view))
+        assert profile.parse_action(asked[-1] or "", view) == action
         for action in view.candidates()[:5]:
-            answer = profile.answer(action, view)
-            assert answer is None or profile.parse(answer, view) == action
+            answer = profile.format_action(action, view)
+            assert answer is None or profile.parse_action(answer, view) == action
 
     played(env, look)
 
@@ -273,7 +273,7 @@ def test_the_experts_actions_have_answers_that_are_read_back(env: str, path: str
 @given(st.text(), st.sampled_from(["<search>", "</search>", "<action>", "</action>", "<answer>", "</answer>", "\n"]))
 def test_no_completion_raises(text: str, tag: str) -> None:
     for profile in (ALFWorldPrompt, ReActPrompt, SokobanPrompt, WebShopPrompt, VerlAgentSearchPrompt, SearchR1Prompt):
-        action = profile.parse(profile.__new__(profile), f"{text}{tag}{text}", HERE)  # parsing needs no prompts
+        action = profile.parse_action(profile.__new__(profile), f"{text}{tag}{text}", HERE)  # parsing needs no prompts
         assert isinstance(action, str)
 
 
@@ -425,7 +425,7 @@ def test_reacts_episode_is_one_text(notebook: bool, published: Path, tmp_path: P
         assert profile.prompt(view) == text
 
     played("ALFWorld", look)
-    assert profile.parse(" think: so\nOK.\n> look", HERE) == "think: so"
+    assert profile.parse_action(" think: so\nOK.\n> look", HERE) == "think: so"
 
 
 def test_a_thought_of_react_costs_a_step_and_is_answered_ok(published: Path) -> None:

@@ -54,9 +54,9 @@ def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
         "goal: get out now: you see a door left #0 right #1 "
         "did: fly refused: saw: one hole did: left saw: one wall choose:"
     )
-    assert profile.parse(" #1 ", here) == "right"
-    assert [profile.parse(text, here) for text in ("1", "right", "#2", "")] == [""] * 4
-    assert (profile.answer("left", here), profile.answer("fly", here)) == ("#0", None)
+    assert profile.parse_action(" #1 ", here) == "right"
+    assert [profile.parse_action(text, here) for text in ("1", "right", "#2", "")] == [""] * 4
+    assert (profile.format_action("left", here), profile.format_action("fly", here)) == ("#0", None)
     assert profile.name == "compact"
     assert profile.vocabulary == ()
 
@@ -64,8 +64,8 @@ def test_the_prompt_says_what_was_shown_the_newest_first() -> None:
 def test_equal_words_stand_for_the_first_candidate() -> None:
     here = view(candidates=("take the key", "take the key!", "drop"))
     profile = WordTemplate()
-    assert [profile.answer(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
-    assert profile.parse("#0", here) == "take the key"
+    assert [profile.format_action(action, here) for action in here.candidates()] == ["#0", "#0", "#1"]
+    assert profile.parse_action("#0", here) == "take the key"
 
 
 def words(count: int, letter: str) -> str:
@@ -93,8 +93,8 @@ def test_what_does_not_fit_is_cut_in_order() -> None:
     now = found.index("now:")
     assert (now - 1, found.index("go") - now - 1) == (19, 40)
     assert said(candidates=many[:2])[:9].count("go") == 1  # whole where there is room
-    assert profile.answer(many[MOST - 1], view(candidates=many)) == INDICES[-1]
-    assert profile.answer(many[MOST], view(candidates=many)) is None
+    assert profile.format_action(many[MOST - 1], view(candidates=many)) == INDICES[-1]
+    assert profile.format_action(many[MOST], view(candidates=many)) is None
 
     found = said(observation=words(200, "o"), goal="out")
     assert len(found) == MOST_WORDS

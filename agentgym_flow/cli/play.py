@@ -175,7 +175,7 @@ def _play_by_prompts(recorder: EpisodeRecorder, profile: PromptTemplate, console
         if line.strip() == QUIT:
             break
         try:
-            turn = recorder.step(profile.parse(line, view), completion=line)
+            turn = recorder.step(profile.parse_action(line, view), completion=line)
         except RetrieverFailed as error:
             console.print(_no_step(error))
             continue

@@ -95,17 +95,17 @@ class VerlAgentTemplate(ABC):
         return [{"role": "user", "content": self.prompt(view)}]
 
     @abstractmethod
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action that the published parser passes to the environment, well-formed or not."""
 
     @abstractmethod
     def well_formed(self, completion: str) -> bool:
         """Return whether the published parser calls a completion valid, which is what invalid actions cost there."""
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None when it would not be read back so."""
         completion = f"<think></think>{OPEN}{action}{CLOSE}"
-        return completion if self.parse(completion, view) == action else None
+        return completion if self.parse_action(completion, view) == action else None
 
     @abstractmethod
     def _now(self, view: PromptContext) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class TaggedPrompt(VerlAgentTemplate):
     rest: ClassVar[int]
     """How many characters of an answer without tags are its action: the last ones."""
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return what stands between the tags, or the last `rest` characters, in lower case."""
         return tagged(completion, self.rest)
 

@@ -61,7 +61,7 @@ class ChatEnv:
     def step(self, answer: str) -> Turn:
         """Play the action that `answer` asks for and return the turn. Raises `ResetNeeded` when no episode runs."""
         view = self._playing()
-        action = self.profile.parse(answer, view)
+        action = self.profile.parse_action(answer, view)
         turn = self._recorder.step(action, completion=None if answer == action else answer)
         view.observation, view.info = self._recorder.observation, self._recorder.info
         return turn
@@ -73,9 +73,9 @@ class ChatEnv:
             raise ResetNeeded("the first messages of an episode are returned by reset()")
         return self.profile.follow_up(view)
 
-    def answer(self, action: str) -> str | None:
+    def format_action(self, action: str) -> str | None:
         """Return the answer that asks for `action` now, for scripted players and demonstrations; None if none does."""
-        return self.profile.answer(action, self._playing())
+        return self.profile.format_action(action, self._playing())
 
     @property
     def done(self) -> bool:

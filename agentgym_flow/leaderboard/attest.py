@@ -53,7 +53,7 @@ def check_completions(
             rng = Stream("policy", logged.seed, logged.attempt, logged.task)
             for step, (action, completion) in enumerate(zip(logged.actions, logged.completions, strict=True), 1):
                 view = PolicyInput(env, recorder.observation, recorder.info, episode, rng)
-                parsed = profile.parse(completion, view)
+                parsed = profile.parse_action(completion, view)
                 if parsed != action:
                     raise BadSubmission(
                         f"{where}: step {step}: profile {prompt} reads {parsed!r:.80} from the completion, and the log "

@@ -161,7 +161,7 @@ class OpenAIPolicy:
                 pause = min(2 * pause, 8.0)
                 continue
             self._keep_logprobs(view, logprobs)
-            return PolicyOutput(self.profile.parse(completion, view), completion=completion)
+            return PolicyOutput(self.profile.parse_action(completion, view), completion=completion)
 
     def _keep_logprobs(self, view: PolicyInput, logprobs: list[float]) -> None:
         if self._logprobs:

@@ -164,7 +164,7 @@ class PromptedPolicy:
         length = length_of_answer(self.tokenizer, answer.token_ids, request.sampling.stops)
         tokens, logprobs = answer.token_ids[:length], answer.logprobs[:length]
         text = self._text(tokens)
-        action = self.profile.parse(text, view)  # equal prompts may stand for different actions
+        action = self.profile.parse_action(text, view)  # equal prompts may stand for different actions
         completion = None if text == action else text
         return PolicyOutput(action, completion, request.prompt_ids, tokens, logprobs, version=answer.version)
 
@@ -296,7 +296,7 @@ def check_answers(
     Raises `BadSetting` naming the first that has unknown tokens, needs more than `max_new_tokens` of them, or does not
     come back as it was from its tokens; and when no action has an answer.
     """
-    asked = [profile.answer(action, view) for action in view.info["admissible_actions"]]
+    asked = [profile.format_action(action, view) for action in view.info["admissible_actions"]]
     answers = list(dict.fromkeys(answer for answer in asked if answer is not None))
     if asked and not answers:
         raise BadSetting(f"profile {profile.name!r} cannot ask for any action here: use another profile")

@@ -104,7 +104,7 @@ class NoisyExpert:
             self.random.add((view.episode.task, len(view.episode.turns)))
         for _ in range(_DRAWS if expert is None else 1):
             action = view.env.sample_action(view.rng) if expert is None else expert
-            asked = self.profile.answer(action, view)
+            asked = self.profile.format_action(action, view)
             if asked is not None:
                 return asked
         raise BadSetting(
@@ -114,7 +114,7 @@ class NoisyExpert:
 
     def _move(self, view: PolicyInput) -> PolicyOutput:
         asked = self._asked(view)
-        action = self.profile.parse(asked, view)
+        action = self.profile.parse_action(asked, view)
         if self.conversation is None or not view.episode.turns:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         else:

@@ -106,7 +106,7 @@ class Told:
             prompt = prompt_tokens(self.tokenizer, prompt_text(self.tokenizer, self.profile, view))
         text, ended = self.said[turn % len(self.said)]
         tokens = self.tokenizer(text, add_special_tokens=False).input_ids + [self.tokenizer.eos_token_id] * ended
-        return PolicyOutput(self.profile.parse(text, view), text, prompt, tokens, [-1.0] * len(tokens))
+        return PolicyOutput(self.profile.parse_action(text, view), text, prompt, tokens, [-1.0] * len(tokens))
 
 
 def spoken(tokenizer: Any, said: Sequence[tuple[str, bool]]) -> list[tuple[Any, Any, list[str]]]:

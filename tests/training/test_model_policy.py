@@ -237,7 +237,7 @@ def test_equal_prompts_are_read_in_their_own_situations(tiny: tuple[Any, Any], m
         def prompt(self, view: Any) -> str:
             return "go"
 
-        def parse(self, completion: str, view: Any) -> str:
+        def parse_action(self, completion: str, view: Any) -> str:
             asked.append(view)
             return f"{view.episode.task}"
 

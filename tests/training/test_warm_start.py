@@ -124,7 +124,7 @@ def test_cloning_shows_the_prompts_that_the_policy_will_see(
 
 def test_a_profile_that_cannot_ask_for_what_the_expert_does_is_refused(tiny: tuple[Any, Any], make_env: Any) -> None:
     class Deaf(TextTemplate):
-        def answer(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, view: Any) -> str | None:
             return None
 
     with pytest.raises(BadSetting, match="warm_start_levels to 0"):
@@ -135,10 +135,10 @@ def test_what_is_played_is_what_the_answer_is_read_as(tiny: tuple[Any, Any], mak
     """A prompt may not tell actions apart, and what it has no answer for is drawn again."""
 
     class Blurred(TextTemplate):
-        def answer(self, action: str, view: Any) -> str | None:
+        def format_action(self, action: str, view: Any) -> str | None:
             return {"up": "O", "down": "O", "left": "X"}.get(action)
 
-        def parse(self, completion: str, view: Any) -> str:
+        def parse_action(self, completion: str, view: Any) -> str:
             return {"O": "down", "X": "left"}[completion]
 
     episodes = rollout(NoisyExpert(tiny[1], Blurred(), 1.0), make_env, [EpisodeSpec(0, task) for task in range(5)])
@@ -213,4 +213,4 @@ def test_where_answers_may_be_longer_the_end_is_shown(
         for turn in episode.turns:
             assert turn.completion_ids == [*tokenizer(turn.action).input_ids, *end]
             said = tokenizer.decode(turn.completion_ids, skip_special_tokens=True)
-            assert profile.parse(said, cast("Any", None)) == turn.action
+            assert profile.parse_action(said, cast("Any", None)) == turn.action

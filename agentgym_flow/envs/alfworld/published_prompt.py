@@ -102,14 +102,14 @@ class ReActPrompt:
         said = turn.action if turn.completion is None else turn.completion
         return f"{told}\n>" if said.endswith("\n") else f"\n{told}\n>"
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the first line, stripped."""
         return completion.partition("\n")[0].strip()
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action` as the rest of a line; None when it would not be read back so."""
         completion = f" {action}\n"
-        return completion if self.parse(completion, view) == action else None
+        return completion if self.parse_action(completion, view) == action else None
 
 
 def _told(view: PromptContext) -> list[tuple[Turn, str]]:

@@ -118,7 +118,7 @@ class CanvasCompactPrompt(IndexTemplate):
         words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
         return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action of this move; the empty string when there is none."""
         return _moves_of(view)[0].get(completion.strip(), "")
 
@@ -127,7 +127,7 @@ class CanvasCompactPrompt(IndexTemplate):
         refused = [] if view.episode.turns[-1].action_valid else ["refused"]
         return " ".join((*refused, _left(view), *_checks(view.info["workflow"]), "choose"))
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the move that does what `action` does, or its nearest; None when there is none.
 
         An operator with an instruction that is not proposed is asked for as the warned one, or the plain one.
@@ -292,11 +292,11 @@ class CanvasText(TextTemplate):
         asked = self._asking(view) if view.info["workflow"]["asked"] else ""
         return "\n\n".join(part for part in (refused, view.observation, self._offered(view), asked) if part)
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the completion: the environment finds the action in it, whatever is around it."""
         return completion.strip()
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action`, which is its own completion."""
         return action if action == action.strip() else None
 
@@ -326,13 +326,13 @@ class CanvasChoice(CanvasText, ChoiceTemplate):
 
     tags_required: bool = True
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the candidate of the number in the completion; the empty string when it has no number in the list."""
-        return ChoiceTemplate.parse(self, completion, view)
+        return ChoiceTemplate.parse_action(self, completion, view)
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the number of `action`, in tags; None when it is no candidate."""
-        return ChoiceTemplate.answer(self, action, view)
+        return ChoiceTemplate.format_action(self, action, view)
 
     def _offered(self, view: PromptContext) -> str:
         return ChoiceTemplate._offered(self, view)

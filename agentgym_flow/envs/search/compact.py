@@ -81,7 +81,7 @@ class SearchCompactPrompt(IndexTemplate):
         left = view.episode.max_steps - len(view.episode.turns)
         return _written(notes_of(view), STEPS_LEFT[max(bisect_right(_STEPS, left) - 1, 0)], tuple(view.candidates()))
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none.
 
         A search in words that are not proposed is asked for as the candidate with most letters that it holds, and an

@@ -171,7 +171,7 @@ class SearchText(SearchPrompt):
     rules: str = RULES
     strict: bool = False
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action of the block that decides; see `tagged`.
 
         Without one: the empty string, which is no action, or the whole text where no tags are required.
@@ -181,11 +181,11 @@ class SearchText(SearchPrompt):
             return "" if self.tags_required else completion.strip()
         return action
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags; None when it would not be read back so."""
         verb, text = read_action(action)
         completion = f"<{verb}>{text}</{verb}>"
-        return completion if verb and self.parse(completion, view) == action else None
+        return completion if verb and self.parse_action(completion, view) == action else None
 
     def _did(self, turn: Turn) -> str:
         verb, text = read_action(turn.action)

@@ -89,7 +89,7 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         names = ("SEARCH_TEMPLATE_NO_HIS", "SEARCH_TEMPLATE")
         super().__init__(file, *names, places=places, more=more, history=HISTORY)
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the first search of a completion, or its first answer where there is none; empty without either.
 
         What follows the first `</search>`, or else the first `</answer>`, is not read. A search that holds an answer
@@ -102,10 +102,10 @@ class VerlAgentSearchPrompt(VerlAgentTemplate):
         found = _BLOCKS["search"].fullmatch(block)
         return f"search[{found[1]}]" if found else ""
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags after an empty thought; None when it would not be read back so."""
         completion = f"<think></think>{_block_of(action)}"
-        return completion if action and self.parse(completion, view) == action else None
+        return completion if action and self.parse_action(completion, view) == action else None
 
     def well_formed(self, completion: str) -> bool:
         """Return whether there is one block of one kind, and no Chinese character."""
@@ -178,15 +178,15 @@ class SearchR1Script:
             messages.append({"role": "assistant", "content": "".join(map(self._step_of, view.episode.turns))})
         return messages
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action of the first complete block; empty without one."""
         found = _FIRST_BLOCK.search(_cut(completion))
         return f"{found[1]}[{found[2].strip()}]" if found else ""
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return `action` in tags; None when it would not be read back so."""
         completion = _block_of(action)
-        return completion if action and self.parse(completion, view) == action else None
+        return completion if action and self.parse_action(completion, view) == action else None
 
     def _step_of(self, turn: Turn) -> str:
         """Return what the policy wrote in a turn and what came of it; nothing came of an answer without a block."""

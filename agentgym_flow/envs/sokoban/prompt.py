@@ -84,11 +84,11 @@ class SokobanCompactPrompt:
         """Return the same as one user message."""
         return [{"role": "user", "content": self.prompt(view)}]
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the completion without surrounding white space."""
         return completion.strip()
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the action as it is; None with white space around it."""
         return action if action == action.strip() else None
 

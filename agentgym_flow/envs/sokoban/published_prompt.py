@@ -27,7 +27,7 @@ class SokobanPrompt(VerlAgentTemplate):
     def __init__(self, file: PromptFile) -> None:
         super().__init__(file, "SOKOBAN_TEMPLATE_NO_HIS", "SOKOBAN_TEMPLATE", places=("current_observation",))
 
-    def parse(self, completion: str, view: PromptContext) -> str:
+    def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the first of `up`, `down`, `left` and `right` anywhere between the tags; `STILL` without."""
         return _action(completion) or STILL
 

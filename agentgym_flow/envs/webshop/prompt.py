@@ -180,7 +180,7 @@ class WebShopCompactPrompt(IndexTemplate):
         page = view.observation if notes.page is Page.ITEM else ""
         return _written(notes, _steps_word(view.episode.max_steps - len(view.episode.turns)), clicks, page)
 
-    def answer(self, action: str, view: PromptContext) -> str | None:
+    def format_action(self, action: str, view: PromptContext) -> str | None:
         """Return the index of the candidate that has the same words as `action`; None when there is none.
 
         A search in other words than the proposed ones is asked for as the first proposal that was not tried: the prompt

@@ -145,23 +145,23 @@ def test_every_task_type_has_a_word() -> None:
 
 def test_answers_stand_for_the_first_of_equal_commands() -> None:
     here = view(PUT, [], ["go to drawer 1", "go to drawer 2", "go to shelf 1", "look"])
-    assert [COMPACT.answer(action, here) for action in ("go to drawer 1", "go to drawer 2", "go to shelf 1")] == [
+    assert [COMPACT.format_action(action, here) for action in ("go to drawer 1", "go to drawer 2", "go to shelf 1")] == [
         "0",
         "0",
         "1",
     ]
-    assert COMPACT.parse("0", here) == "go to drawer 1"
-    assert COMPACT.parse(" 1\n", here) == "go to shelf 1"
+    assert COMPACT.parse_action("0", here) == "go to drawer 1"
+    assert COMPACT.parse_action(" 1\n", here) == "go to shelf 1"
     for said in ("2", "", "go", "-1", "01", "go to drawer 1", "<action>0</action>"):
-        assert COMPACT.parse(said, here) == ""
-    assert COMPACT.answer("look", here) is None
-    assert COMPACT.answer("go to bed 1", here) is None
+        assert COMPACT.parse_action(said, here) == ""
+    assert COMPACT.format_action("look", here) is None
+    assert COMPACT.format_action("go to bed 1", here) is None
 
 
 def test_equal_prompts_may_mean_different_commands() -> None:
     one, two = (view(PUT, [], [f"go to drawer {number}"]) for number in (1, 2))
     assert COMPACT.prompt(one) == COMPACT.prompt(two)
-    assert COMPACT.parse("0", one) != COMPACT.parse("0", two)
+    assert COMPACT.parse_action("0", one) != COMPACT.parse_action("0", two)
 
 
 class Through:
@@ -191,11 +191,11 @@ class Through:
         )
         expert = view.env.expert_action()
         assert expert is not None
-        answer = COMPACT.answer(expert, view)
+        answer = COMPACT.format_action(expert, view)
         assert answer in INDICES
         if view.rng.uniform() < self.noise:
             return PolicyOutput(view.env.sample_action(view.rng))
-        return PolicyOutput(COMPACT.parse(answer, view))
+        return PolicyOutput(COMPACT.parse_action(answer, view))
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])

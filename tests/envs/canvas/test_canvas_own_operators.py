@@ -288,14 +288,14 @@ def test_the_compact_prompt_holds_it() -> None:
     episode = SimpleNamespace(turns=[], max_steps=20)
     for move in ("Debate", "mend-Doubt", "try-Doubt"):
         view: Any = SimpleNamespace(observation="", info=told(env), episode=episode, candidates=env.candidates)
-        action = profile.parse(move, view)
-        assert profile.answer(action, view) == move
+        action = profile.parse_action(move, view)
+        assert profile.format_action(action, view) == move
         assert env.step(action)[4]["action_valid"]
         view.info = told(env)
         words = profile.prompt(view).split()
         assert move in words
         assert set(words) <= set(profile.vocabulary)
-    assert profile.parse("Debate", SimpleNamespace(info=told(begun()), episode=episode)) == ""
+    assert profile.parse_action("Debate", SimpleNamespace(info=told(begun()), episode=episode)) == ""
 
 
 def test_the_structure_reward_counts_it() -> None:

@@ -178,29 +178,29 @@ def test_equal_dates_are_the_same() -> None:
 # ---------------------------------------------------------------- answers
 def test_words_of_the_expert_are_asked_for_as_the_candidate_that_they_mean() -> None:
     situation = view(TEACHER, ("Tarn", [TARN, VOSS, ZELL]))
-    index = {action: COMPACT.answer(action, situation) for action in situation.candidates()}
+    index = {action: COMPACT.format_action(action, situation) for action in situation.candidates()}
     meant = {"search[novelist Ivo Lorne of 1799]": "search[Ivo Lorne]", "answer[the Ivo Lorne!]": "answer[Ivo Lorne]"}
     for action, candidate in meant.items():
-        assert COMPACT.answer(action, situation) == index[candidate] is not None
-        assert COMPACT.parse(str(index[candidate]), situation) == candidate
-    assert COMPACT.answer("answer[nobody]", situation) in INDICES
-    assert COMPACT.answer("fly", situation) is None
+        assert COMPACT.format_action(action, situation) == index[candidate] is not None
+        assert COMPACT.parse_action(str(index[candidate]), situation) == candidate
+    assert COMPACT.format_action("answer[nobody]", situation) in INDICES
+    assert COMPACT.format_action("fly", situation) is None
     for nothing in ("", "99", "-1", "search[Ivo Lorne]", "one"):
-        assert COMPACT.parse(nothing, situation) == ""
+        assert COMPACT.parse_action(nothing, situation) == ""
 
 
 def test_alike_candidates_are_shown_once_and_asked_for_alike() -> None:
     situation = view(TEACHER, ("Tarn", [ZELL, HUM]))
-    assert COMPACT.answer("search[Baye]", situation) == COMPACT.answer("search[Orr]", situation)
-    index = COMPACT.answer("search[Orr]", situation)
-    assert COMPACT.parse(str(index), situation) == "search[Baye]"
+    assert COMPACT.format_action("search[Baye]", situation) == COMPACT.format_action("search[Orr]", situation)
+    index = COMPACT.format_action("search[Orr]", situation)
+    assert COMPACT.parse_action(str(index), situation) == "search[Baye]"
 
 
 def test_what_finds_no_room_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_flow.envs.search.compact.INDICES", INDICES[:3])
     situation = view("Who taught Hum, or was it Tarn?", ("Tarn", [TARN, VOSS, ZELL]))
     assert len(COMPACT.written(situation).actions) == 3
-    assert {COMPACT.answer(action, situation) for action in situation.candidates()} == {"0", "1", "2", None}
+    assert {COMPACT.format_action(action, situation) for action in situation.candidates()} == {"0", "1", "2", None}
 
 
 # ---------------------------------------------------------------- from texts alone, for any texts
@@ -221,9 +221,9 @@ def test_demonstrated_episodes_fit_the_context_and_lead_to_the_answer() -> None:
             action = view.env.expert_action()
             if action is None:
                 return view.candidates()[-1]
-            index = COMPACT.answer(action, view)
+            index = COMPACT.format_action(action, view)
             assert index is not None
-            played = COMPACT.parse(index, view)
+            played = COMPACT.parse_action(index, view)
             exact.append(played[:7] == action[:7])
             return played
 
@@ -270,5 +270,5 @@ def test_no_text_breaks_it(question: str, found: list[tuple[str, str, str]]) -> 
     assert 1 <= len(written.actions) <= MOST
     assert set(written.actions.values()) <= set(situation.candidates())
     for index, action in written.actions.items():
-        assert COMPACT.parse(index, situation) == action
-        assert COMPACT.answer(action, situation) == index
+        assert COMPACT.parse_action(index, situation) == action
+        assert COMPACT.format_action(action, situation) == index

@@ -132,9 +132,9 @@ def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
     numbered = [line for line in choice.prompt(view).split("\n") if re.match(r"\d+[:.)] ", line)]
     assert len(numbered) == len(proposed)
     for number, action in enumerate(proposed, 1):
-        assert choice.parse(f"<action>{number}</action>", view) == action
+        assert choice.parse_action(f"<action>{number}</action>", view) == action
     for said in ("0", str(len(proposed) + 1), text[:200], f"answer[{GOLD}]"):
-        assert choice.parse(f"<action>{said}</action>", view) == "", "only a number of the list is an answer"
+        assert choice.parse_action(f"<action>{said}</action>", view) == "", "only a number of the list is an answer"
 
 
 @pytest.mark.parametrize("completion", ["", "I do not know.", f"{GOLD}", "<answer>", "</answer>", "<search>"])
@@ -142,10 +142,10 @@ def test_a_passage_adds_no_choice(bridges: Path, text: str) -> None:
 def test_what_a_policy_leaves_open_a_passage_does_not_fill(bridges: Path, text: str, completion: str) -> None:
     """The published reward is of the last answer in the whole history, information included."""
     played = searched(bridges, Passage("h", text, text))
-    played.step(PROFILES["text"].parse(completion, view_of(played)))
+    played.step(PROFILES["text"].parse_action(completion, view_of(played)))
     assert not played.info["action_valid"]
     assert not played.episode.terminated  # type: ignore[union-attr]
-    played.step(PROFILES["text"].parse("<answer>nobody</answer>", view_of(played)))
+    played.step(PROFILES["text"].parse_action("<answer>nobody</answer>", view_of(played)))
     assert played.episode.terminated  # type: ignore[union-attr]
     assert played.info["score"] == 0.0
 

@@ -137,15 +137,15 @@ def test_one_block_decides(completion: str, action: str | None, strict: bool) ->
     view = Talk()
     assert tagged(completion) == action
     assert tagged(completion, strict=True) == (action if strict else None)
-    assert TEXT.parse(completion, view) == (action or "")
-    assert SearchText(strict=True).parse(completion, view) == ((strict and action) or "")
+    assert TEXT.parse_action(completion, view) == (action or "")
+    assert SearchText(strict=True).parse_action(completion, view) == ((strict and action) or "")
     assert not SearchGame(view.dialogue.question).act("", lambda _: []).action_valid
 
 
 def test_tags_may_be_left_out_where_they_are_not_required() -> None:
     loose = SearchText(tags_required=False)
-    assert loose.parse(" search[tarn] ", Talk()) == "search[tarn]"
-    assert loose.parse("<search>tarn</search>", Talk()) == "search[tarn]"
+    assert loose.parse_action(" search[tarn] ", Talk()) == "search[tarn]"
+    assert loose.parse_action("<search>tarn</search>", Talk()) == "search[tarn]"
 
 
 def test_reading_takes_linear_time() -> None:
@@ -169,10 +169,10 @@ def test_any_completion_is_read_as_the_published_expression_does(completion: str
 def test_answers_come_back(text: str) -> None:
     for profile in (TEXT, SearchText(strict=True), SearchText(tags_required=False)):
         for action in (f"search[{text}]", f"answer[{text}]", text):
-            completion = profile.answer(action, Talk())
-            assert completion is None or profile.parse(completion, Talk()) == action
+            completion = profile.format_action(action, Talk())
+            assert completion is None or profile.parse_action(completion, Talk()) == action
     if text == text.strip() and "<" not in text:
-        assert TEXT.answer(f"search[{text}]", Talk()) == f"<search>{text}</search>"
+        assert TEXT.format_action(f"search[{text}]", Talk()) == f"<search>{text}</search>"
 
 
 # ---------------------------------------------------------------- what is shown
@@ -284,10 +284,10 @@ def test_the_choice_prompt_numbers_candidates() -> None:
     offered = talk.candidates()
     for number, action in enumerate(offered, 1):
         assert f"\n{number}. {tame(action)}" in prompt
-        assert CHOICE.parse(f"<think>x</think><action>{number}</action>", talk) == action
-        assert CHOICE.answer(action, talk) == f"<action>{number}</action>"
+        assert CHOICE.parse_action(f"<think>x</think><action>{number}</action>", talk) == action
+        assert CHOICE.format_action(action, talk) == f"<action>{number}</action>"
     assert "answer[Ada Voss]" in offered
-    assert CHOICE.parse("<search>tarn</search>", talk) == ""
+    assert CHOICE.parse_action("<search>tarn</search>", talk) == ""
     assert "Step 1: search[tarn]\n<information>" in prompt
     assert "<search>" not in prompt
     assert REFUSED in CHOICE.follow_up(talk.do("oops"))
@@ -323,7 +323,7 @@ def test_a_conversation_masks_what_was_retrieved() -> None:
             "completion_ids": tuple(map(ord, completion)),
             "logprobs": [-1.0] * len(completion),
         }
-        talk.do(TEXT.parse(completion, talk), **tokens)
+        talk.do(TEXT.parse_action(completion, talk), **tokens)
     assert talk.episode.success
     [row] = rows([Group([talk.episode])], [[[1.0] * 3]], layout="conversation")
     assert row.sampled is not None

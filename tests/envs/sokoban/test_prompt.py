@@ -157,10 +157,10 @@ def test_the_prompt_sees_every_interior_cell(data: st.DataObject) -> None:
 def test_the_profile_reads_a_word_and_nothing_else() -> None:
     profile = SokobanCompactPrompt()
     view: Any = None  # a word means the same in every situation
-    assert profile.parse(" up\n", view) == "up"
-    assert profile.parse("up down", view) == "up down"
-    assert profile.answer("up", view) == "up"
-    assert profile.answer(" up", view) is None
+    assert profile.parse_action(" up\n", view) == "up"
+    assert profile.parse_action("up down", view) == "up down"
+    assert profile.format_action("up", view) == "up"
+    assert profile.format_action(" up", view) is None
     view = SimpleNamespace(observation=SMALL, info={}, episode=SimpleNamespace(turns=[]))
     assert profile.messages(view) == [{"role": "user", "content": compact_prompt(SMALL)}]
 

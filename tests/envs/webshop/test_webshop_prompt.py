@@ -71,8 +71,8 @@ def test_equal_products_are_shown_once() -> None:
     twins = [product(f"B00000000{n}", "Tall Mug, Dishwasher Safe", 15.0 + n) for n in range(3)]
     trip = Trip(WISH, *twins).do(QUERY)
     assert results(*twins) == "open lacks1 cheap new 1"
-    assert [COMPACT.answer(f"click[b00000000{n}]", trip.view) for n in range(3)] == ["1", "1", "1"]
-    assert COMPACT.parse("1", trip.view) == f"click[{trip.visit.listed()[0].name}]"
+    assert [COMPACT.format_action(f"click[b00000000{n}]", trip.view) for n in range(3)] == ["1", "1", "1"]
+    assert COMPACT.parse_action("1", trip.view) == f"click[{trip.visit.listed()[0].name}]"
     again = trip.do("click[b000000000]", "click[< prev]")  # an opened one is no longer equal
     assert "open lacks1 cheap misfit 1 open lacks1 cheap new 2" in words(again)
 
@@ -118,7 +118,7 @@ def test_what_is_not_shown_has_a_word_too() -> None:
 def test_a_button_is_what_it_is_called_on_its_page_only() -> None:
     odd = product("B000000MUG", "Mug", options={"way": ("next >", "Buy Now", "description", "red")})
     opened = Trip("i want a red mug", odd).do("search[mug]", "click[b000000mug]")
-    assert [COMPACT.answer(action, opened.view) for action in ("click[buy now]", "click[next >]", "click[red]")] == [
+    assert [COMPACT.format_action(action, opened.view) for action in ("click[buy now]", "click[next >]", "click[red]")] == [
         "4",
         "5",
         "6",
@@ -154,18 +154,18 @@ def test_long_lists_are_cut() -> None:
 def test_answers_stand_for_the_first_of_equal_candidates() -> None:
     trip = Trip(WISH, MUG, CUP).do(QUERY)
     view = trip.view
-    assert COMPACT.answer(QUERY, view) == "3"
-    assert COMPACT.answer("search[words that nobody proposed]", view) == COMPACT.answer(
+    assert COMPACT.format_action(QUERY, view) == "3"
+    assert COMPACT.format_action("search[words that nobody proposed]", view) == COMPACT.format_action(
         "search[dishwasher safe tall mug camping trips color red size small]", view
     )
-    assert COMPACT.answer("click[back to search]", view) is None
-    assert COMPACT.answer("click[nothing]", view) is None
+    assert COMPACT.format_action("click[back to search]", view) is None
+    assert COMPACT.format_action("click[nothing]", view) is None
     for said in ("99", "", "open", "-1", "01", "click[next >]", "<action>0</action>"):
-        assert COMPACT.parse(said, view) == ""
-    assert COMPACT.parse(" 0\n", view) == "click[next >]"
+        assert COMPACT.parse_action(said, view) == ""
+    assert COMPACT.parse_action(" 0\n", view) == "click[next >]"
     opened = trip.do("click[b000000mug]", "click[red]").view
-    assert COMPACT.answer("click[red]", opened) is None  # it is chosen: nothing would change
-    assert COMPACT.parse(COMPACT.answer("click[large]", opened) or "", opened) == "click[blue]"
+    assert COMPACT.format_action("click[red]", opened) is None  # it is chosen: nothing would change
+    assert COMPACT.parse_action(COMPACT.format_action("click[large]", opened) or "", opened) == "click[blue]"
 
 
 # ---------------------------------------------------------------- against the environment
@@ -194,9 +194,9 @@ class Through:
             return PolicyOutput(view.env.sample_action(view.rng))
         expert = view.env.expert_action()
         assert expert is not None
-        answer = self.profile.answer(expert, view)
+        answer = self.profile.format_action(expert, view)
         assert answer is not None
-        action = self.profile.parse(answer, view)
+        action = self.profile.parse_action(answer, view)
         if self.profile.name != "compact":
             assert action == expert
         else:
@@ -266,8 +266,8 @@ def test_the_choice_prompt_numbers_candidates() -> None:
     prompt = PROFILES["choice"].prompt(trip.view)
     assert prompt.count(WISH) == 1
     assert "1. click[back to search]\n2. click[next >]\n3. click[b000000mug]" in prompt
-    assert PROFILES["choice"].parse("<think>x</think><action>3</action>", trip.view) == "click[b000000mug]"
-    assert PROFILES["choice"].parse("<action>click[b000000mug]</action>", trip.view) == ""
+    assert PROFILES["choice"].parse_action("<think>x</think><action>3</action>", trip.view) == "click[b000000mug]"
+    assert PROFILES["choice"].parse_action("<action>click[b000000mug]</action>", trip.view) == ""
 
 
 def test_a_long_page_drops_the_past_turns() -> None:
@@ -299,10 +299,10 @@ def test_random_prompts_of_every_profile_can_be_read_back(shop: MemoryCatalogue)
         view = trip.view
         for profile in PROFILES.values():
             for action in view.info["admissible_actions"]:
-                answer = profile.answer(action, view)
+                answer = profile.format_action(action, view)
                 if answer is not None and profile.name != "compact":
-                    assert profile.parse(answer, view) == action
+                    assert profile.parse_action(answer, view) == action
                 elif answer is not None:
-                    assert profile.parse(answer, view) in view.info["admissible_actions"]
+                    assert profile.parse_action(answer, view) in view.info["admissible_actions"]
         clicks = [click for click in view.info["admissible_actions"] if click != "click[buy now]"]
         trip.do(rng.choice(clicks or [QUERY]))
