@@ -129,7 +129,10 @@ class Demonstrator(ExpertPolicy):
         if answer is None:  # the prompt cannot ask for it
             return move
         return PolicyOutput(
-            profile.parse_action(answer, view), None, self.policy.encode(profile.prompt(view)), self.policy.encode(answer)
+            profile.parse_action(answer, view),
+            None,
+            self.policy.encode(profile.prompt(view)),
+            self.policy.encode(answer),
         )
 
 

@@ -39,7 +39,7 @@ from agentgym_flow.evaluation import paired_difference
 from agentgym_flow.intervals import share_interval
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.examine import problems
+from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.run import quiet
 

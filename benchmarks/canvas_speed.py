@@ -68,7 +68,7 @@ def written_down(env: Any, episodes: int, act: Callable[[Any], str | None]) -> S
             actions[-1].append(action)
             told = env.step(action)[-1]["workflow"]
             steps += told["calls"]
-        called += env.unwrapped.session.spent.calls
+        called += env.unwrapped.game.spent.calls
     return Script(actions, steps, called)
 
 

@@ -36,7 +36,7 @@ from transformers import TrainerCallback
 from agentgym_flow.errors import AgentGymFlowError
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.examine import EvaluationRun, ModelEvaluation
+from agentgym_flow.training.model_evaluation import EvaluationRun, ModelEvaluation
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.results import Results
 from agentgym_flow.training.run import quiet, save_model

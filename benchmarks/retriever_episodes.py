@@ -75,7 +75,7 @@ class Figures:
 
 def action(env: SearchEnv) -> str:
     """Return what every rollout does next."""
-    dialogue = env.dialogue
+    dialogue = env.game
     step = len(dialogue.queries)
     if step == SEARCHES:
         return "answer[nothing]"

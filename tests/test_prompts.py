@@ -104,7 +104,9 @@ def test_an_answer_is_read_back_as_the_action() -> None:
 
 def test_a_choice_is_a_number_of_the_list_and_nothing_else() -> None:
     here = view([], admissible_actions=["go 1", "wait"])
-    read = [ChoiceTemplate(tags_required=False).parse_action(text, here) for text in ("1", " 3\n", "<action>2</action>")]
+    read = [
+        ChoiceTemplate(tags_required=False).parse_action(text, here) for text in ("1", " 3\n", "<action>2</action>")
+    ]
     assert read == ["go 1", "say[key]", "wait"]
     for text in ("0", "4", "-1", "+1", "1.", "1.0", "wait", "", "1 2", "²", "٣", "9" * 5000):
         assert ChoiceTemplate(tags_required=False).parse_action(text, here) == ""

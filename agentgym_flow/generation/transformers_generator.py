@@ -22,7 +22,7 @@ from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.generation.base import Completion, GenerationRequest, Sampling
 from agentgym_flow.generation.batching import Gathering
-from agentgym_flow.generation.kept import KeyValueCache, States, Tokens, can_be_kept, joined, states_of
+from agentgym_flow.generation.key_value_cache import KeyValueCache, States, Tokens, can_be_kept, joined, states_of
 from agentgym_flow.generation.last_position import next_logits
 from agentgym_flow.generation.padding import left_padded, positions
 from agentgym_flow.generation.sampling import AnswerRandom, Ended, StreamSampler, check_numbers, first_draw

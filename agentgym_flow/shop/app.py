@@ -170,7 +170,7 @@ class _Site:
                 return _to(session, note="words")
             action = f"search[{words}]"
         else:
-            offered = {_as_sent(name): name for name in session.env.visit.clickables() if name != "search"}
+            offered = {_as_sent(name): name for name in session.env.game.clickables() if name != "search"}
             name = offered.get(_as_sent(fields.get("click", "")))
             if name is None:
                 return _to(session, note="gone")
@@ -278,7 +278,7 @@ class _Site:
 
 
 def _shop_context(record: Record, env: WebShopEnv, step: int) -> dict[str, Any]:
-    visit, score = env.visit, env.last_score
+    visit, score = env.game, env.last_score
     return page_context(visit, map(priced, elements(visit))) | {
         "title": f"{_TITLES[visit.page]}, step {step} - WebShop",
         "record": record,

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.reward import Score
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.errors import BadLog
 from agentgym_flow.files import LineWriter
 

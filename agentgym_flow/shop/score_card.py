@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from agentgym_flow.envs.webshop import reward
+from agentgym_flow.envs.webshop.game import WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.product import Product
 from agentgym_flow.envs.webshop.reward import Score
-from agentgym_flow.envs.webshop.visit import WebShopGame
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ class ShopSession:
         return turn.action_valid
 
     def _show(self) -> None:
-        self.views.append(PageView.of(self.env.visit, self.record.id, self.env.last_score))
+        self.views.append(PageView.of(self.env.game, self.record.id, self.env.last_score))
 
 
 class Shop:

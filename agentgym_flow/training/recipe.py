@@ -27,11 +27,11 @@ from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validati
 from agentgym_flow.training.checkpoints import last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs
 from agentgym_flow.training.config_file import check_config, parse_configs, write_config
-from agentgym_flow.training.examine import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.generators import make_generator
 from agentgym_flow.training.group_source import stop_on
 from agentgym_flow.training.interrupt import StopAfterBatch
 from agentgym_flow.training.lora import with_lora
+from agentgym_flow.training.model_evaluation import ModelEvaluation, ModelEvaluator, problems
 from agentgym_flow.training.processes import Together, leave, lost_process_named
 from agentgym_flow.training.results import Results, describe_run, most_telling, write_results
 from agentgym_flow.training.run import (

@@ -14,7 +14,7 @@ from agentgym_flow.report import Curve, write_report
 from agentgym_flow.training.checkpoints import model_outline
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import resolved
-from agentgym_flow.training.examine import ModelEvaluation
+from agentgym_flow.training.model_evaluation import ModelEvaluation
 from agentgym_flow.training.run import RunFolder
 from agentgym_flow.training.warm_start import WarmStart
 

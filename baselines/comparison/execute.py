@@ -22,8 +22,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow.errors import BadSetting, TrainingFailed
 from agentgym_flow.training.checkpoints import check_same
-from agentgym_flow.training.examine import problems
 from agentgym_flow.training.group_source import stop_on
+from agentgym_flow.training.model_evaluation import problems
 from agentgym_flow.training.recipe import Recipe, opened
 from agentgym_flow.training.rows import TrainingRow
 from agentgym_flow.training.run import SUMMARY, RunFolder, load_model, quiet

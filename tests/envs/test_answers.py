@@ -19,7 +19,7 @@ from agentgym_flow.envs.answers import (
     sub_exact_match,
     token_f1,
 )
-from agentgym_flow.envs.search.dialogue import SearchGame
+from agentgym_flow.envs.search.game import SearchGame
 from agentgym_flow.envs.search.official import question_of
 
 WORDS = st.lists(st.sampled_from(["a", "The", "red", "fox", "Fox!", "1,000", "é", "-", "an", "yes"]), max_size=6)

@@ -19,7 +19,7 @@ def won(env_id: str, task: int, seed: int = 0, **settings: Any) -> tuple[Episode
     while not chat.done:
         action = chat.env.expert_action()
         assert action is not None
-        answer = chat.answer(action)
+        answer = chat.format_action(action)
         assert answer is not None
         answers.append(answer)
         chat.step(answer)

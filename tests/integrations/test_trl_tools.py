@@ -113,7 +113,7 @@ def test_a_stock_trainer_learns_from_tool_calls(env_id: str, tmp_path: Path) -> 
 def test_a_stock_trainer_learns_from_plain_text(env_id: str, tmp_path: Path) -> None:
     chat = ChatEnv(env_id, max_steps=2, **SETTINGS[env_id])
     opening = chat.reset(seed=5, task=0)
-    answers = [str(chat.answer(action)) for action in right_and_wrong(env_id, 0)]
+    answers = [str(chat.format_action(action)) for action in right_and_wrong(env_id, 0)]
     tokenizer = tokenizer_of([opening[0]["content"]], answers, qwen3_chat_template)
     text = tokenizer.apply_chat_template(opening, tokenize=False, add_generation_prompt=True)
     prompt = tokenizer(text, add_special_tokens=False).input_ids

@@ -37,10 +37,10 @@ def test_a_whole_visit_by_keyboard_only(serve, visit) -> None:
         if action.startswith("search["):
             page.keyboard.type(name)  # the search bar has the focus
             page.keyboard.press("Enter")
-        elif session.env.visit.page == "search_results":
-            place = session.env.visit.clickables().index(name) - len(session.env.visit.buttons())
+        elif session.env.game.page == "search_results":
+            place = session.env.game.clickables().index(name) - len(session.env.game.buttons())
             page.keyboard.press("n" if name == "next >" else "1234567890"[place])
-        elif name in session.env.visit.buttons():
+        elif name in session.env.game.buttons():
             tab_to(page, lambda: focused(page) == name)  # noqa: B023 (called at once)
             page.keyboard.press("Enter")
         else:
@@ -53,7 +53,7 @@ def test_a_whole_visit_by_keyboard_only(serve, visit) -> None:
             assert len(session.episode.turns) == steps - 1  # moving over the options chooses none
             page.keyboard.press("Enter")
         at_step(page, steps)
-        if name in session.env.visit.options.values():
+        if name in session.env.game.options.values():
             assert focused(page) == name  # where the person was
         if session.over:
             break
@@ -94,9 +94,9 @@ def test_browser_and_environment_agree_along_random_walks(serve, visit, javascri
         rng, steps, over, reward = Stream("test", "browser", walk, javascript), 0, False, 0.0
         while not over:
             if javascript:
-                assert page.evaluate(CLICKABLES) == env.visit.clickables()
+                assert page.evaluate(CLICKABLES) == env.game.clickables()
             clicks = env.admissible_actions()
-            if env.visit.page == "index":
+            if env.game.page == "index":
                 action = f"search[{rng.choice(['steel bottle', 'power bank', 'shirt'])}]"
             elif steps > 10 and "click[buy now]" in clicks:
                 action = "click[buy now]"
@@ -161,7 +161,7 @@ def test_two_tabs_of_one_visit_do_not_step_on_each_other(serve, visit) -> None:
     other.click("form.search button")
     other.wait_for_selector(".note")
     assert "Page 1" in other.locator("h1").inner_text()
-    assert session_of(server, page).env.visit.query == "steel bottle"
+    assert session_of(server, page).env.game.query == "steel bottle"
 
 
 # ---------------------------------------------------------------- looks

@@ -22,7 +22,7 @@ def test_hostile_products_run_nothing(serve, visit, hostile_data) -> None:
     page.keyboard.press("Enter")
     at_step(page, 1)
     steps = 1
-    for asin in [name for name in session.env.visit.clickables() if name.startswith("b0")]:
+    for asin in [name for name in session.env.game.clickables() if name.startswith("b0")]:
         for selector in (f'button[value="{asin}"]', *(f'button[value="{n}"]' for n in ("attributes", "< prev"))):
             page.locator(selector).click()
             steps += 1
@@ -33,8 +33,8 @@ def test_hostile_products_run_nothing(serve, visit, hostile_data) -> None:
         page.locator("form.option label").first.click()  # a name that attacks is sent back as it came
         steps += 1
         at_step(page, steps)
-        assert [(*session.env.visit.options.items(),)] == [
-            ((name, values[0]),) for name, values in session.env.visit.product.options.items()
+        assert [(*session.env.game.options.items(),)] == [
+            ((name, values[0]),) for name, values in session.env.game.product.options.items()
         ]
         page.locator('button[value="< prev"]').click()
         steps += 1

@@ -36,7 +36,7 @@ def stroll(shop, split: str = "train", task: int | None = None, steps: int = 8, 
     if buy:
         shop.step(session, "search[steel bottle]")
         shop.step(session, session.env.admissible_actions()[-1])
-        options = session.env.visit.product.options
+        options = session.env.game.product.options
         for values in options.values():
             shop.step(session, f"click[{values[0]}]")
         shop.step(session, "click[features]")
@@ -154,7 +154,7 @@ def test_our_lines_have_the_keys_and_types_of_the_original(make_shop, sample_dat
     wanted = set()
     for task in range(40):
         session = stroll(shop, "valid", task, steps=6)
-        wanted.add(bool(session.env.visit.goal.options))
+        wanted.add(bool(session.env.game.goal.options))
         views = read_session(shop.file(session.record, PAGES))
         assert views == session.views
         for page, kinds in kinds_of(views).items():
@@ -171,7 +171,7 @@ def test_the_pages_say_what_happened(make_shop) -> None:
     for action in ("search[Steel  Bottle]", "click[next >]", "click[nothing]", "click[back to search]"):
         shop.step(session, action)
     shop.step(session, "search[steel bottle]")
-    asin = session.env.visit.listed()[0].product.asin
+    asin = session.env.game.listed()[0].product.asin
     shop.step(session, f"click[{asin}]")
     shop.step(session, "click[description]")
     shop.step(session, "click[< prev]")
@@ -191,7 +191,7 @@ def test_the_pages_say_what_happened(make_shop) -> None:
     assert views[-1].reward == score.total
     assert views[-1].reward_info["title_score"] == score.title_score
     assert ("r_option" in views[-1].reward_info) == (score.r_option is not None)
-    assert views[-1].content == {"asin": asin, "options": {}, "price": session.env.visit.product.price}
+    assert views[-1].content == {"asin": asin, "options": {}, "price": session.env.game.product.price}
     assert views[-1].goal["instruction_text"] == session.record.goal
     assert all(view.reward is None for view in views[:-1])
 

@@ -59,9 +59,9 @@ def test_a_person_sees_the_query_and_changes_it_and_reads_prices_with_cents(make
     session = shop.session(shopper.id)
     assert [turn.action for turn in session.episode.turns] == ["search[Steel bottle <b>]", "search[shirt]"]
     assert 'value="shirt"' in shopper.source
-    for card in session.env.visit.listed():
+    for card in session.env.game.listed():
         assert all(f"${price:.2f}" in shopper.text for price in card.product.prices)
-        assert card.product.price_tag in text(session.env.visit)  # an agent reads the original's
+        assert card.product.price_tag in text(session.env.game)  # an agent reads the original's
     assert not any(re.search(r"\$\d+(\.\d)?(?!\d|\.\d)", told) for told in shopper.page.texts)
     shopper.get(f"/admin/visits/{shopper.id}/page/1")
     assert [form.inert for form in shopper.page.forms if form.kind == "search query"] == [True]
@@ -85,12 +85,12 @@ def test_pages_and_environment_agree_along_random_walks(make_shop, enter, walk) 
     rng = Stream("test", "shop", walk)
     reward, over, steps = 0.0, False, 0
     while not over:
-        assert shopper.page.clickables() == env.visit.clickables()
-        expected = [with_cents(node) for node in text(env.visit).split(" [SEP] ") if node.strip()]
+        assert shopper.page.clickables() == env.game.clickables()
+        expected = [with_cents(node) for node in text(env.game).split(" [SEP] ") if node.strip()]
         assert [node for node in shopper.page.texts if node in expected] == expected
         clicks = env.admissible_actions()
         buys = "click[buy now]" in clicks
-        if env.visit.page == "index":
+        if env.game.page == "index":
             action = f"search[{rng.choice(['steel bottle', 'power bank', 'shirt'])}]"
         elif buys and steps > 12 and rng.below(4) == 0:
             action = "click[buy now]"
@@ -116,7 +116,7 @@ def test_a_perfect_purchase_shows_all_parts_hit(make_shop, enter) -> None:
     buy(shopper, shop)
     assert shop.record(shopper.id).state is SessionState.BOUGHT
     assert shop.record(shopper.id).score == 1.0
-    goal = shop.session(shopper.id).env.visit.goal
+    goal = shop.session(shopper.id).env.game.goal
     assert "1.0" in shopper.page.texts
     assert "✗" not in shopper.text
     for wanted in goal.attributes:
@@ -141,7 +141,7 @@ def test_the_score_card_counts_what_the_score_counts(make_shop, enter) -> None:
             shopper.click(form.presses[0][1])
         shopper.click("buy now")
         env = shop.session(shopper.id).env
-        card, score, goal = score_card(env.visit, env.last_score), env.last_score, env.visit.goal
+        card, score, goal = score_card(env.game, env.last_score), env.last_score, env.game.goal
         hits = {kind: sum(p.hit for p in card.parts if p.kind == kind) for kind in ("attribute", "option", "price")}
         assert hits["attribute"] == round(score.r_att * len(goal.attributes))
         assert hits["option"] == round((score.r_option or 0) * len(goal.options))
@@ -178,13 +178,13 @@ def test_an_old_page_changes_nothing_and_shows_the_present_one(make_shop, enter)
     shopper.search("shirt")
     results = shopper.page
     shopper.click(results.clickables()[2])
-    present = shop.session(shopper.id).env.visit.product.asin
+    present = shop.session(shopper.id).env.game.product.asin
     old = next(form for form in results.forms if form.kind == "products")
     for name in (results.clickables()[3], results.clickables()[2], "buy now"):  # another, the same again, not there
         shopper.post(old.action, **old.hidden, click=name)
         assert shopper.status == 200
         assert PAST in shopper.source
-        assert shop.session(shopper.id).env.visit.product.asin == present
+        assert shop.session(shopper.id).env.game.product.asin == present
         assert len(shop.session(shopper.id).episode.turns) == 2
     shopper.get(f"/visits/{shopper.id}/0")
     assert PAST in shopper.source
@@ -331,7 +331,7 @@ def test_hostile_products_are_text_on_every_page(make_shop, enter, hostile_data)
     shopper.start("train")
     env = shop.session(shopper.id).env
     shopper.search("lamp bright")
-    assert len(env.visit.found) == 5
+    assert len(env.game.found) == 5
     for asin in sorted(name for name in shopper.page.clickables() if name.startswith("b0")):
         shopper.click(asin)
         sources = [shopper.source]
@@ -341,7 +341,7 @@ def test_hostile_products_are_text_on_every_page(make_shop, enter, hostile_data)
             shopper.click("< prev")
         odd = next(form for form in shopper.page.forms if form.kind == "option").presses[0][1]
         shopper.click(odd)
-        assert len(env.visit.options) == 1, asin
+        assert len(env.game.options) == 1, asin
         sources.append(shopper.source)
         shopper.click("< prev")
         for source in sources:

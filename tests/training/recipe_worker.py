@@ -16,14 +16,14 @@ from typing import Any
 from accelerate import PartialState
 
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.training import examine, group_source, recipe
+from agentgym_flow.training import group_source, model_evaluation, recipe
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.trainer import AgentTrainer
 
 
 def main() -> int:
     told: list[dict[str, Any]] = json.loads(sys.argv[1])
-    clone, make_batch, play = recipe.warm_start, AgentTrainer.make_batch, examine.play_split
+    clone, make_batch, play = recipe.warm_start, AgentTrainer.make_batch, model_evaluation.play_split
     collect = group_source.rollout  # type: ignore[attr-defined]
 
     def happen(step: str) -> None:
@@ -56,7 +56,7 @@ def main() -> int:
         return collect(*args, **kwargs)
 
     group_source.rollout = rollout  # type: ignore[attr-defined]
-    examine.play_split = play_split  # type: ignore[attr-defined]
+    model_evaluation.play_split = play_split  # type: ignore[attr-defined]
     recipe.warm_start = warm_start  # type: ignore[attr-defined]
     AgentTrainer.make_batch = batch  # type: ignore[method-assign]
     return recipe.command(AgentConfig, sys.argv[2:])

@@ -22,7 +22,7 @@ from agentgym_flow.envs.sokoban.level import LLM_SYMBOLS
 from agentgym_flow.envs.sokoban.prompt import RULES
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.errors import BadSetting, TrainingFailed, UnknownOption
-from agentgym_flow.generation.kept import can_be_kept
+from agentgym_flow.generation.key_value_cache import can_be_kept
 from agentgym_flow.generation.transformers_generator import TransformersGenerator
 from agentgym_flow.policies import PolicyInput, make_policy
 from agentgym_flow.prompts import TextTemplate

@@ -20,7 +20,7 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.replay import verify_log
 from agentgym_flow.training import recipe
 from agentgym_flow.training.config_file import parse_configs
-from agentgym_flow.training.examine import _with_split
+from agentgym_flow.training.model_evaluation import _with_split
 from agentgym_flow.training.run_config import RunConfig
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"

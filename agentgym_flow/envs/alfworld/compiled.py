@@ -28,7 +28,7 @@ from typing import Any
 
 from agentgym_flow import __version__
 from agentgym_flow.data import home, may_cache
-from agentgym_flow.envs.alfworld.game import (
+from agentgym_flow.envs.alfworld.compiled_game import (
     MARKS,
     NOWHERE,
     TRAITS,

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
+from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.oracle import Oracle
-from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.envs.alfworld.source import ENV_ID, SPLIT_ALIASES, GameSource
 from agentgym_flow.errors import BadSetting, EnginesDiffer, UnknownTask
@@ -206,9 +206,9 @@ class ALFWorldEnv(TextEnv):
         return self._source.num_tasks
 
     @property
-    def play(self) -> ALFWorldGame:
+    def game(self) -> ALFWorldGame:
         """The game in play. For looking at; `step` is the way to change it."""
-        return self._play
+        return self._game
 
     def task_type_of(self, task: int) -> str:
         """Return which of ALFWorld's six types a game has; the folder of an official game says it."""
@@ -237,13 +237,13 @@ class ALFWorldEnv(TextEnv):
         prepared = self._source.task(task)
         self.task_key = self.make_task_key(prepared.content)
         self.goal = prepared.game.words.task
-        self._play = ALFWorldGame(prepared.game)
+        self._game = ALFWorldGame(prepared.game)
         self._real = RealPlay(self._source.for_original(task)) if self._engine == "textworld" else None
         self._oracle = Oracle(prepared.game)
         self._game_file = self._source.file(task)
-        self._observation = self._play.start()
+        self._observation = self._game.start()
         self._valid = True
-        self._won = self._play.won
+        self._won = self._game.won
         if self._real is not None:
             self._compare("at the start", self._real.start(), True)
         return self._observation
@@ -251,8 +251,8 @@ class ALFWorldEnv(TextEnv):
     def _apply(self, action: str) -> Transition:
         is_alias = self._aliases and action.lstrip().startswith(("move", "put"))
         command = self._in_its_words(action) if is_alias else action
-        self._observation, self._valid = told, valid = self._play.act(command)
-        self._won = won = self._play.won
+        self._observation, self._valid = told, valid = self._game.act(command)
+        self._won = won = self._game.won
         if self._real is not None:
             self._compare(f"in step {self.steps + 1}, {command!r:.80}", *self._real.act(command))
         return Transition(told, 1.0 if won else 0.0, won, valid)
@@ -263,7 +263,7 @@ class ALFWorldEnv(TextEnv):
         for what, ours, original in (
             ("the observation", self._observation, told),
             ("whether the command was possible", self._valid, valid),
-            ("the commands that are possible now", self._play.commands(), self._real.commands()),
+            ("the commands that are possible now", self._game.commands(), self._real.commands()),
             ("whether the task is fulfilled", self._won, self._real.won),
         ):
             if ours != original:
@@ -275,17 +275,17 @@ class ALFWorldEnv(TextEnv):
 
     def _in_its_words(self, action: str) -> str:
         """Return the command for putting something down in the wording of this game, any other as it is."""
-        put = self._play.game.words.put
+        put = self._game.game.words.put
         other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())
         return action if other is None else put.format(o=other[1], r=other[2])
 
     def state_key(self) -> str:
         """Return where the agent is and a digest of what else decides the future; one key for all fulfilled tasks."""
-        return WON if self._won else self._play.state_key()
+        return WON if self._won else self._game.state_key()
 
     def describe_state(self) -> str:
         """Return what every receptacle holds, where the agent is and what it carries, for a person to read."""
-        return f"{self._play.describe()}\nTask: {self.goal}"
+        return f"{self._game.describe()}\nTask: {self.goal}"
 
     def score(self) -> float:
         """Return 1.0 when the task is fulfilled, else 0.0."""
@@ -293,7 +293,7 @@ class ALFWorldEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return the commands of this moment, sorted."""
-        return self._play.commands()
+        return self._game.commands()
 
     def candidates(self) -> list[str]:
         """Return the commands; of more than `MAX_CANDIDATES` those that change nothing are left out, then the last."""
@@ -308,11 +308,11 @@ class ALFWorldEnv(TextEnv):
 
     def expert_action(self) -> str | None:
         """Return the next command of a short plan that knows where everything is; None when there is none."""
-        move = self._oracle.next(self._play)
-        return None if move is None else self._play.text(move)
+        move = self._oracle.next(self._game)
+        return None if move is None else self._game.text(move)
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        play, info = self._play, kept.copy()
+        play, info = self._game, kept.copy()
         info["state_key"] = WON if self._won else play.state_key()
         info["success"], info["score"] = self._won, float(self._won)
         info["admissible_actions"] = play.commands()
@@ -321,7 +321,7 @@ class ALFWorldEnv(TextEnv):
         return info
 
     def _extra_info(self) -> dict[str, Any]:
-        return {"game_file": self._game_file, "deadlock": self._play.deadlock}
+        return {"game_file": self._game_file, "deadlock": self._game.deadlock}
 
     def _requested_info(self, key: str) -> Any:
         return INFO[key](self)
@@ -333,7 +333,7 @@ class ALFWorldEnv(TextEnv):
         """
         if self._won:
             return "You Won!"
-        carried = self._play.inventory()
+        carried = self._game.inventory()
         mark = next((mark for start, mark in _MARKS if self._observation.startswith(start)), None)
         return f"{self._observation} {carried}" if mark is None else f"{self._observation} {carried[:-1]} ({mark})."
 
@@ -356,7 +356,7 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "admissible_actions": ALFWorldEnv.admissible_actions,
     "action_templates": ALFWorldEnv.action_templates,
     "game_file": attrgetter("_game_file"),
-    "deadlock": lambda env: env._play.deadlock,
+    "deadlock": lambda env: env._game.deadlock,
     "compat_key": ALFWorldEnv._compat_key,
 }
 """Every key of `info`, and how it is read: for the faces that tell only the keys that were asked for."""

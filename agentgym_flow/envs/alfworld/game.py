@@ -1,298 +1,375 @@
-"""A game as the rules need it: everything that play does not change, compiled once and shared by all who play it.
+"""The rules of ALFWorld: a game in play, one command at a time.
 
-Things and receptacles are numbered in the order of their ids, which is the order of every list that players read. Sets
-of them are integers with a bit for each.
+Everything is as the real engine does it (`alfworld` 0.4.2 on TextWorld 1.7.0), its quirks included; the benchmark
+`alfworld_differential.py` plays both in lock step. Facts: the domain in `domain.py`, the grammar in `grammar.py`, and
+what TextWorld makes of them:
+
+- What can be done, and what cannot, is in `menu.py`.
+- An object can be examined only while it is held. A closed door hinders neither heating, cooling nor lamps.
+- Lists are in the order of ids. `look` also lists what was taken out of a receptacle here and put back elsewhere at
+  the same spot, once for every receptacle it left: TextWorld remembers that it is *not* in those.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
-from agentgym_flow.envs.alfworld.goal import ALFWorldGoal, read_goal
-from agentgym_flow.envs.alfworld.grammar import Words
-from agentgym_flow.envs.alfworld.names import display_names
-from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.errors import BadGame
+from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, members
+from agentgym_flow.envs.alfworld.menu import (
+    CLEAN,
+    CLOSE,
+    EXAMINE,
+    EXAMINE_THING,
+    GO,
+    HEAT,
+    HELP,
+    INVENTORY,
+    LOOK,
+    OPEN,
+    PUT,
+    SLICE,
+    TAKE,
+    USE,
+    Menu,
+    Move,
+    command_of,
+    menu,
+    ways,
+)
 
-NOWHERE = -1
-"""The spot of a receptacle that nobody can go to, and the thing in an empty hand."""
+NOTHING_HAPPENS = "Nothing happens."
+"""What any text that is no command of this moment leads to."""
 
-SINKS = ("sinktype", "sinkbasintype")
-MICROWAVES = ("microwavetype",)
-FRIDGES = ("fridgetype",)
-KNIVES = ("knifetype", "butterknifetype")
+_HELD, _OPENED, _INSIDE = 0, 1, 2  # where these begin among the numbers that `state_key` digests
 
-TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
-"""What a thing can be by nature, as the facts call it."""
-
-MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
-"""What can become of a thing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Receptacle:
-    """What can hold things: its name, its kind (`"cabinettype"`), where it stands and whether it has a door."""
-
-    name: str
-    kind: str
-    spot: int
-    openable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GameObject:
-    """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
-
-    `contents` is None for what is no container. Nothing is ever put into or taken out of an object.
-    """
-
-    name: str
-    kind: str
-    fits: int
-    contents: tuple[str, ...] | None
+WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
 
-@dataclass(frozen=True, slots=True)
-class InitialState:
-    """What is true at the start and may change: see the attributes of `ALFWorldGame`."""
-
-    spot: int
-    held: int
-    inside: tuple[int, ...]
-    located: tuple[int, ...]
-    opened: int
-    conditions: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledGame:
-    """A game that can be played: places, things, what they can do, and what is asked. Copies share it.
+class ALFWorldGame:
+    """A game in play.
 
     Attributes:
-        receptacles: in the order of their ids.
-        things: in the order of their ids.
-        spots: the ids of the places where somebody can stand or something can be.
-        spot_names: their names, `loc 12`; only old games print them.
-        receptacles_at: for each spot the receptacles that stand there, in their order.
-        standing_at: the same as sets.
-        having: trait (`"heatable"`, `"pickupable"`, ...) -> the things that have it.
-        start: the state that `ALFWorldGame` begins with.
-        goal: what is asked.
-        wanted: the things that the goal can be about: of its kind, with its traits.
-        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
-        goal_lamps: the lamps that the goal accepts.
-        words: the sentences that differ between game files.
-        menus: what can be done in situations met before; filled and emptied by `ALFWorldGame`.
+        game: what does not change.
+        spot: where the agent is.
+        held: the thing in its hand, or `NOWHERE`.
+        inside: for each receptacle the set of things in it.
+        located: for each spot the set of things that are there. Taking a thing removes only the present spot.
+        left: for each receptacle the things that are explicitly *not* in it, because they were taken out.
+        opened: the set of open receptacles.
+        conditions: `"isclean"`, `"ishot"`, `"iscool"`, `"istoggled"`, `"issliced"` -> the set of things.
     """
 
-    receptacles: tuple[Receptacle, ...]
-    things: tuple[GameObject, ...]
-    spots: tuple[str, ...]
-    spot_names: tuple[str, ...]
-    receptacles_at: tuple[tuple[int, ...], ...]
-    standing_at: tuple[int, ...]
-    having: Mapping[str, int]
-    start: InitialState
-    goal: ALFWorldGoal
-    wanted: int
-    goal_places: tuple[int, ...]
-    goal_lamps: int
-    words: Words
-    menus: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def __copy__(self) -> CompiledGame:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledGame:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What was met in play is quickly found again, and can be larger than the game.
-        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
-
-    def receptacles_of(self, kinds: Iterable[str]) -> list[int]:
-        """Return the receptacles of any of these kinds, in their order."""
-        wanted = frozenset(kinds)
-        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in wanted]
-
-
-def members(mask: int) -> Iterator[int]:
-    """Yield the numbers whose bits are set, in ascending order."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
-
-
-def assembled(
-    *,
-    receptacles: tuple[Receptacle, ...],
-    things: tuple[GameObject, ...],
-    spots: tuple[str, ...],
-    spot_names: tuple[str, ...],
-    traits: Mapping[str, int],
-    start: InitialState,
-    goal: ALFWorldGoal,
-    words: Words,
-) -> CompiledGame:
-    """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
-    having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
-    wanted = _mask_where(thing.kind == goal.thing for thing in things)
-    for trait in goal.traits:
-        wanted &= having[trait]
-    standing: list[list[int]] = [[] for _ in spots]
-    for index, receptacle in enumerate(receptacles):
-        if receptacle.spot != NOWHERE:
-            standing[receptacle.spot].append(index)
-    return CompiledGame(
-        receptacles=receptacles,
-        things=things,
-        spots=spots,
-        spot_names=spot_names,
-        receptacles_at=tuple(map(tuple, standing)),
-        standing_at=tuple(sum(1 << index for index in here) for here in standing),
-        having=having,
-        start=start,
-        goal=goal,
-        wanted=wanted,
-        goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
-        goal_lamps=_mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"],
-        words=words,
+    __slots__ = (
+        "_offered",
+        "_parts",
+        "_world",
+        "conditions",
+        "game",
+        "held",
+        "inside",
+        "left",
+        "located",
+        "opened",
+        "spot",
     )
 
+    def __init__(self, game: CompiledGame) -> None:
+        start = game.start
+        self.game = game
+        self.spot = start.spot
+        self.held = start.held
+        self.inside = list(start.inside)
+        self.located = list(start.located)
+        self.left = [0] * len(game.receptacles)
+        self.opened = start.opened
+        self.conditions = dict(start.conditions)
+        self._world = ""  # these two are found when they are asked for, and hold until the next change
+        self._offered: Menu | None = None
+        self._parts: list[str] = []  # what `_world` is a digest of, written once and kept up to date; empty before
 
-def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
-    """Return the game that a problem of ALFRED's domain states.
+    def __deepcopy__(self, memo: dict[int, Any]) -> ALFWorldGame:
+        return self.copy()
 
-    Raises `BadGame` when the problem says what the rules have no place for (two agents, a receptacle in two places, a
-    goal of another form); `where` names the file in the message.
-    """
-    return _Compiler(problem, words, where).game()
+    def copy(self) -> ALFWorldGame:
+        """Return an independent copy; the game is shared."""
+        other = object.__new__(ALFWorldGame)
+        other.game, other.spot, other.held, other.opened = self.game, self.spot, self.held, self.opened
+        other.inside, other.located, other.left = self.inside.copy(), self.located.copy(), self.left.copy()
+        other.conditions = self.conditions.copy()
+        other._world, other._offered, other._parts = self._world, self._offered, self._parts.copy()
+        return other
 
+    # ---------------------------------------------------------------- playing
+    def start(self) -> str:
+        """Return the introduction: where the agent is, what stands in the room, and the task."""
+        if self.game.receptacles_at[self.spot]:
+            around = self._look()
+        else:
+            standing = [f"a {place.name}" for place in self.game.receptacles if place.spot != NOWHERE]
+            around = f"You are in the middle of a room. Looking quickly around you, you see {_listing(standing)}."
+        return f"{WELCOME}\n\n{around}\n\nYour task is to: {self.game.words.task}"
 
-class _Compiler:
-    """Sorts the facts of one problem; lives as long as one call of `compile_game`."""
+    def act(self, command: str) -> tuple[str, bool]:
+        """Carry out `command`; return what the player reads, and whether it was one of `commands()`.
 
-    def __init__(self, problem: PDDLProblem, words: Words, where: str) -> None:
-        self.problem = problem
-        self.words = words
-        self.where = where
-        self.facts: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-        mentioned: set[str] = set()
-        for predicate, *arguments in problem.facts:
-            self.facts[predicate].append(tuple(arguments))
-            mentioned.update(arguments)
-        self.names = display_names(mentioned)
-        kinds = problem.objects
-        self.things = sorted(name for name in mentioned if kinds.get(name) == "object")
-        self.receptacles = sorted(name for name in mentioned if kinds.get(name) == "receptacle")
-        self.thing_index = {name: index for index, name in enumerate(self.things)}
-        self.receptacle_index = {name: index for index, name in enumerate(self.receptacles)}
-        places = (arguments[-1] for key in _PLACING for arguments in self.facts[key])
-        self.spots = tuple(sorted(set(places)))
-        self.spot_index = {name: index for index, name in enumerate(self.spots)}
+        White space around it is ignored, everything else must match to the letter.
+        """
+        command = command.strip()
+        move = self.move(command)
+        if move is None:
+            return NOTHING_HAPPENS, False
+        return self.make(move), True
 
-    def game(self) -> CompiledGame:
-        things = self._things()
-        receptacles = self._receptacles()
-        return assembled(
-            receptacles=receptacles,
-            things=things,
-            spots=self.spots,
-            spot_names=tuple(self.names[spot] for spot in self.spots),
-            traits={trait: self._mask(self.facts[trait]) for trait in TRAITS},
-            start=self._start(),
-            goal=read_goal(self.problem.goal, self.where),
-            words=self.words,
+    def commands(self) -> list[str]:
+        """Return what can be done now, sorted; a fresh list."""
+        return [*self._menu().commands]
+
+    def move(self, command: str) -> Move | None:
+        """Return what a command of this moment does, or None."""
+        found = self._menu().moves.get(command) or ways(self.game).get(command)
+        if found is not None and found[0] == GO and self.game.receptacles[found[1]].spot == self.spot:
+            return None
+        return found
+
+    def _menu(self) -> Menu:
+        if self._offered is None:
+            self._offered = menu(self)
+        return self._offered
+
+    def text(self, move: Move) -> str:
+        """Return the command that makes a move."""
+        return command_of(self.game, move)
+
+    def make(self, move: Move) -> str:
+        """Carry out a move that `commands()` offers now; return what the player reads."""
+        kind, first, second = move
+        if kind == GO:
+            place = self.game.receptacles[first]
+            self.spot = place.spot
+            self._offered = None
+            arrived = self.game.words.arrive.format(r=place.name, l=self.game.spot_names[place.spot])
+            return f"{arrived} {self._content(first)}"
+        if kind in (LOOK, INVENTORY, HELP, EXAMINE, EXAMINE_THING):
+            return self._told(kind, first)
+        self._world = ""
+        self._offered = None
+        if kind in (OPEN, CLOSE):
+            return self._door(kind, first)
+        if kind in (TAKE, PUT):
+            return self._hand(kind, first, second)
+        return self._treat(kind, first, second)
+
+    @property
+    def won(self) -> bool:
+        """Whether the goal holds now."""
+        game, goal = self.game, self.game.goal
+        wanted = game.wanted
+        for condition in goal.conditions:
+            wanted &= self.conditions[condition]
+        if goal.lamp is not None:
+            lit = game.goal_lamps & self.conditions["istoggled"]
+            here = any(self.inside[place] & lit for place in game.receptacles_at[self.spot]) if lit else False
+            return here and self.held != NOWHERE and bool(wanted >> self.held & 1)
+        return any((self.inside[place] & wanted).bit_count() >= goal.count for place in game.goal_places)
+
+    @property
+    def deadlock(self) -> bool:
+        """Whether the hand holds for good what the task does not ask for: a thing that fits nowhere.
+
+        In official games too, some things can be taken that no receptacle of the room takes back.
+        """
+        game, held = self.game, self.held
+        if held == NOWHERE or game.things[held].fits or game.wanted >> held & 1:
+            return False
+        return not (game.having["knife"] >> held & 1 and "issliced" in game.goal.conditions)
+
+    # ---------------------------------------------------------------- the effects
+    def _door(self, kind: int, place: int) -> str:
+        name = self.game.receptacles[place].name
+        self.opened = self.opened & ~(1 << place) if kind == CLOSE else self.opened | 1 << place
+        if self._parts:
+            self._parts[_OPENED] = str(self.opened)
+        if kind == CLOSE:
+            return f"You close the {name}."
+        return f"You open the {name}. {self._content(place)}"
+
+    def _hand(self, kind: int, thing: int, place: int) -> str:
+        bit = 1 << thing
+        name, of = self.game.things[thing].name, self.game.receptacles[place].name
+        if kind == TAKE:
+            self.held = thing
+            self.inside[place] &= ~bit
+            self.located[self.spot] &= ~bit
+            self.left[place] |= bit
+            self._rewrite(place)
+            return f"You pick up the {name} from the {of}."
+        self.held = NOWHERE
+        self.inside[place] |= bit
+        self.located[self.spot] |= bit
+        self.left[place] &= ~bit
+        self._rewrite(place)
+        return self.game.words.put_feedback.format(o=name, r=of)
+
+    def _treat(self, kind: int, thing: int, tool: int) -> str:
+        self._parts.clear()
+        bit, now = 1 << thing, self.conditions
+        name = self.game.things[thing].name
+        if kind == USE:
+            now["istoggled"] |= bit
+            return f"You turn on the {name}."
+        if kind == SLICE:
+            now["issliced"] |= bit
+            return f"You sliced the {name} with the {self.game.things[tool].name}."
+        if kind == CLEAN:
+            now["isclean"] |= bit
+            verb = "clean"
+        else:
+            verb, gained, lost = ("heat", "ishot", "iscool") if kind == HEAT else ("cool", "iscool", "ishot")
+            now[gained] |= bit
+            now[lost] &= ~bit
+        return f"You {verb} the {name} using the {self.game.receptacles[tool].name}."
+
+    # ---------------------------------------------------------------- what players read
+    def _told(self, kind: int, about: int) -> str:
+        if kind == LOOK:
+            return self._look()
+        if kind == INVENTORY:
+            return self.inventory()
+        if kind == EXAMINE:
+            return self._content(about)
+        if kind == EXAMINE_THING:
+            return self._thing(about)
+        return self.game.words.help or ""
+
+    def inventory(self) -> str:
+        """Return what the command `inventory` prints."""
+        if self.held == NOWHERE:
+            return "You are not carrying anything."
+        return f"You are carrying: a {self.game.things[self.held].name}."
+
+    def _content(self, place: int) -> str:
+        receptacle = self.game.receptacles[place]
+        if not receptacle.openable:
+            start = f"On the {receptacle.name}, you see "
+        elif self.opened >> place & 1:
+            start = f"The {receptacle.name} is open. In it, you see "
+        else:
+            return f"The {receptacle.name} is closed."
+        things = self.game.things
+        return f"{start}{_listing([f'a {things[i].name}' for i in members(self.inside[place])])}."
+
+    def _look(self) -> str:
+        game = self.game
+        facing = game.receptacles_at[self.spot]
+        if not facing:
+            return "You are in the middle of a room. Looking quickly around you, you see nothing."
+        beside = [
+            f"a {game.things[thing].name}"
+            for thing in members(self.located[self.spot])
+            for place in facing
+            if self.left[place] >> thing & 1
+        ]
+        names = _listing([game.receptacles[place].name for place in facing])
+        return f"You are facing the {names}. Next to it, you see {_listing(beside)}."
+
+    def _thing(self, index: int) -> str:
+        thing, traits = self.game.things[index], self.game.having
+        if thing.contents is not None:
+            return f"This is a normal {thing.name}. In it, you see {_listing([f'a {n}' for n in thing.contents])}."
+        clean, hot, cool, on, sliced = (bool(self.conditions[c] >> index & 1) for c in _EXAMINED)
+        temperature = "hot" if hot else "cool" if cool else ""
+        if temperature and not clean and not sliced:
+            return f"This is a {'hot' if hot else 'cold'} {thing.name}."
+        if temperature or clean:
+            words = " and ".join(word for word in (temperature, "clean" if clean else "") if word)
+            return f"This is a {words}{' sliced' if sliced else ''} {thing.name}."
+        if on and traits["toggleable"] >> index & 1:
+            return f"This {thing.name} is on."
+        if sliced and traits["sliceable"] >> index & 1:
+            return f"This is a sliced {thing.name}."
+        return f"There's nothing special about {thing.name}."
+
+    # ---------------------------------------------------------------- what the state is
+    def state_key(self) -> str:
+        """Return the identity of the state: the spot, and a digest of all else that decides what can follow.
+
+        Left out is what can change no reward and no command any more: conditions that the goal does not ask for, of
+        things that it is not about, and where things are that no knife in the game can cut.
+        """
+        if not self._world:
+            self._parts = self._parts or self._written()
+            self._world = blake2b(",".join(self._parts).encode("ascii"), digest_size=12).hexdigest()
+        return f"{self.spot}@{self._world}"
+
+    def _written(self) -> list[str]:
+        """Return the numbers that `state_key` digests: hand, doors, what is in and at the places, and conditions."""
+        game = self.game
+        numbers = [
+            self.held,
+            self.opened,
+            *self.inside,
+            *[here & self._cuttable for here in self.located],
+            *[self.conditions[condition] & game.wanted for condition in sorted(game.goal.conditions)],
+            self.conditions["istoggled"] & game.goal_lamps,
+        ]
+        return [str(number) for number in numbers]
+
+    def _rewrite(self, place: int) -> None:
+        """Bring `_parts` up to date after a thing went from a receptacle of this spot into the hand, or back."""
+        parts = self._parts
+        if parts:
+            parts[_HELD] = str(self.held)
+            parts[_INSIDE + place] = str(self.inside[place])
+            parts[_INSIDE + len(self.inside) + self.spot] = str(self.located[self.spot] & self._cuttable)
+
+    @property
+    def _cuttable(self) -> int:
+        """The things that a knife of the game can cut; where it has none, nothing."""
+        return self.game.having["sliceable"] if self.game.having["knife"] else 0
+
+    def describe(self) -> str:
+        """Return the whole state, for a person to read: a line for each receptacle, then the agent."""
+        game = self.game
+        lines = []
+        for index, place in enumerate(game.receptacles):
+            door = (" (open)" if self.opened >> index & 1 else " (closed)") if place.openable else ""
+            lines.append(f"{place.name}{door}: {', '.join(map(self._state_of, members(self.inside[index]))) or '-'}")
+        here = ", ".join(game.receptacles[place].name for place in game.receptacles_at[self.spot])
+        held = "nothing" if self.held == NOWHERE else self._state_of(self.held)
+        return "\n".join([*lines, f"You are at: {here or 'the middle of the room'}", f"You hold: {held}"])
+
+    def _state_of(self, thing: int) -> str:
+        marks = [name.removeprefix("is") for name, mask in self.conditions.items() if mask >> thing & 1]
+        return self.game.things[thing].name + (f" ({', '.join(marks)})" if marks else "")
+
+    def facts(self) -> frozenset[tuple[str, ...]]:
+        """Return what is true now and may change, with the names that players read.
+
+        The agent's spot is a raw id. `("not_inreceptacle", thing, receptacle)` is the memory of a `take`.
+        """
+        game = self.game
+        thing = [item.name for item in game.things]
+        place = [item.name for item in game.receptacles]
+        found: set[tuple[str, ...]] = {("atlocation", game.spots[self.spot])}
+        if self.held != NOWHERE:
+            found.add(("holds", thing[self.held]))
+        for predicate, sets in (("inreceptacle", self.inside), ("not_inreceptacle", self.left)):
+            found.update((predicate, thing[i], place[r]) for r, mask in enumerate(sets) for i in members(mask))
+        found.update(
+            ("objectatlocation", thing[i], game.spots[s]) for s, mask in enumerate(self.located) for i in members(mask)
         )
-
-    def _things(self) -> tuple[GameObject, ...]:
-        kinds = self._single("objecttype")
-        held_by: dict[str, list[str]] = {name: [] for (name,) in self.facts["isreceptacleobject"]}
-        for inner, outer in sorted(self.facts["inreceptacleobject"]):
-            if outer in held_by and inner != outer:
-                held_by[outer].append(self.names[inner])
-        fits = self._fits()
-        return tuple(
-            GameObject(
-                self.names[name],
-                kinds.get(name, ""),
-                fits.get(kinds.get(name, ""), 0),
-                tuple(held_by[name]) if name in held_by else None,
-            )
-            for name in self.things
-        )
-
-    def _fits(self) -> dict[str, int]:
-        """Return for every kind of thing the receptacles it may be put into."""
-        of_kind: dict[str, int] = defaultdict(int)
-        for name, kind in self._single("receptacletype").items():
-            of_kind[kind] |= 1 << self.receptacle_index[name]
-        fits: dict[str, int] = defaultdict(int)
-        for receptacle_kind, thing_kind in self.facts["cancontain"]:
-            fits[thing_kind] |= of_kind.get(receptacle_kind, 0)
-        return fits
-
-    def _receptacles(self) -> tuple[Receptacle, ...]:
-        kinds, places = self._single("receptacletype"), self._single("receptacleatlocation")
-        openable = {name for (name,) in self.facts["openable"]}
-        return tuple(
-            Receptacle(
-                self.names[name],
-                kinds.get(name, ""),
-                self.spot_index[places[name]] if name in places else NOWHERE,
-                name in openable,
-            )
-            for name in self.receptacles
-        )
-
-    def _start(self) -> InitialState:
-        at = self._single("atlocation")
-        if len(at) != 1:
-            raise BadGame(f"{self.where}: {len(at)} agents have a location; exactly one must")
-        held = [thing for _, thing in self.facts["holds"]]
-        if len(held) > 1 or len(held) != len(self.facts["holdsany"]):
-            raise BadGame(f"{self.where}: the agent may hold one thing, and then 'holdsAny' must be true of it too")
-        inside, located = [0] * len(self.receptacles), [0] * len(self.spots)
-        for thing, receptacle in self.facts["inreceptacle"]:
-            inside[self.receptacle_index[receptacle]] |= 1 << self.thing_index[thing]
-        for thing, spot in self.facts["objectatlocation"]:
-            located[self.spot_index[spot]] |= 1 << self.thing_index[thing]
-        opened = 0
-        for (receptacle,) in self.facts["opened"]:
-            opened |= 1 << self.receptacle_index[receptacle]
-        return InitialState(
-            spot=self.spot_index[next(iter(at.values()))],
-            held=self.thing_index[held[0]] if held else NOWHERE,
-            inside=tuple(inside),
-            located=tuple(located),
-            opened=opened,
-            conditions={name: self._mask(self.facts[name]) for name in MARKS},
-        )
-
-    def _single(self, predicate: str) -> dict[str, str]:
-        """Return first argument -> second of a relation that has one value for each."""
-        values: dict[str, str] = {}
-        for first, second in self.facts[predicate]:
-            if values.setdefault(first, second) != second:
-                raise BadGame(
-                    f"{self.where}: {first} has two values of {predicate}, {values[first]} and {second}; "
-                    "give each one only"
-                )
-        return values
-
-    def _mask(self, unary: Iterable[tuple[str, ...]]) -> int:
-        mask = 0
-        for (name,) in unary:
-            mask |= 1 << self.thing_index[name]
-        return mask
+        found.update(("opened", place[r]) for r in members(self.opened))
+        for condition, mask in self.conditions.items():
+            found.update((condition, thing[i]) for i in members(mask))
+        return frozenset(found)
 
 
-_PLACING = ("receptacleatlocation", "objectatlocation", "atlocation")
+_EXAMINED = ("isclean", "ishot", "iscool", "istoggled", "issliced")
 
 
-def _mask_where(flags: Iterable[bool]) -> int:
-    return sum(1 << index for index, flag in enumerate(flags) if flag)
+def _listing(items: Sequence[str]) -> str:
+    if not items:
+        return "nothing"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])}, and {items[-1]}"

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
+from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
 
 _MENUS_KEPT = 256  # per game; more situations than an episode of 50 steps can meet
 
@@ -29,7 +29,7 @@ Move = tuple[int, int, int]
 
 
 class CommandContext(Protocol):
-    """What of a game in play decides what can be done; `agentgym_flow.envs.alfworld.play.ALFWorldGame` is one."""
+    """What of a game in play decides what can be done; `agentgym_flow.envs.alfworld.game.ALFWorldGame` is one."""
 
     game: CompiledGame
     spot: int

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from agentgym_flow.envs.alfworld.game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
+from agentgym_flow.envs.alfworld.compiled_game import FRIDGES, MICROWAVES, NOWHERE, SINKS, CompiledGame, members
+from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.menu import (
     CLEAN,
     CLOSE,
@@ -29,7 +30,6 @@ from agentgym_flow.envs.alfworld.menu import (
     USE,
     Move,
 )
-from agentgym_flow.envs.alfworld.play import ALFWorldGame
 
 _TOOLS = {"isclean": (CLEAN, SINKS), "ishot": (HEAT, MICROWAVES), "iscool": (COOL, FRIDGES)}
 _PAIRED = 4  # of the things that could be one of two, only so many of the nearest are tried together

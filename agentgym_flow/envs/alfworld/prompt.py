@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import LIGHT, TWO
 from agentgym_flow.envs.alfworld.notes import ALFWorldNotes, notes_of
+from agentgym_flow.envs.alfworld.requirements import TaskRequirements, kind_of, read_task
 from agentgym_flow.envs.alfworld.rooms import LAMPS, OBJECT_KINDS, RECEPTACLE_KINDS
-from agentgym_flow.envs.alfworld.wish import TaskRequirements, kind_of, read_task
 from agentgym_flow.prompts import (
     ChoiceTemplate,
     IndexedPrompt,

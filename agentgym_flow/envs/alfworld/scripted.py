@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from agentgym_flow.envs.alfworld.errands import TWO
 from agentgym_flow.envs.alfworld.notes import THING, ALFWorldNotes, notes_of
-from agentgym_flow.envs.alfworld.wish import TaskRequirements, kind_of, read_task
+from agentgym_flow.envs.alfworld.requirements import TaskRequirements, kind_of, read_task
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 
 

@@ -15,7 +15,7 @@ from agentgym_flow.core import check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.alfworld import tasks
 from agentgym_flow.envs.alfworld.compiled import kept_or_compiled
-from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, content_of, game_in, game_json
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
 from agentgym_flow.envs.alfworld.grammar import Words

@@ -14,10 +14,10 @@ from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, d
 from agentgym_flow.envs.canvas.actions.edits import Action, Finish
 from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
 from agentgym_flow.envs.canvas.actions.reading import write_action
-from agentgym_flow.envs.canvas.ahead import LookAhead, take_ahead
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
 from agentgym_flow.envs.canvas.game import CanvasGame
+from agentgym_flow.envs.canvas.look_ahead import LookAhead, take_ahead
 from agentgym_flow.envs.canvas.operators import Operator
 from agentgym_flow.envs.canvas.operators.calls import Backend, KeepsAnswers
 from agentgym_flow.envs.canvas.operators.offer import Descriptions
@@ -316,7 +316,7 @@ class CanvasEnv(TextEnv):
             render_mode=render_mode,
         )
         self._hints = hints
-        self._session: CanvasGame | None = None
+        self._game: CanvasGame | None = None
         self._recorder: ResponseRecorder | None = None
         self._entry: list[Any] | None = None
         self._next_tape: Sequence[Any] | None = None
@@ -338,11 +338,11 @@ class CanvasEnv(TextEnv):
         return self._tasks.family_of(task)
 
     @property
-    def session(self) -> CanvasGame:
+    def game(self) -> CanvasGame:
         """The present episode. For looking at; `step` is the way to change it. `ResetNeeded` before the first."""
-        if self._session is None:
+        if self._game is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
-        return self._session
+        return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         assignment = self._tasks[task]
@@ -353,11 +353,11 @@ class CanvasEnv(TextEnv):
         problem = assignment.problem
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
-        self._session = CanvasGame.of(
+        self._game = CanvasGame.of(
             assignment, self._drafting, backend, seed=seed, hints=self._hints, settled=self._executor.settled
         )
         self._entry = self._ahead = None
-        return self._session.opening(self.max_steps)
+        return self._game.opening(self.max_steps)
 
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
         """Return what does the work in the next episode: the simulator, or a recorder before the executor or a tape."""
@@ -377,18 +377,18 @@ class CanvasEnv(TextEnv):
         ahead, self._ahead = self._ahead, None  # it is for this step or for none
         if ahead is not None and ahead.action == action:
             turn = ahead.turn()
-            self._session, self._recorder = ahead.session, ahead.recorder
+            self._game, self._recorder = ahead.game, ahead.recorder
         else:
             turn = self._turn(action)
-        session = self.session
+        game = self.game
         if self._recorder is not None:
             self._entry = self._recorder.take() or None
-        reward = session.score if turn.finished else 0.0
-        return Transition(session.feedback(self.max_steps - self.steps - 1), reward, turn.finished, turn.accepted)
+        reward = game.score if turn.finished else 0.0
+        return Transition(game.feedback(self.max_steps - self.steps - 1), reward, turn.finished, turn.accepted)
 
     def _turn(self, action: str) -> TurnResult:
         try:
-            return self.session.turn(action)
+            return self.game.turn(action)
         except BaseException:
             if self._recorder is not None:
                 self._recorder.drop()  # what an interrupted run left is of no step
@@ -406,7 +406,7 @@ class CanvasEnv(TextEnv):
             fits = len(action) <= cls.max_action_length
             if fits and isinstance(env, CanvasEnv) and env.playing and env._recorder is not None:
                 waiting.append(env)
-                starts.append((env.session, env._recorder, action))
+                starts.append((env.game, env._recorder, action))
         if len(waiting) > 1:
             for env, ahead in zip(waiting, take_ahead(starts), strict=True):
                 env._ahead = ahead
@@ -435,45 +435,45 @@ class CanvasEnv(TextEnv):
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
         """Return a digest of the workflow; with an executor that is not settled, also of its run and what is kept."""
-        return self.session.state_key()
+        return self.game.state_key()
 
     def describe_state(self) -> str:
         """Return the task, the graph and the result, for a person to read."""
-        return self.session.described()
+        return self.game.described()
 
     def score(self) -> float:
         """Return what the result handed in is worth; 0.0 before that."""
-        return self.session.score
+        return self.game.score
 
     def admissible_actions(self) -> list[str]:
         """Return the closed part of the language: `finish` where it is accepted, and the deletion of the last nodes."""
-        session = self.session
-        if session.finished or session.draft.waiting is not None:
+        game = self.game
+        if game.finished or game.draft.waiting is not None:
             return []
         finish = [self._written(Finish())] if self._may_finish else []
-        return [*finish, *written_deletions(len(session.draft.workflow.nodes), self._drafting.language)]
+        return [*finish, *written_deletions(len(game.draft.workflow.nodes), self._drafting.language)]
 
     def action_templates(self) -> list[str]:
         """Return the actions of the language with what can be filled in; a prompt where one is asked for."""
-        if self.session.finished:
+        if self.game.finished:
             return []
-        return ["{prompt}"] if self.session.draft.waiting is not None else list(TEMPLATES)
+        return ["{prompt}"] if self.game.draft.waiting is not None else list(TEMPLATES)
 
     def candidates(self) -> list[str]:
         """Return edits that make sense in most workflows, in a fixed order; see `proposals`."""
-        session = self.session
-        if session.finished:
+        game = self.game
+        if game.finished:
             return []
-        if session.draft.waiting is not None:
+        if game.draft.waiting is not None:
             return list(prompts(self.goal))
-        workflow, language = session.draft.workflow, self._drafting.language
+        workflow, language = game.draft.workflow, self._drafting.language
         actions = proposals(self.goal, workflow, language, may_finish=self._may_finish)
         return [self._written(action) for action in actions]
 
     @property
     def _may_finish(self) -> bool:
-        session = self.session
-        return not self._drafting.finish.missing(session.draft.workflow.statistics, session.circumstances)
+        game = self.game
+        return not self._drafting.finish.missing(game.draft.workflow.statistics, game.circumstances)
 
     def _written(self, action: Action) -> str:
         return write_action(action, self._drafting.language)
@@ -490,9 +490,9 @@ class CanvasEnv(TextEnv):
 
         None when no way was found in the steps that are left, and with every other executor.
         """
-        if not self._executor.settled or self.session.finished:
+        if not self._executor.settled or self.game.finished:
             return None
-        return next_action(self.session, self.max_steps - self.steps)
+        return next_action(self.game, self.max_steps - self.steps)
 
     @property
     def has_expert(self) -> bool:
@@ -503,10 +503,10 @@ class CanvasEnv(TextEnv):
         """Return what the log's `meta` says of the present task: its type, and what decides its score."""
         skipped = len(self._tasks.skipped)
         told = {"skipped_rows": skipped} if skipped else {}
-        return {**super().log_meta(), "scorer": self.session.task.scorer, **told}
+        return {**super().log_meta(), "scorer": self.game.task.scorer, **told}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
-        found, places = self.session.ablation(), self.session.draft.workflow.places
+        found, places = self.game.ablation(), self.game.draft.workflow.places
         nodes = [places[place].node for place in found.needed]
         return {
             "needed": [node.name for node in nodes if isinstance(node, OperatorNode)],
@@ -516,12 +516,12 @@ class CanvasEnv(TextEnv):
         }
 
     def _extra_info(self) -> dict[str, Any]:
-        session = self.session
-        last = session.last
+        game = self.game
+        last = game.last
         return {
-            "kind": "" if self.playing else session.task.kind,  # during an episode it would tell what to mind
-            "workflow": {**session.told(), "correctness": 0.0 if self.playing else session.correctness},
-            "scorer": session.task.scorer,
+            "kind": "" if self.playing else game.task.kind,  # during an episode it would tell what to mind
+            "workflow": {**game.told(), "correctness": 0.0 if self.playing else game.correctness},
+            "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,
         }

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from functools import lru_cache
 
 from agentgym_flow.envs.answers import normalise
-from agentgym_flow.envs.search.dialogue import read_action
+from agentgym_flow.envs.search.game import read_action
 from agentgym_flow.envs.search.notes import MOST_HOPS, NotedPassage, SearchNotes, notes_of, shape_of, words_of
 from agentgym_flow.prompts import IndexedPrompt, IndexTemplate, PromptContext
 

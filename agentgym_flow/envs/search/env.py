@@ -13,9 +13,9 @@ from agentgym_flow.core import COMPAT_KEY, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.answers import METRICS
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.dialogue import DEFAULT_TOPK, MOST_TOPK, SearchGame
 from agentgym_flow.envs.search.expert import next_action
 from agentgym_flow.envs.search.finding import CUSTOM, REMOTE, find_with
+from agentgym_flow.envs.search.game import DEFAULT_TOPK, MOST_TOPK, SearchGame
 from agentgym_flow.envs.search.prompt import information
 from agentgym_flow.envs.search.shown import LONGEST_TITLE, one_line
 from agentgym_flow.envs.search.source import SPLIT_ALIASES, QuestionSource
@@ -182,7 +182,7 @@ class SearchEnv(TextEnv):
         )
         self._source = source
         self._finder = finder
-        self._dialogue = SearchGame(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
+        self._game = SearchGame(source.questions[0], topk=topk, metric=metric)  # checks both before the first reset
         if isinstance(finder.retriever, RemoteRetriever) and topk > finder.retriever.topk_limit:
             raise BadSetting(f"topk is {topk}, but the server is asked for {finder.retriever.topk_limit} at most")
         self._shown: list[Passage] = []
@@ -211,9 +211,9 @@ class SearchEnv(TextEnv):
         return question.kind if self._source.embedded else question.source
 
     @property
-    def dialogue(self) -> SearchGame:
+    def game(self) -> SearchGame:
         """The present episode. For looking at; `step` is the way to change it."""
-        return self._dialogue
+        return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         self._tape, self._next_tape = self._next_tape, None
@@ -223,22 +223,22 @@ class SearchEnv(TextEnv):
             )
         question = self._source.questions[task]
         self.task_key = self.make_task_key([self._source.content, question.id, question.text, question.answers])
-        self._dialogue = SearchGame(question, topk=self._dialogue.topk, metric=self._dialogue.metric)
-        self.goal = self._dialogue.opening()
+        self._game = SearchGame(question, topk=self._game.topk, metric=self._game.metric)
+        self.goal = self._game.opening()
         self._shown, self._entry, self._ahead = [], None, None
         return self.goal
 
     def _apply(self, action: str) -> Transition:
         ahead, self._ahead = self._ahead, None  # it is for this step or for none
-        reply = self._dialogue.act(action, lambda query: self._find(query, ahead), last=self._on_last_step)
+        reply = self._game.act(action, lambda query: self._find(query, ahead), last=self._on_last_step)
         searched = reply.action_valid and not reply.terminated
-        self._shown = list(self._dialogue.latest) if searched else []
+        self._shown = list(self._game.latest) if searched else []
         self._entry = [list(passage) for passage in self._shown] if searched and self._finder.taped else None
         return Transition(*reply)
 
     def _refuse(self, action: str) -> Transition:
         transition = self._apply("")
-        self._dialogue.texts[-2] = action  # `spans` are over what the policy wrote
+        self._game.texts[-2] = action  # `spans` are over what the policy wrote
         return transition
 
     @property
@@ -257,7 +257,7 @@ class SearchEnv(TextEnv):
 
     def _ask(self, queries: Sequence[str]) -> list[list[Passage]]:
         retriever = cast("Retriever", self._finder.retriever)  # without one there is a tape
-        return _passages_of(retriever.search(queries, self._dialogue.topk), len(queries))
+        return _passages_of(retriever.search(queries, self._game.topk), len(queries))
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
@@ -269,9 +269,9 @@ class SearchEnv(TextEnv):
         for env, action in zip(envs, actions, strict=True):
             fits = len(action) <= cls.max_action_length
             if fits and isinstance(env, SearchEnv) and env.playing and env._finder.taped and env._tape is None:
-                query = env._dialogue.query_of(action, last=env._on_last_step)
+                query = env._game.query_of(action, last=env._on_last_step)
                 if query is not None:
-                    waiting.setdefault((id(env._finder.retriever), env._dialogue.topk), []).append((env, query))
+                    waiting.setdefault((id(env._finder.retriever), env._game.topk), []).append((env, query))
         for together in waiting.values():
             queries = list(dict.fromkeys(query for _, query in together))
             found: dict[str, list[Passage] | Exception] = {}
@@ -303,21 +303,21 @@ class SearchEnv(TextEnv):
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
         """Return a digest of the question and the passages that were brought; after the answer only the outcome."""
-        return self._dialogue.state_key()
+        return self._game.state_key()
 
     def describe_state(self) -> str:
         """Return the question, what was searched for, and what was shown, for a person to read."""
-        dialogue = self._dialogue
-        lines = [f"Question: {dialogue.opening()}", f"Searched for: {'; '.join(dialogue.queries) or 'nothing yet'}"]
-        lines += [f"Shown: {one_line(passage.title or passage.id, LONGEST_TITLE)}" for passage in dialogue.passages]
-        if dialogue.answered is not None:
-            said = one_line(dialogue.answered, LONGEST_TITLE)
-            lines.append(f"Answered: {said} ({'right' if dialogue.success else 'wrong'})")
+        game = self._game
+        lines = [f"Question: {game.opening()}", f"Searched for: {'; '.join(game.queries) or 'nothing yet'}"]
+        lines += [f"Shown: {one_line(passage.title or passage.id, LONGEST_TITLE)}" for passage in game.passages]
+        if game.answered is not None:
+            said = one_line(game.answered, LONGEST_TITLE)
+            lines.append(f"Answered: {said} ({'right' if game.success else 'wrong'})")
         return "\n".join(lines)
 
     def score(self) -> float:
         """Return the score of the answer, 0.0 before it."""
-        return self._dialogue.score
+        return self._game.score
 
     def admissible_actions(self) -> list[str]:
         """Return nothing: queries and answers are free text; `candidates` proposes some."""
@@ -325,14 +325,14 @@ class SearchEnv(TextEnv):
 
     def action_templates(self) -> list[str]:
         """Return what can be filled in: search and answer; with the last step only the answer."""
-        return self._dialogue.action_templates(last=self._on_last_step)
+        return self._game.action_templates(last=self._on_last_step)
 
     def candidates(self) -> list[str]:
         """Return searches and answers in words that the question or a passage has shown."""
-        dialogue = self._dialogue
-        if dialogue.answered is not None:
+        game = self._game
+        if game.answered is not None:
             return []
-        return candidates(dialogue.opening(), dialogue.recent, dialogue.queries, last=self._on_last_step)
+        return candidates(game.opening(), game.recent, game.queries, last=self._on_last_step)
 
     def sample_action(self, rng: Stream) -> str:
         """Return one of the candidates, all alike. Raises `ResetNeeded` after the answer, when there are none."""
@@ -348,7 +348,7 @@ class SearchEnv(TextEnv):
         """
         left = self.max_steps - self.steps
         brings = None if self._finder.taped else self._would_bring
-        return next_action(self._dialogue, left, brings)
+        return next_action(self._game, left, brings)
 
     @property
     def has_expert(self) -> bool:
@@ -359,23 +359,23 @@ class SearchEnv(TextEnv):
         return {passage.id for passage in self._ask([query])[0]}
 
     def _extra_info(self) -> dict[str, Any]:
-        dialogue = self._dialogue
-        question = dialogue.question
-        scored = () if dialogue.answered is None else METRICS
+        game = self._game
+        question = game.question
+        scored = () if game.answered is None else METRICS
         return {
             "kind": question.kind,
             "retrieved": [passage.id for passage in self._shown],
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
-            "scores": {name: dialogue.score if name == dialogue.metric else dialogue.score_by(name) for name in scored},
-            "spans": [list(span) for span in dialogue.spans()],
+            "scores": {name: game.score if name == game.metric else game.score_by(name) for name in scored},
+            "spans": [list(span) for span in game.spans()],
         }
 
     def _requested_info(self, key: str) -> str:
         """Return the state as RewardFlow's published code names it: what was last shown, and nothing at the end."""
-        dialogue = self._dialogue
-        if dialogue.answered is not None:
+        game = self._game
+        if game.answered is not None:
             return ""
-        return information(dialogue.found()) if dialogue.queries else dialogue.opening()
+        return information(game.found()) if game.queries else game.opening()
 
 
 def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Passage]]:

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from agentgym_flow.envs.search.dialogue import SearchGame
+from agentgym_flow.envs.search.game import SearchGame
 
 Brings = Callable[[str], Collection[str]]
 """Returns the ids of the passages that a query finds."""
 
 
-def next_action(dialogue: SearchGame, steps_left: int, brings: Brings | None) -> str | None:
+def next_action(game: SearchGame, steps_left: int, brings: Brings | None) -> str | None:
     """Return the next action on the way to the answer; None when there is no way in `steps_left` steps.
 
     Args:
-        dialogue: the episode so far.
+        game: the episode so far.
         steps_left: the steps that may still be taken, the one for the answer included.
         brings: tells what a search would find. None where asking costs: then each search is trusted once, and the task
             is given up when one did not bring its article.
     """
-    question = dialogue.question
-    if dialogue.answered is not None or not question.supports:
+    question = game.question
+    if game.answered is not None or not question.supports:
         return None
-    seen = set(dialogue.seen)
+    seen = set(game.seen)
     searches = []
     for query, wanted in question.supports:
         if wanted in seen:
             continue
-        found = brings(query) if brings else () if query in dialogue.queries else (wanted,)
+        found = brings(query) if brings else () if query in game.queries else (wanted,)
         if wanted not in found:
             return None
         seen.update(found)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agentgym_flow.envs.search.candidates import begins_polar, proposed_queries, read_text
-from agentgym_flow.envs.search.dialogue import read_action
+from agentgym_flow.envs.search.game import read_action
 from agentgym_flow.envs.search.lexicon import WANTED, asked, told
 from agentgym_flow.envs.search.months import MONTHS
 from agentgym_flow.prompts import PromptContext

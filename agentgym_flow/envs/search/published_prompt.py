@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from agentgym_flow.envs.search.dialogue import NOTHING_FOUND, read_action
+from agentgym_flow.envs.search.game import NOTHING_FOUND, read_action
 from agentgym_flow.envs.search.prompt import AGAIN, HISTORY
 from agentgym_flow.envs.verl_agent import NAME, VerlAgentTemplate, has_chinese
 from agentgym_flow.episode import Turn

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from agentgym_flow.envs.search.dialogue import read_action
+from agentgym_flow.envs.search.game import read_action
 from agentgym_flow.envs.search.notes import SearchNotes, notes_of, shape_of
 from agentgym_flow.policies.base import PolicyInput, PolicyOutput
 

@@ -11,6 +11,7 @@ import numpy as np
 from agentgym_flow.core import COMPAT_KEY, MAX_CANDIDATES, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop.expert import WebShopExpert
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goal_table import KINDS
 from agentgym_flow.envs.webshop.html import html
 from agentgym_flow.envs.webshop.nouns import make_tagger
@@ -18,7 +19,6 @@ from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.queries import interesting, proposals, random_query
 from agentgym_flow.envs.webshop.reward import Score, score
 from agentgym_flow.envs.webshop.source import ENGINES, SPLIT_ALIASES, GoalSource
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.seeding import Stream
 from agentgym_flow.settings import Flag, Integer, Maybe, OneOf, SeasonSeed, Setting, Text, check_settings
 from agentgym_flow.task_choice import choose_task
@@ -233,9 +233,9 @@ class WebShopEnv(TextEnv):
         return self._source.category(task)
 
     @property
-    def visit(self) -> WebShopGame:
+    def game(self) -> WebShopGame:
         """The present visit to the shop. For looking at; `step` is the way to change it."""
-        return self._visit
+        return self._game
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
         task, bits = choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
@@ -257,17 +257,17 @@ class WebShopEnv(TextEnv):
         self.task_key = self.make_task_key(content)
         self.goal = goal.instruction
         self._goal = goal
-        self._visit = WebShopGame(self._source.catalogue, goal, show_attributes=self._show_attributes)
+        self._game = WebShopGame(self._source.catalogue, goal, show_attributes=self._show_attributes)
         self._expert = WebShopExpert(self._source.catalogue, goal, self._tagger)
         self._read: set[tuple[str, str]] = set()
         self.last_score = None
         return self._page()
 
     def _page(self) -> str:
-        return OBSERVATION_MODES[self._observe](self._visit)
+        return OBSERVATION_MODES[self._observe](self._game)
 
     def _apply(self, action: str) -> Transition:
-        visit = self._visit
+        visit = self._game
         valid = visit.act(action)
         if visit.page is Page.SUB_PAGE and visit.product is not None:
             self._read.add((visit.product.asin, visit.sub_page.lower()))
@@ -282,12 +282,12 @@ class WebShopEnv(TextEnv):
         """Return the page and a digest of what else decides the future; after buying only the outcome."""
         if self.last_score is not None:
             return f"end:{'success' if self.success() else 'fail'}:{self.last_score.total:.6f}"
-        return f"{self._visit.page}:{self._visit.digest()[:32]}"
+        return f"{self._game.page}:{self._game.digest()[:32]}"
 
     def describe_state(self) -> str:
         """Return the page with marks for what was clicked, and the chosen options, for a person to read."""
-        chosen = ", ".join(f"{name}: {value}" for name, value in self._visit.options.items())
-        return f"{text_rich(self._visit)}\nChosen options: {chosen or 'none'}"
+        chosen = ", ".join(f"{name}: {value}" for name, value in self._game.options.items())
+        return f"{text_rich(self._game)}\nChosen options: {chosen or 'none'}"
 
     def score(self) -> float:
         """Return the score of the purchase, 0.0 before it."""
@@ -295,20 +295,20 @@ class WebShopEnv(TextEnv):
 
     def admissible_actions(self) -> list[str]:
         """Return a click for each button, product and option of the page, in the page's order."""
-        return self._visit.clicks()
+        return self._game.clicks()
 
     def action_templates(self) -> list[str]:
         """Return the search, which every page takes; nothing after buying."""
-        return [] if self._visit.page is Page.DONE else [SEARCH]
+        return [] if self._game.page is Page.DONE else [SEARCH]
 
     def candidates(self) -> list[str]:
         """Return the clicks, those named by the instruction first where there are too many, and queries from its words.
 
         On the search page all proposed queries, on others the first two.
         """
-        if self._visit.page is Page.DONE:
+        if self._game.page is Page.DONE:
             return []
-        queries = proposals(self.goal) if self._visit.page is Page.INDEX else proposals(self.goal)[:2]
+        queries = proposals(self.goal) if self._game.page is Page.INDEX else proposals(self.goal)[:2]
         room = MAX_CANDIDATES - len(queries)
         clicks = self.admissible_actions()
         if len(clicks) > room:
@@ -326,22 +326,22 @@ class WebShopEnv(TextEnv):
 
         The way leads over the texts that tell what the title leaves open, unless the steps are too few for that.
         """
-        return self._expert.next(self._visit, self._read, self.max_steps - self.steps)
+        return self._expert.next(self._game, self._read, self.max_steps - self.steps)
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
         if self.last_score is not None:
             return self._whole_info()
         info = kept.copy()
         info["state_key"] = self.state_key()
-        info["admissible_actions"] = self._visit.clicks()
+        info["admissible_actions"] = self._game.clicks()
         info["action_templates"] = [SEARCH]
-        info["page"] = str(self._visit.page)
+        info["page"] = str(self._game.page)
         info["score_parts"] = {}
         return info
 
     def _extra_info(self) -> dict[str, Any]:
         return {
-            "page": str(self._visit.page),
+            "page": str(self._game.page),
             "noun_tagger": self._tagger.name,
             # Always a dictionary: Gymnasium's vector environments merge these key by key.
             "score_parts": {} if self.last_score is None else self.last_score._asdict(),
@@ -349,7 +349,7 @@ class WebShopEnv(TextEnv):
 
     def _requested_info(self, key: str) -> str:
         """Return the state as RewardFlow names it: the page without the instruction, and the options in click order."""
-        page = text(self._visit).replace(f"Instruction: [SEP] {self.goal} [SEP] ", "", 1)
+        page = text(self._game).replace(f"Instruction: [SEP] {self.goal} [SEP] ", "", 1)
         return (
-            page if self.last_score is not None else f"{page} clicked attributes: {list(self._visit.options.values())}"
+            page if self.last_score is not None else f"{page} clicked attributes: {list(self._game.options.values())}"
         )

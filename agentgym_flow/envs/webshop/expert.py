@@ -8,12 +8,7 @@ from operator import itemgetter
 
 from agentgym_flow.envs.webshop.card import Card, clickable
 from agentgym_flow.envs.webshop.catalogue import HITS, Catalogue
-from agentgym_flow.envs.webshop.goals import WebShopGoal
-from agentgym_flow.envs.webshop.nouns import NounTagger
-from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.queries import proposals
-from agentgym_flow.envs.webshop.reward import option_hits, score
-from agentgym_flow.envs.webshop.visit import (
+from agentgym_flow.envs.webshop.game import (
     BACK_TO_SEARCH,
     BUY,
     PER_PAGE,
@@ -23,6 +18,11 @@ from agentgym_flow.envs.webshop.visit import (
     WebShopGame,
     sub_pages,
 )
+from agentgym_flow.envs.webshop.goals import WebShopGoal
+from agentgym_flow.envs.webshop.nouns import NounTagger
+from agentgym_flow.envs.webshop.product import Product
+from agentgym_flow.envs.webshop.queries import proposals
+from agentgym_flow.envs.webshop.reward import option_hits, score
 
 _BUTTONS = frozenset(map(clickable, (SEARCH, BACK_TO_SEARCH, PREVIOUS, *sub_pages(True), BUY)))
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from agentgym_flow.envs.webshop.game import WebShopGame
 from agentgym_flow.envs.webshop.page import Element, TextKind, elements
-from agentgym_flow.envs.webshop.visit import WebShopGame
 
 _WITH_NEIGHBOURS = {
     TextKind.LABEL: "instruction",

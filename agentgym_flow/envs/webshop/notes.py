@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from agentgym_flow.envs.webshop.game import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page, sub_pages
 from agentgym_flow.envs.webshop.observe import SEPARATOR
-from agentgym_flow.envs.webshop.visit import BACK_TO_SEARCH, BUY, NEXT, PREVIOUS, Page, sub_pages
-from agentgym_flow.envs.webshop.wish import GoalRequirements, read_wish
+from agentgym_flow.envs.webshop.requirements import GoalRequirements, read_wish
 from agentgym_flow.episode import Turn
 from agentgym_flow.prompts import PromptContext
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from agentgym_flow.envs.webshop.card import Card, shown
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.page import Element, TextKind, elements, entry, instruction, item, results_head
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 
 SEPARATOR = " [SEP] "
 """What stands between two texts of a page."""

@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from agentgym_flow.envs.webshop.card import Card, clickable, whole
-from agentgym_flow.envs.webshop.product import Product
-from agentgym_flow.envs.webshop.visit import (
+from agentgym_flow.envs.webshop.game import (
     ATTRIBUTES,
     BACK_TO_SEARCH,
     BUY,
@@ -19,6 +18,7 @@ from agentgym_flow.envs.webshop.visit import (
     WebShopGame,
     sub_pages,
 )
+from agentgym_flow.envs.webshop.product import Product
 
 _ASCII_SPACES = " \n\t\f\r"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym_flow.envs.verl_agent import NAME, TaggedPrompt
+from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.observe import SEPARATOR
 from agentgym_flow.envs.webshop.prompt import LONGEST, QUERY
-from agentgym_flow.envs.webshop.visit import Page
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import PromptContext, Published

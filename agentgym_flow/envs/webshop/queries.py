@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from agentgym_flow.envs.webshop.wish import phrases_of, sentence_parts, telling
+from agentgym_flow.envs.webshop.requirements import phrases_of, sentence_parts, telling
 from agentgym_flow.seeding import Stream
 
 MOST_PROPOSALS = 4

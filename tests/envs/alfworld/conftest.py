@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 

@@ -33,7 +33,7 @@ class ALFWorldCompliance(EnvCompliance):
 
     def is_lost(self, env: TextEnv) -> bool | None:
         # Whatever is put down can be taken again: only a game in which the oracle never saw a way is lost.
-        return shortest_plan(env.play) is None  # type: ignore[attr-defined]
+        return shortest_plan(env.game) is None  # type: ignore[attr-defined]
 
 
 class TestALFWorld(ALFWorldCompliance):

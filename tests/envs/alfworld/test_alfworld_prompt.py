@@ -145,7 +145,9 @@ def test_every_task_type_has_a_word() -> None:
 
 def test_answers_stand_for_the_first_of_equal_commands() -> None:
     here = view(PUT, [], ["go to drawer 1", "go to drawer 2", "go to shelf 1", "look"])
-    assert [COMPACT.format_action(action, here) for action in ("go to drawer 1", "go to drawer 2", "go to shelf 1")] == [
+    assert [
+        COMPACT.format_action(action, here) for action in ("go to drawer 1", "go to drawer 2", "go to shelf 1")
+    ] == [
         "0",
         "0",
         "1",
@@ -186,7 +188,7 @@ class Through:
         assert COMPACT.prompt(blind) == prompt
         held = notes_of(view).held
         assert isinstance(view.env, ALFWorldEnv)
-        assert view.env.play.inventory() == (
+        assert view.env.game.inventory() == (
             f"You are carrying: a {held}." if held else "You are not carrying anything."
         )
         expert = view.env.expert_action()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.game import NOWHERE, CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import read_game
 from agentgym_flow.envs.alfworld.oracle import Oracle, least_moves, shortest_plan
-from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.source import GameSource
 from agentgym_flow.seeding import Stream
 

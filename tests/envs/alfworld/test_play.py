@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.alfworld.game import CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.compiled_game import CompiledGame, compile_game
+from agentgym_flow.envs.alfworld.game import NOTHING_HAPPENS, ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import read_game
 from agentgym_flow.envs.alfworld.grammar import Words
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem
-from agentgym_flow.envs.alfworld.play import NOTHING_HAPPENS, ALFWorldGame
 from agentgym_flow.errors import BadGame
 
 

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from agentgym_flow.envs.alfworld import real, tasks
-from agentgym_flow.envs.alfworld.game import NOWHERE, CompiledGame
+from agentgym_flow.envs.alfworld.compiled_game import NOWHERE, CompiledGame
+from agentgym_flow.envs.alfworld.game import ALFWorldGame
 from agentgym_flow.envs.alfworld.gamefile import game_json, write_game
 from agentgym_flow.envs.alfworld.goal import TASK_TYPES
-from agentgym_flow.envs.alfworld.play import ALFWorldGame
 from agentgym_flow.envs.alfworld.real import RealPlay
 from agentgym_flow.envs.alfworld.trajectory import trajectory_json, trial_folder
 from agentgym_flow.errors import BadGame, MissingExtra, UnsupportedPython

@@ -93,7 +93,7 @@ def handed_in(text: str, number: int, release: Release) -> tuple[list[tuple[str,
     rewarded.reset(seed=0, options={"task": number})
     for node in nodes_of(text):
         rewarded.step(write_action(Add(node)))
-    made = outcome(env.session)
+    made = outcome(env.game)
     _, reward, ended, *_ = rewarded.step(write_action(Finish()))
     assert ended
     return made, float(reward)

@@ -95,7 +95,7 @@ def test_row_1_nothing_pends_that_cannot_be_done(trap: str, prompting: str) -> N
     loop = "<action>add</action><structure>loop</structure><operators>Custom</operators><prompt>be exact</prompt>"
     game = played(loop, trap, prompting=prompting)
     assert game.moments[-1].info["action_valid"] is False
-    assert game.env.session.draft.waiting is None
+    assert game.env.game.draft.waiting is None
     assert play.advance(game.env, FINISH).terminated
 
 
@@ -107,7 +107,7 @@ def test_row_4_what_comes_after_aggregate_is_handed_in() -> None:
     for task in range(60):
         game = played(parallel, add("Aggregate"), CHECKED.format("Verify"), task=task, family="arithmetic")
         before, after = game.moments[2].info["workflow"], game.workflow
-        assert game.env.session.run.made_by[-1].place.startswith("node_3")
+        assert game.env.game.run.made_by[-1].place.startswith("node_3")
         failed = not after["checks"][0][2]
         assert failed or before["result"] == after["result"]
         repaired += failed and before["result"] != after["result"]
@@ -122,7 +122,7 @@ def test_row_5_a_repaired_program_is_handed_in() -> None:
         game = played(add("Programmer"), CHECKED.format("Test"), add("Test"), FINISH, task=task, family="code")
         told = game.workflow
         if len(told["checks"]) == 2 and not told["checks"][0][2] and told["checks"][1][2]:
-            session = game.env.session
+            session = game.env.game
             assert session.run is not None
             assert session.run.value is not None
             assert "def " in session.run.value.code

@@ -111,13 +111,13 @@ def info_shape(info: Mapping[str, Any]) -> Any:
 
 def ways_out(env: CanvasEnv, drafting: Any) -> Iterator[str]:
     """Yield actions that end in an accepted `finish` from wherever `env` stands, as few as that takes."""
-    for node in reversed(env.session.draft.workflow.nodes[1:]):
+    for node in reversed(env.game.draft.workflow.nodes[1:]):
         del node
-        yield write_action(Delete(f"node_{len(env.session.draft.workflow.nodes)}"), drafting.language)
-    kept = len(env.session.draft.workflow.nodes)
+        yield write_action(Delete(f"node_{len(env.game.draft.workflow.nodes)}"), drafting.language)
+    kept = len(env.game.draft.workflow.nodes)
     for node in drafting.finish.simplest(drafting.language):
         yield write_action(Add(node), drafting.language)
-        while env.session.draft.waiting is not None:
+        while env.game.draft.waiting is not None:
             yield "do it well"
     for _ in range(kept):
         yield write_action(Delete("node_1"), drafting.language)
@@ -147,7 +147,7 @@ class CanvasMachine(RuleBasedStateMachine):
         return not self.last.over
 
     def say(self, text: str) -> None:
-        before, session = self.last, copy.deepcopy(self.env.session)
+        before, session = self.last, copy.deepcopy(self.env.game)
         self.last = now = play.advance(self.env, text)
         self.steps += 1
         assert now.truncated is (self.steps == self.env.max_steps and not now.terminated)
@@ -155,8 +155,8 @@ class CanvasMachine(RuleBasedStateMachine):
         assert now.reward == (now.info["score"] if now.terminated else 0.0)
         assert now.info["score"] == 0.0 or now.terminated
         if not now.info["action_valid"]:
-            assert self.env.session.draft == session.draft
-            assert self.env.session.run == session.run
+            assert self.env.game.draft == session.draft
+            assert self.env.game.run == session.run
             told = {**now.info["workflow"], "correctness": 0.0}  # what it is worth is told when turns have run out
             assert told == before.info["workflow"], f"the workflow changes with the refused {text!r:.80}"
             for key in ("state_key", "score", "admissible_actions", "action_templates", "task_key"):
@@ -167,17 +167,17 @@ class CanvasMachine(RuleBasedStateMachine):
     @rule(action=edits, form=st.sampled_from(["tags", "json"]))
     def edit(self, action: Action, form: Any) -> None:
         """Write an edit, which may or may not fit."""
-        was = self.env.session.draft
+        was = self.env.game.draft
         self.say(write_action(action, LANGUAGES["full" if self.drafting.language.nesting else "published"], form))
-        now = self.env.session.draft
+        now = self.env.game.draft
         if self.last.info["action_valid"] and now.waiting is None and was.waiting is None:
             self.drafting.language.check(now.workflow.nodes)
 
-    @precondition(lambda self: self.playing and self.env.session.draft.workflow.nodes)
+    @precondition(lambda self: self.playing and self.env.game.draft.workflow.nodes)
     @rule(number=st.integers(0, 30), operator=operators(), told=instructions, verb=st.sampled_from("dmmss"))
     def edit_what_is_there(self, number: int, operator: OperatorNode, told: str, verb: str) -> None:
         """Delete, replace or tell something to a node that exists; what is shown then is not what was shown before."""
-        places = list(self.env.session.draft.workflow.places)
+        places = list(self.env.game.draft.workflow.places)
         target = places[number % len(places)]
         edits = {"d": Delete(target), "m": Modify(target, operator), "s": SetPrompt(target, told)}
         self.say(write_action(edits[verb], self.drafting.language))
@@ -206,14 +206,14 @@ class CanvasMachine(RuleBasedStateMachine):
     @rule()
     def finish(self) -> None:
         """Hand in: exactly where that is said to be possible."""
-        missing, waiting = self.last.info["workflow"]["missing"], self.env.session.draft.waiting
+        missing, waiting = self.last.info["workflow"]["missing"], self.env.game.draft.waiting
         listed = "<action>finish</action>" in self.last.info["admissible_actions"]
         assert listed is (not missing and waiting is None)
         self.say("<action>finish</action>")
         assert self.last.terminated is (not missing)
         if self.last.terminated:
-            told, task = self.last.info["workflow"], self.env.session.task
-            run = self.env.session.run
+            told, task = self.last.info["workflow"], self.env.game.task
+            run = self.env.game.run
             assert told["finished"]
             assert run is not None
             outcome = "success" if self.last.info["score"] == 1.0 else "fail"
@@ -245,13 +245,13 @@ class CanvasMachine(RuleBasedStateMachine):
     def every_id_is_listed_once(self) -> None:
         if not self.last.terminated:
             listed = _IDS.findall(self.last.observation)
-            assert listed == list(self.env.session.draft.workflow.places)
+            assert listed == list(self.env.game.draft.workflow.places)
             assert len(set(listed)) == len(listed)
 
     @invariant()
     def the_run_is_that_of_the_workflow(self) -> None:
         """What is shown is what a fresh run of the same workflow gives: nothing of how it was built is left in it."""
-        session = self.env.session
+        session = self.env.game
         fresh = session.runs(session.draft)
         if fresh is None:
             assert session.run is None
@@ -265,7 +265,7 @@ class CanvasMachine(RuleBasedStateMachine):
         """Keys are equal exactly where drafts are, and then the same texts lead to the same."""
         if not self.playing:
             return
-        key, draft = self.env.state_key(), self.env.session.draft
+        key, draft = self.env.state_key(), self.env.game.draft
         clone = copy.deepcopy(self.env)
         clone.max_steps = 1 << 30
         for other_key, (_, other) in self.met.items():
@@ -297,7 +297,7 @@ class CanvasMachine(RuleBasedStateMachine):
         if not self.last.info["workflow"]["missing"]:
             assert at_hand.terminated
             return
-        most = 2 * len(env.session.draft.workflow.nodes) + 20
+        most = 2 * len(env.game.draft.workflow.nodes) + 20
         moment = at_hand
         for action in ways_out(env, self.drafting):
             moment = play.advance(env, action)

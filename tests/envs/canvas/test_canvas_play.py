@@ -69,7 +69,7 @@ def test_who_is_asked_for_a_prompt_can_still_finish(said: str) -> None:
     env.reset(seed=0)
     env.step("<action>add</action><operator>Custom</operator><prompt>Think twice.</prompt>")
     env.step("<action>add</action><operator>Format</operator>")
-    assert env.session.draft.asked is not None
+    assert env.game.draft.asked is not None
     _, _, terminated, _, info = env.step(said)
     assert terminated
     assert info["action_valid"]

@@ -140,7 +140,7 @@ def test_going_on_from_the_last_run_is_a_run_of_the_whole(monkeypatch: pytest.Mo
             while env.playing:
                 tags = "<action>undo</action>" if rng.below(6) == 0 else env.sample_action(rng)
                 told[-1].append(env.step(tags))
-                run = env.session.run  # type: ignore[attr-defined]
+                run = env.game.run  # type: ignore[attr-defined]
                 told[-1].append(run and (run.steps, [step.call.identity for step in run.steps], run.stages, run.counts))
     assert told[0] == told[1]
     runs = [one for one in told[0] if one is not None and len(one) == 4]

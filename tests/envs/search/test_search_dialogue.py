@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow.envs.search import dialogue as rules
-from agentgym_flow.envs.search.dialogue import LONGEST_QUERY, Reply, SearchGame
+from agentgym_flow.envs.search import game as rules
+from agentgym_flow.envs.search.game import LONGEST_QUERY, Reply, SearchGame
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.shown import CUT, LONGEST_ID, LONGEST_TEXT, LONGEST_TITLE, as_shown, one_line
 from agentgym_flow.errors import BadSetting, UnknownOption

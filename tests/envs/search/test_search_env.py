@@ -14,7 +14,7 @@ import pytest
 from search_stand_ins import PASSAGES, Shelf, Unasked, make, write_questions, write_set
 
 from agentgym_flow.envs.answers import last_answer
-from agentgym_flow.envs.search import dialogue as rules
+from agentgym_flow.envs.search import game as rules
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.env import SearchEnv
 from agentgym_flow.envs.search.prompt import information, tagged
@@ -296,7 +296,7 @@ def test_clones_share_the_retriever(bridges: Path) -> None:
     clone = copy.deepcopy(env)
     clone.step("search[Tarn]")
     assert shelf.asked == [["Tarn"]]
-    assert env.dialogue.queries == []
+    assert env.game.queries == []
     assert make()._finder.retriever is copy.deepcopy(make())._finder.retriever is tasks.retriever()
     restored = pickle.loads(pickle.dumps(make()))._finder.retriever
     assert restored.corpus is tasks.corpus(), "a pickle says how it was made"
@@ -336,7 +336,7 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
     env.reset(options={"task": 0})
     with pytest.raises(BadSetting, match=f"{said}.* a list of Found"):
         env.step("search[Tarn]")
-    assert (env.steps, env.tape_entry, env.dialogue.queries) == (0, None, [])
+    assert (env.steps, env.tape_entry, env.game.queries) == (0, None, [])
     SearchEnv.prepare_steps([env], ["search[Tarn]"])
     with pytest.raises(BadSetting, match="a list of Found"):
         env.step("search[Tarn]")
@@ -382,7 +382,7 @@ def test_a_long_id_is_cut_where_the_state_is_told(bridges: Path) -> None:
     env = make(data=bridges, retriever=Returns([[Hit(Passage("p0", "", "text"), 1.0)]]), **BRIDGE)
     env.reset(options={"task": 0})
     env.step("search[x]")
-    env.dialogue.passages[0] = Passage("a\nAnswered: b\x1b" + "x" * 300, "", "text")  # whatever made it so
+    env.game.passages[0] = Passage("a\nAnswered: b\x1b" + "x" * 300, "", "text")  # whatever made it so
     assert env.describe_state().splitlines()[-1].startswith("Shown: a Answered: b x")
     assert len(env.describe_state().splitlines()[-1]) == len("Shown: ") + 200
 

@@ -34,10 +34,10 @@ def follow(env: SearchEnv) -> int:
 
 def check_was_shown(env: SearchEnv, action: str) -> None:
     """Fail when the answer does not follow from what was shown."""
-    question = env.dialogue.question
-    assert {wanted for _, wanted in question.supports} <= set(env.dialogue.seen), "all its articles were shown"
+    question = env.game.question
+    assert {wanted for _, wanted in question.supports} <= set(env.game.seen), "all its articles were shown"
     if question.kind in KINDS[:5]:  # yes and no stand in no article
-        shown = normalise(" ".join(f"{one.title} {one.text}" for one in env.dialogue.passages))
+        shown = normalise(" ".join(f"{one.title} {one.text}" for one in env.game.passages))
         assert any(normalise(answer) in shown for answer in question.answers), action
 
 
@@ -72,7 +72,7 @@ def test_from_wherever_it_can() -> None:
         rng = Stream("before the expert", task)
         for _ in range(rng.below(5)):
             env.step(rng.choice([action for action in env.candidates() if action.startswith("search[")]))
-        missing = {wanted for _, wanted in env.dialogue.question.supports} - set(env.dialogue.seen)
+        missing = {wanted for _, wanted in env.game.question.supports} - set(env.game.seen)
         if env.expert_action() is None:
             assert len(missing) + 1 > env.max_steps - env.steps
             given_up += 1
@@ -102,7 +102,7 @@ def test_a_search_that_brings_two_articles_is_counted_once() -> None:
     for task in range(env.num_tasks):
         env.max_steps = 6
         env.reset(options={"task": task})
-        longest = len(env.dialogue.question.supports) + 1
+        longest = len(env.game.question.supports) + 1
         needed = follow(env)
         if needed < longest:
             found += 1
@@ -116,7 +116,7 @@ def test_after_the_answer_there_is_nothing_to_do() -> None:
     for answer in ("right", "wrong"):
         env = make(split="valid")
         env.reset(seed=0)
-        env.step(f"answer[{env.dialogue.question.answers[0] if answer == 'right' else 'wrong'}]")
+        env.step(f"answer[{env.game.question.answers[0] if answer == 'right' else 'wrong'}]")
         assert env.success() is (answer == "right")
         assert env.expert_action() is None
 
@@ -138,7 +138,7 @@ def test_with_a_tape_each_search_is_trusted_once() -> None:
     blind = make(split="valid", retriever=Shelf([]))
     blind.reset(options={"task": 2})
     first = blind.expert_action()
-    assert first == f"search[{blind.dialogue.question.supports[0][0]}]"
+    assert first == f"search[{blind.game.question.supports[0][0]}]"
     blind.step(first)
     assert blind.expert_action() is None
     shelf = blind._finder.retriever
@@ -150,7 +150,7 @@ def test_the_way_to_published_answers_is_not_known(tmp_path_factory: pytest.Temp
     env = make(data=write_set(tmp_path_factory.mktemp("sets") / "bridges"), retriever=Shelf(), split="test")
     env.reset(options={"task": 0})
     assert env.expert_action() is None
-    assert next_action(env.dialogue, 100, lambda query: {"p0", "p1"}) is None
+    assert next_action(env.game, 100, lambda query: {"p0", "p1"}) is None
 
 
 def test_no_demonstrations_of_published_questions_are_made_up(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_only_what_was_shown_is_proposed(bridges: Path, found: list[tuple[str, s
     passages = [Passage(str(number), title, text) for number, (title, text) in enumerate(found)]
     env = searched(bridges, *passages, actions=[f"search[{n}]" for n in range(steps)]).env
     assert isinstance(env, SearchEnv)
-    shown = "\n".join([env.goal, *(f"{one.title}\n{one.text}" for one in env.dialogue.passages)])
+    shown = "\n".join([env.goal, *(f"{one.title}\n{one.text}" for one in env.game.passages)])
     proposed = env.candidates()
     assert 0 < len(proposed) == len(set(proposed)) <= MAX_CANDIDATES
     for action in proposed:
@@ -178,4 +178,4 @@ def test_only_what_was_shown_is_proposed(bridges: Path, found: list[tuple[str, s
 
 def make_valid(env: SearchEnv, action: str) -> bool:
     """Return whether the rules accept an action here; the environment stays as it is."""
-    return bool(env.dialogue.query_of(action) or action.startswith("answer["))
+    return bool(env.game.query_of(action) or action.startswith("answer["))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.search.candidates import candidates
-from agentgym_flow.envs.search.dialogue import SearchGame
+from agentgym_flow.envs.search.game import SearchGame
 from agentgym_flow.envs.search.prompt import (
     AGAIN,
     HISTORY,
@@ -54,7 +54,7 @@ class Talk:
     """An episode as it is played, and the view of it that a profile reads."""
 
     def __init__(self, *passages: Passage, question: str = "Who built the Tarn Bridge", max_steps: int = 6) -> None:
-        self.dialogue = SearchGame(Question("q", question, ("Ada Voss",), "bridge"))
+        self.game = SearchGame(Question("q", question, ("Ada Voss",), "bridge"))
         self.passages: Sequence[Passage] = passages
         self.episode = Episode(
             "x/Search-v0",
@@ -63,14 +63,14 @@ class Talk:
             "train",
             0,
             "t",
-            self.dialogue.opening(),
+            self.game.opening(),
             0,
             0,
             max_steps,
-            self.dialogue.opening(),
+            self.game.opening(),
             "",
         )
-        self.observation = self.dialogue.opening()
+        self.observation = self.game.opening()
 
     @property
     def last(self) -> bool:
@@ -78,15 +78,15 @@ class Talk:
 
     @property
     def info(self) -> dict[str, Any]:
-        return {"goal": self.dialogue.opening(), "admissible_actions": [], "action_templates": []}
+        return {"goal": self.game.opening(), "admissible_actions": [], "action_templates": []}
 
     def candidates(self) -> list[str]:
-        return candidates(self.observation, self.dialogue.recent, self.dialogue.queries, last=self.last)
+        return candidates(self.observation, self.game.recent, self.game.queries, last=self.last)
 
     def do(self, *actions: str, **tokens: Any) -> Talk:
         for action in actions:
-            before = self.dialogue.state_key()
-            reply = self.dialogue.act(action, lambda _: self.passages, last=self.last)
+            before = self.game.state_key()
+            reply = self.game.act(action, lambda _: self.passages, last=self.last)
             self.episode.turns.append(
                 Turn(
                     self.observation,
@@ -94,12 +94,12 @@ class Talk:
                     action,
                     reply.reward,
                     reply.observation,
-                    self.dialogue.state_key(),
+                    self.game.state_key(),
                     reply.terminated,
                     self.last and not reply.terminated,
                     reply.action_valid,
-                    self.dialogue.success,
-                    self.dialogue.score,
+                    self.game.success,
+                    self.game.score,
                     **tokens,
                 )
             )
@@ -139,7 +139,7 @@ def test_one_block_decides(completion: str, action: str | None, strict: bool) ->
     assert tagged(completion, strict=True) == (action if strict else None)
     assert TEXT.parse_action(completion, view) == (action or "")
     assert SearchText(strict=True).parse_action(completion, view) == ((strict and action) or "")
-    assert not SearchGame(view.dialogue.question).act("", lambda _: []).action_valid
+    assert not SearchGame(view.game.question).act("", lambda _: []).action_valid
 
 
 def test_tags_may_be_left_out_where_they_are_not_required() -> None:
@@ -263,7 +263,7 @@ def test_no_passage_can_be_read_as_an_answer(hostile: str) -> None:
     shown = TEXT.follow_up(talk)
     assert tagged(shown) is None
     assert [match[0] for match in TAG.finditer(shown)] == ["<information>", "</information>"]
-    assert talk.dialogue.answered is None
+    assert talk.game.answered is None
 
 
 @given(st.text(max_size=60))
@@ -340,7 +340,7 @@ def test_a_conversation_masks_what_was_retrieved() -> None:
 def test_what_the_profile_cannot_know_is_not_in_the_prompt() -> None:
     talk = Talk(BRIDGE)
     other = Talk(BRIDGE)
-    other.dialogue.question = replace(other.dialogue.question, answers=("Bo",), id="z")
+    other.game.question = replace(other.game.question, answers=("Bo",), id="z")
     for profile in (TEXT, CHOICE):
         assert profile.prompt(talk) == profile.prompt(other)
         assert profile.prompt(talk.do("search[x]")) == profile.prompt(other.do("search[x]"))

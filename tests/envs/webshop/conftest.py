@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.game import WebShopGame
 from agentgym_flow.envs.webshop.observe import text, text_rich, url
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
-from agentgym_flow.envs.webshop.visit import WebShopGame
 
 
 def make_product(asin: str, name: str, price: float | tuple[float, ...] = 20.0, **fields: Any) -> Product:

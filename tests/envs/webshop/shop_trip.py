@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import NO_BOUND, WebShopGoal
 from agentgym_flow.envs.webshop.observe import text
 from agentgym_flow.envs.webshop.product import Listing, Product
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.episode import Episode, Turn
 
 ENV = "agentgym_flow/WebShop-v0"

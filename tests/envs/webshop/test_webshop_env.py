@@ -99,11 +99,11 @@ def test_the_page_key_of_published_results_has_the_clicked_options() -> None:
         while (action := env.expert_action()) != "click[buy now]":
             assert action is not None
             _, _, _, _, info = env.step(action)
-        if env.visit.options:
+        if env.game.options:
             break
     assert "compat_key" not in info
     key = env._requested_info("compat_key")
-    assert key.endswith(f"clicked attributes: {list(env.visit.options.values())}")
+    assert key.endswith(f"clicked attributes: {list(env.game.options.values())}")
     assert env.goal not in key
 
 

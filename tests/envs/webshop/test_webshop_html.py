@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import Goals
 from agentgym_flow.envs.webshop.html import html, page_context
 from agentgym_flow.envs.webshop.observe import text
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
 from agentgym_flow.seeding import Stream
 
 VOID = {"meta", "input"}

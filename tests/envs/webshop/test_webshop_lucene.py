@@ -53,7 +53,7 @@ def test_the_engine_that_was_asked_for_ranks(monkeypatch: pytest.MonkeyPatch, tm
     last = len(catalogue) - 1
     # Lucene orders equal scores by the ids, as the original's index does, whose ids are the ASINs.
     assert catalogue._index.names == [catalogue.listing(number).product.asin for number in range(last + 1)]
-    assert env.visit.found[:3] == (last, last - 1, last - 2)
+    assert env.game.found[:3] == (last, last - 1, last - 2)
     assert env.task_key != ours.task_key
     assert env._source.catalogue.digest == ours._source.catalogue.digest
     again = pickle.loads(pickle.dumps(env))

@@ -118,7 +118,9 @@ def test_what_is_not_shown_has_a_word_too() -> None:
 def test_a_button_is_what_it_is_called_on_its_page_only() -> None:
     odd = product("B000000MUG", "Mug", options={"way": ("next >", "Buy Now", "description", "red")})
     opened = Trip("i want a red mug", odd).do("search[mug]", "click[b000000mug]")
-    assert [COMPACT.format_action(action, opened.view) for action in ("click[buy now]", "click[next >]", "click[red]")] == [
+    assert [
+        COMPACT.format_action(action, opened.view) for action in ("click[buy now]", "click[next >]", "click[red]")
+    ] == [
         "4",
         "5",
         "6",

@@ -9,8 +9,8 @@ import pytest
 from shop_trip import ENV, Trip, product
 
 from agentgym_flow.envs import make_text_env
+from agentgym_flow.envs.webshop.game import Page
 from agentgym_flow.envs.webshop.scripted import KeywordShopper
-from agentgym_flow.envs.webshop.visit import Page
 from agentgym_flow.policies import RandomPolicy, make_policy
 from agentgym_flow.rollout import EpisodeSpec, rollout
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
-from agentgym_flow.envs.webshop.visit import Page, WebShopGame
+from agentgym_flow.envs.webshop.game import Page, WebShopGame
 
 UPSTREAM = re.compile(r"(.+)\[(.+)\]")
 """The expression of upstream's grammar, matched at the start."""

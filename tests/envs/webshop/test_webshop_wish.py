@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_flow.envs.webshop.queries import MOST_PROPOSALS, interesting, proposals
-from agentgym_flow.envs.webshop.wish import MOST_PHRASES, phrases_of, read_wish, sentence_parts
+from agentgym_flow.envs.webshop.requirements import MOST_PHRASES, phrases_of, read_wish, sentence_parts
 
 SHORTS = (
     "Find me machine washable, quick drying biker shorts with deep pockets and thumb holes for summer trips "

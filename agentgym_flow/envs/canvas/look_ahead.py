@@ -26,13 +26,13 @@ class LookAhead(NamedTuple):
 
     Attributes:
         action: what was written.
-        session: the episode after it.
+        game: the episode after it.
         recorder: what recorded its calls.
         outcome: what came of it, or what it raised.
     """
 
     action: str
-    session: CanvasGame
+    game: CanvasGame
     recorder: ResponseRecorder
     outcome: TurnResult | Exception
 
@@ -66,19 +66,19 @@ def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> li
         return all_of(parts, stop, cancel)
 
 
-def _copied(session: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[CanvasGame, ResponseRecorder, str]:
+def _copied(game: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[CanvasGame, ResponseRecorder, str]:
     """Return a copy of the episode, which shares its backend and nothing else that changes."""
     recorder = copy.copy(recorder)
-    interpreter = copy.copy(session.interpreter)
+    interpreter = copy.copy(game.interpreter)
     if interpreter is not None:
         interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
-    return replace(session, interpreter=interpreter), recorder, action
+    return replace(game, interpreter=interpreter), recorder, action
 
 
-def _taken(session: CanvasGame, recorder: ResponseRecorder, action: str) -> LookAhead:
+def _taken(game: CanvasGame, recorder: ResponseRecorder, action: str) -> LookAhead:
     outcome: TurnResult | Exception
     try:
-        outcome = session.turn(action)
+        outcome = game.turn(action)
     except Exception as error:  # whatever it is, it concerns this step and no others of the rollout
         outcome = error
-    return LookAhead(action, session, recorder, outcome)
+    return LookAhead(action, game, recorder, outcome)

@@ -160,7 +160,7 @@ class SearchGame:
         Args:
             action: what the policy does.
             find: asked at most once, and only for a search that is accepted. What it raises passes through, and the
-                dialogue is as before.
+                game is as before.
             last: whether this is the last step, with which only an answer is accepted.
         """
         reply = self._reply(action, find, last)
@@ -190,7 +190,7 @@ class SearchGame:
         return Reply(self.found(), 0.0, False, True)
 
     def _noted(self, passage: Passage) -> Passage:
-        """Return the passage under the id that it has in this dialogue, and keep it if it is new.
+        """Return the passage under the id that it has in this game, and keep it if it is new.
 
         Some servers number what they find, from 0 for each query. A passage whose id another one has already gets a
         digest of its title and text for an id. A tape has that id, and it stays when the tape is played.

@@ -1,0 +1,298 @@
+"""A game as the rules need it: everything that play does not change, compiled once and shared by all who play it.
+
+Things and receptacles are numbered in the order of their ids, which is the order of every list that players read. Sets
+of them are integers with a bit for each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from agentgym_flow.envs.alfworld.goal import ALFWorldGoal, read_goal
+from agentgym_flow.envs.alfworld.grammar import Words
+from agentgym_flow.envs.alfworld.names import display_names
+from agentgym_flow.envs.alfworld.pddl import PDDLProblem
+from agentgym_flow.errors import BadGame
+
+NOWHERE = -1
+"""The spot of a receptacle that nobody can go to, and the thing in an empty hand."""
+
+SINKS = ("sinktype", "sinkbasintype")
+MICROWAVES = ("microwavetype",)
+FRIDGES = ("fridgetype",)
+KNIVES = ("knifetype", "butterknifetype")
+
+TRAITS = ("pickupable", "cleanable", "heatable", "coolable", "toggleable", "sliceable")
+"""What a thing can be by nature, as the facts call it."""
+
+MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
+"""What can become of a thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receptacle:
+    """What can hold things: its name, its kind (`"cabinettype"`), where it stands and whether it has a door."""
+
+    name: str
+    kind: str
+    spot: int
+    openable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GameObject:
+    """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
+
+    `contents` is None for what is no container. Nothing is ever put into or taken out of an object.
+    """
+
+    name: str
+    kind: str
+    fits: int
+    contents: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class InitialState:
+    """What is true at the start and may change: see the attributes of `ALFWorldGame`."""
+
+    spot: int
+    held: int
+    inside: tuple[int, ...]
+    located: tuple[int, ...]
+    opened: int
+    conditions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGame:
+    """A game that can be played: places, things, what they can do, and what is asked. Copies share it.
+
+    Attributes:
+        receptacles: in the order of their ids.
+        things: in the order of their ids.
+        spots: the ids of the places where somebody can stand or something can be.
+        spot_names: their names, `loc 12`; only old games print them.
+        receptacles_at: for each spot the receptacles that stand there, in their order.
+        standing_at: the same as sets.
+        having: trait (`"heatable"`, `"pickupable"`, ...) -> the things that have it.
+        start: the state that `ALFWorldGame` begins with.
+        goal: what is asked.
+        wanted: the things that the goal can be about: of its kind, with its traits.
+        goal_places: the receptacles that the goal accepts; empty for looking at something in light.
+        goal_lamps: the lamps that the goal accepts.
+        words: the sentences that differ between game files.
+        menus: what can be done in situations met before; filled and emptied by `ALFWorldGame`.
+    """
+
+    receptacles: tuple[Receptacle, ...]
+    things: tuple[GameObject, ...]
+    spots: tuple[str, ...]
+    spot_names: tuple[str, ...]
+    receptacles_at: tuple[tuple[int, ...], ...]
+    standing_at: tuple[int, ...]
+    having: Mapping[str, int]
+    start: InitialState
+    goal: ALFWorldGoal
+    wanted: int
+    goal_places: tuple[int, ...]
+    goal_lamps: int
+    words: Words
+    menus: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __copy__(self) -> CompiledGame:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledGame:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was met in play is quickly found again, and can be larger than the game.
+        return CompiledGame, tuple(getattr(self, item.name) for item in fields(self) if item.name != "menus")
+
+    def receptacles_of(self, kinds: Iterable[str]) -> list[int]:
+        """Return the receptacles of any of these kinds, in their order."""
+        wanted = frozenset(kinds)
+        return [index for index, receptacle in enumerate(self.receptacles) if receptacle.kind in wanted]
+
+
+def members(mask: int) -> Iterator[int]:
+    """Yield the numbers whose bits are set, in ascending order."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def assembled(
+    *,
+    receptacles: tuple[Receptacle, ...],
+    things: tuple[GameObject, ...],
+    spots: tuple[str, ...],
+    spot_names: tuple[str, ...],
+    traits: Mapping[str, int],
+    start: InitialState,
+    goal: ALFWorldGoal,
+    words: Words,
+) -> CompiledGame:
+    """Return the game of these parts, with all that follows from them; `traits` are those of `TRAITS`."""
+    having = {**traits, "knife": _mask_where(thing.kind in KNIVES for thing in things)}
+    wanted = _mask_where(thing.kind == goal.thing for thing in things)
+    for trait in goal.traits:
+        wanted &= having[trait]
+    standing: list[list[int]] = [[] for _ in spots]
+    for index, receptacle in enumerate(receptacles):
+        if receptacle.spot != NOWHERE:
+            standing[receptacle.spot].append(index)
+    return CompiledGame(
+        receptacles=receptacles,
+        things=things,
+        spots=spots,
+        spot_names=spot_names,
+        receptacles_at=tuple(map(tuple, standing)),
+        standing_at=tuple(sum(1 << index for index in here) for here in standing),
+        having=having,
+        start=start,
+        goal=goal,
+        wanted=wanted,
+        goal_places=tuple(i for i, receptacle in enumerate(receptacles) if receptacle.kind == goal.place),
+        goal_lamps=_mask_where(thing.kind == goal.lamp for thing in things) & having["toggleable"],
+        words=words,
+    )
+
+
+def compile_game(problem: PDDLProblem, words: Words, where: str = "game") -> CompiledGame:
+    """Return the game that a problem of ALFRED's domain states.
+
+    Raises `BadGame` when the problem says what the rules have no place for (two agents, a receptacle in two places, a
+    goal of another form); `where` names the file in the message.
+    """
+    return _Compiler(problem, words, where).game()
+
+
+class _Compiler:
+    """Sorts the facts of one problem; lives as long as one call of `compile_game`."""
+
+    def __init__(self, problem: PDDLProblem, words: Words, where: str) -> None:
+        self.problem = problem
+        self.words = words
+        self.where = where
+        self.facts: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        mentioned: set[str] = set()
+        for predicate, *arguments in problem.facts:
+            self.facts[predicate].append(tuple(arguments))
+            mentioned.update(arguments)
+        self.names = display_names(mentioned)
+        kinds = problem.objects
+        self.things = sorted(name for name in mentioned if kinds.get(name) == "object")
+        self.receptacles = sorted(name for name in mentioned if kinds.get(name) == "receptacle")
+        self.thing_index = {name: index for index, name in enumerate(self.things)}
+        self.receptacle_index = {name: index for index, name in enumerate(self.receptacles)}
+        places = (arguments[-1] for key in _PLACING for arguments in self.facts[key])
+        self.spots = tuple(sorted(set(places)))
+        self.spot_index = {name: index for index, name in enumerate(self.spots)}
+
+    def game(self) -> CompiledGame:
+        things = self._things()
+        receptacles = self._receptacles()
+        return assembled(
+            receptacles=receptacles,
+            things=things,
+            spots=self.spots,
+            spot_names=tuple(self.names[spot] for spot in self.spots),
+            traits={trait: self._mask(self.facts[trait]) for trait in TRAITS},
+            start=self._start(),
+            goal=read_goal(self.problem.goal, self.where),
+            words=self.words,
+        )
+
+    def _things(self) -> tuple[GameObject, ...]:
+        kinds = self._single("objecttype")
+        held_by: dict[str, list[str]] = {name: [] for (name,) in self.facts["isreceptacleobject"]}
+        for inner, outer in sorted(self.facts["inreceptacleobject"]):
+            if outer in held_by and inner != outer:
+                held_by[outer].append(self.names[inner])
+        fits = self._fits()
+        return tuple(
+            GameObject(
+                self.names[name],
+                kinds.get(name, ""),
+                fits.get(kinds.get(name, ""), 0),
+                tuple(held_by[name]) if name in held_by else None,
+            )
+            for name in self.things
+        )
+
+    def _fits(self) -> dict[str, int]:
+        """Return for every kind of thing the receptacles it may be put into."""
+        of_kind: dict[str, int] = defaultdict(int)
+        for name, kind in self._single("receptacletype").items():
+            of_kind[kind] |= 1 << self.receptacle_index[name]
+        fits: dict[str, int] = defaultdict(int)
+        for receptacle_kind, thing_kind in self.facts["cancontain"]:
+            fits[thing_kind] |= of_kind.get(receptacle_kind, 0)
+        return fits
+
+    def _receptacles(self) -> tuple[Receptacle, ...]:
+        kinds, places = self._single("receptacletype"), self._single("receptacleatlocation")
+        openable = {name for (name,) in self.facts["openable"]}
+        return tuple(
+            Receptacle(
+                self.names[name],
+                kinds.get(name, ""),
+                self.spot_index[places[name]] if name in places else NOWHERE,
+                name in openable,
+            )
+            for name in self.receptacles
+        )
+
+    def _start(self) -> InitialState:
+        at = self._single("atlocation")
+        if len(at) != 1:
+            raise BadGame(f"{self.where}: {len(at)} agents have a location; exactly one must")
+        held = [thing for _, thing in self.facts["holds"]]
+        if len(held) > 1 or len(held) != len(self.facts["holdsany"]):
+            raise BadGame(f"{self.where}: the agent may hold one thing, and then 'holdsAny' must be true of it too")
+        inside, located = [0] * len(self.receptacles), [0] * len(self.spots)
+        for thing, receptacle in self.facts["inreceptacle"]:
+            inside[self.receptacle_index[receptacle]] |= 1 << self.thing_index[thing]
+        for thing, spot in self.facts["objectatlocation"]:
+            located[self.spot_index[spot]] |= 1 << self.thing_index[thing]
+        opened = 0
+        for (receptacle,) in self.facts["opened"]:
+            opened |= 1 << self.receptacle_index[receptacle]
+        return InitialState(
+            spot=self.spot_index[next(iter(at.values()))],
+            held=self.thing_index[held[0]] if held else NOWHERE,
+            inside=tuple(inside),
+            located=tuple(located),
+            opened=opened,
+            conditions={name: self._mask(self.facts[name]) for name in MARKS},
+        )
+
+    def _single(self, predicate: str) -> dict[str, str]:
+        """Return first argument -> second of a relation that has one value for each."""
+        values: dict[str, str] = {}
+        for first, second in self.facts[predicate]:
+            if values.setdefault(first, second) != second:
+                raise BadGame(
+                    f"{self.where}: {first} has two values of {predicate}, {values[first]} and {second}; "
+                    "give each one only"
+                )
+        return values
+
+    def _mask(self, unary: Iterable[tuple[str, ...]]) -> int:
+        mask = 0
+        for (name,) in unary:
+            mask |= 1 << self.thing_index[name]
+        return mask
+
+
+_PLACING = ("receptacleatlocation", "objectatlocation", "atlocation")
+
+
+def _mask_where(flags: Iterable[bool]) -> int:
+    return sum(1 << index for index, flag in enumerate(flags) if flag)
