@@ -15,8 +15,6 @@ from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.files import check_new
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
-from agentgym_flow.report import write_report
-from agentgym_flow.rewards import relabel
 from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
 ENV_ID = "agentgym_flow/Sokoban-v0"
@@ -45,6 +43,9 @@ def demo(
     force: Force = False,
 ) -> None:
     """Play 8 attempts at one Sokoban level, print its potentials, write demo.html and demo.jsonl."""
+    from agentgym_flow.report import write_report
+    from agentgym_flow.rewards import relabel
+
     log, page = out / "demo.jsonl", out / "demo.html"
     for file in (log, page):
         check_new(file, replace=force)

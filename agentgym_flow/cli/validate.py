@@ -17,9 +17,8 @@ from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
 from agentgym_flow.files import check_new, whole
-from agentgym_flow.testing.card.findings import SECTIONS, Finding, ReportCard, errors_once
+from agentgym_flow.testing.card.findings import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
-from agentgym_flow.testing.card.page import WORDS, render_card
 from agentgym_flow.testing.card.parts import ValidationRequest, run_part
 
 MADE = "agentgym_flow.testing.card.made"
@@ -69,6 +68,8 @@ def validate(
                 findings.append(finding)
                 bars.update(shown, description=finding.title)
     card = ReportCard(request.env_id, request.kwargs, _sorted(errors_once(findings)), time.monotonic() - begun)
+    from agentgym_flow.testing.card.page import render_card
+
     for file, text in zip(files, (render_card(card), json.dumps(card.as_dict(), indent=1)), strict=False):
         with whole(file) as partial:
             partial.write_text(text, "utf-8", newline="\n")

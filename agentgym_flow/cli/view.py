@@ -18,7 +18,6 @@ from agentgym_flow.episode_log import LoggedEpisode, scan_log
 from agentgym_flow.errors import BadLog
 from agentgym_flow.files import check_new
 from agentgym_flow.replay import LogVerdict, verify_log
-from agentgym_flow.report import WORKFLOW, write_report
 
 _MOST_GRAPHS = 12
 
@@ -35,6 +34,8 @@ def view(
 
     Attempts at one task from one start become a group with a state graph.
     """
+    from agentgym_flow.report import WORKFLOW, write_report
+
     page = out or _page_beside(log)
     check_new(page, replace=force, inputs=[log, *environments.data_paths(data).values()])
     replayed: dict[int, Episode] = {}

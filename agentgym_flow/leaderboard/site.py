@@ -16,9 +16,9 @@ from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes
 from agentgym_flow.leaderboard.places import SITE
 from agentgym_flow.leaderboard.watching import listed, watched
+from agentgym_flow.printable import printable
 from agentgym_flow.report.curves import charts
 from agentgym_flow.report.rendering import security_policy, source, templates
-from agentgym_flow.report.text import printable
 
 DATASET = "agentgym-flow/leaderboards"
 """The data set that exported results name."""

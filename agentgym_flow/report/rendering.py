@@ -10,8 +10,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from agentgym_flow.printable import printable
 from agentgym_flow.report import graph
-from agentgym_flow.report.text import printable
 
 REPORT = "agentgym_flow.report"
 """The package with the templates of reports."""

@@ -10,6 +10,9 @@ from typing import Any, Literal
 Status = Literal["ok", "mend", "advice", "skipped", "unfinished"]
 """`mend` breaks a rule that others rely on; `advice` works and could be better; `unfinished` ran out of time."""
 
+WORDS = {"ok": "holds", "mend": "mend", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
+"""What pages and terminals call a status."""
+
 SECTIONS: Mapping[str, str] = {
     "contract": "Contract",
     "determinism": "Determinism",

@@ -8,10 +8,7 @@ from markupsafe import Markup
 
 from agentgym_flow import __version__
 from agentgym_flow.report.rendering import security_policy, source, templates
-from agentgym_flow.testing.card.findings import SECTIONS, ReportCard
-
-WORDS = {"ok": "holds", "mend": "mend", "advice": "advice", "skipped": "skipped", "unfinished": "not finished"}
-"""How a status is called."""
+from agentgym_flow.testing.card.findings import SECTIONS, WORDS, ReportCard
 
 _PACKAGE = "agentgym_flow.testing.card"
 
