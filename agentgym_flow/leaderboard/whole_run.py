@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +19,9 @@ from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.submission import TRAINING, plain_yaml
 from agentgym_flow.leaderboard.track import Track
+
+if sys.platform != "win32":  # there this module can be imported and does nothing
+    import resource
 
 MOST_SECONDS = 600.0
 """For how long CI trains: ten minutes, on two cores."""

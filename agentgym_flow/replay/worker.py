@@ -6,7 +6,6 @@ import gc
 import mmap
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import tempfile
@@ -19,6 +18,9 @@ from pathlib import Path
 
 from agentgym_flow.replay.lines import Line, LineChecker, LinePlan, LineResult
 from agentgym_flow.sandbox.confine import confine
+
+if sys.platform != "win32":  # there this module can be imported and does nothing
+    import resource
 
 _WALLS, _FOUND, _DONE, _RETIRED = b"W", b"L", b"D", b"R"
 _TELL_AFTER_S = 0.05

@@ -7,12 +7,12 @@ every right, closes every file and becomes a fresh interpreter: nothing of ours 
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -21,6 +21,9 @@ from typing import Any, NoReturn
 
 from agentgym_flow.sandbox.keeper import identity, kernel, landlock, limits, namespaces, seccomp, wire
 from agentgym_flow.sandbox.keeper.order import Order
+
+if sys.platform != "win32":  # there this module can be imported and does nothing
+    import fcntl
 
 # Sets iterate in the same order in every run.
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-import resource
+import sys
 
 from agentgym_flow.sandbox.keeper.order import Order
+
+if sys.platform != "win32":  # there this module can be imported and does nothing
+    import resource
 
 _MB = 1 << 20
 _OPEN_FILES = 64

@@ -39,7 +39,9 @@ def _installed() -> bool:
 
 
 def check_installed() -> None:
-    """Raise `MissingExtra` when Math-Verify is not installed."""
+    """Raise `MissingExtra` when Math-Verify is not installed, or the system cannot limit the process it runs in."""
+    if sys.platform == "win32":
+        raise MissingExtra("Math-Verify runs within limits that Windows does not have: use Linux, macOS or WSL")
     if not _installed():
         raise MissingExtra.of("math-verify", "canvas")
 
@@ -124,7 +126,8 @@ def _start_anew() -> None:
     _process, _lock = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+if hasattr(os, "register_at_fork"):  # there is no fork elsewhere
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -12,10 +12,12 @@ import importlib
 import json
 import logging
 import re
-import resource
 import signal
 import sys
 from typing import Any
+
+if sys.platform != "win32":  # there this module can be imported and does nothing
+    import resource
 
 math_verify: Any = importlib.import_module("math_verify")
 
