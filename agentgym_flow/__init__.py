@@ -12,9 +12,55 @@ if PurePath(sys.argv[0] if sys.argv else "").stem in ("agentgym-flow", "-m"):  #
     # Ctrl-C while the rest is imported, before the program could answer it, is no error to show the code of.
     sys.excepthook = lambda kind, *rest: None if issubclass(kind, KeyboardInterrupt) else _hook(kind, *rest)
 
+from typing import TYPE_CHECKING
+
+from agentgym_flow._exports import on_demand
 from agentgym_flow.envs import register_all
 
+if TYPE_CHECKING:
+    from agentgym_flow.core import TextEnv
+    from agentgym_flow.demonstrations import collect
+    from agentgym_flow.envs import make_text_env
+    from agentgym_flow.episode import Episode, EpisodeRecorder, Group, Turn
+    from agentgym_flow.episode_log import LoggedEpisode, LogLimits, read_log, write_log
+    from agentgym_flow.evaluation import Evaluation, evaluate, paired_difference
+    from agentgym_flow.prompts import PromptTemplate, profile_for
+    from agentgym_flow.replay import LogVerdict, verify, verify_log
+    from agentgym_flow.report import Curve, graph_svg, workflow_svg, write_report
+    from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout_groups
+    from agentgym_flow.seeding import Stream
+
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+__all__ = [
+    "Curve",
+    "EnvPool",
+    "Episode",
+    "EpisodeRecorder",
+    "EpisodeSpec",
+    "Evaluation",
+    "Group",
+    "LogLimits",
+    "LogVerdict",
+    "LoggedEpisode",
+    "PromptTemplate",
+    "Stream",
+    "TextEnv",
+    "Turn",
+    "__version__",
+    "collect",
+    "evaluate",
+    "graph_svg",
+    "make_text_env",
+    "paired_difference",
+    "profile_for",
+    "read_log",
+    "rollout_groups",
+    "verify",
+    "verify_log",
+    "workflow_svg",
+    "write_log",
+    "write_report",
+]
+__getattr__ = on_demand(__name__)
 
 register_all()

@@ -5,4 +5,5 @@ They do not go on line, unless `HF_HUB_OFFLINE=0` lets them fetch a model by its
 
 import os
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when huggingface_hub is imported
+for _name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_name, "1")  # read once, when huggingface_hub is imported

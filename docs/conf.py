@@ -35,8 +35,6 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-# ALFWorld and WebShop both have a `Goal`, and a bare name in an annotation names no module.
-suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_math_renderer = "mathml"

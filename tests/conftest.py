@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import shutil
@@ -16,6 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if sys.platform != "win32":
+    import fcntl
 
 # No test asserts a time, and a deadline for each example would: a busy machine must not fail a property.
 settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -76,7 +78,8 @@ def made_once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     def give(name: str, make: Callable[[Path], None]) -> Path:
         folder, done = base / name, base / f"{name}.done"
         with (base / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            if sys.platform != "win32":  # there tests run in one process
+                fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()

@@ -43,6 +43,9 @@ def test_source_archive_can_be_built_and_tested_from(archives) -> None:
         "README.md",
         "CHANGELOG.md",
         "CITATION.cff",
+        "CODE_OF_CONDUCT.md",
+        "SECURITY.md",
+        "THIRD_PARTY_NOTICES.md",
         "Makefile",
         "constraints.txt",
         "constraints-openenv.txt",
@@ -63,7 +66,16 @@ def test_metadata_says_licence_python_and_extras(archives) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
-    assert "make quickstart" in metadata.get_payload()
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)} <= set(
+        metadata.get_all("Classifier")
+    )
+    assert [url.partition(", ")[0] for url in metadata.get_all("Project-URL")] == list(PROJECT["urls"])
+    readme = metadata.get_payload()
+    assert "make quickstart" in readme
+    links = re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', readme)
+    assert links
+    # The index shows README on its own, where a path leads nowhere.
+    assert [link for pair in links for link in pair if link and not link.startswith(("https://", "#"))] == []
 
 
 def test_base_install_is_light(base_python: Path) -> None:

@@ -92,7 +92,8 @@ def train(
     """
     if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
         raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, when huggingface_hub is imported
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        os.environ.setdefault(name, "1")  # read once, when huggingface_hub is imported
     settings = [*context.args, f"--credit={algorithm}"]
     settings += [] if config is None else [f"--config={config}"]
     settings += [] if env is None else [f"--env_id={environments.full_id(env)}"]

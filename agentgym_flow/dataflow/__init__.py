@@ -1,1 +1,20 @@
 """Dataflow: rollout, bookkeeping and training as parts that can die, join and leave by themselves."""
+
+from typing import TYPE_CHECKING
+
+from agentgym_flow._exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.dataflow.config import FlowConfig
+    from agentgym_flow.dataflow.records import Flow
+    from agentgym_flow.dataflow.run import train
+    from agentgym_flow.dataflow.team import Team, TeamMember
+
+__all__ = [
+    "Flow",
+    "FlowConfig",
+    "Team",
+    "TeamMember",
+    "train",
+]
+__getattr__ = on_demand(__name__)

@@ -1,6 +1,34 @@
 """Finding documents by their words: an English analyser and BM25, with the rankings of Lucene."""
 
-from agentgym_flow.retrieval.bm25 import BM25, DocumentHit
-from agentgym_flow.retrieval.builder import IndexBuilder, build_folder
+from typing import TYPE_CHECKING
 
-__all__ = ["BM25", "DocumentHit", "IndexBuilder", "build_folder"]
+from agentgym_flow._exports import on_demand
+
+if TYPE_CHECKING:
+    from agentgym_flow.retrieval.bm25 import BM25, DocumentHit
+    from agentgym_flow.retrieval.builder import IndexBuilder, build_folder
+    from agentgym_flow.retrieval.dense import DenseRetriever
+    from agentgym_flow.retrieval.hybrid import HybridRetriever
+    from agentgym_flow.retrieval.lexical import LexicalRetriever
+    from agentgym_flow.retrieval.lucene import LuceneIndex
+    from agentgym_flow.retrieval.passage import Corpus, Hit, Passage, Retriever
+    from agentgym_flow.retrieval.remote import RemoteRetriever
+    from agentgym_flow.retrieval.stored import StoredCorpus
+
+__all__ = [
+    "BM25",
+    "Corpus",
+    "DenseRetriever",
+    "DocumentHit",
+    "Hit",
+    "HybridRetriever",
+    "IndexBuilder",
+    "LexicalRetriever",
+    "LuceneIndex",
+    "Passage",
+    "RemoteRetriever",
+    "Retriever",
+    "StoredCorpus",
+    "build_folder",
+]
+__getattr__ = on_demand(__name__)

@@ -184,7 +184,7 @@ def test_a_conversation_goes_on_from_keys_and_values_of_its_last_turn(
     found, tokens_read = [], []
     for rows_of_pass in (16, 0):
         read = 0
-        monkeypatch.setattr("agentgym_flow.generation.kept.KEPT_BYTES", room)
+        monkeypatch.setattr("agentgym_flow.generation.key_value_cache.KEPT_BYTES", room)
         generator = TransformersGenerator(model, pad, rows=rows_of_pass)
         episodes = rollout(speaker(talker, generator=generator, greedy=greedy), short_env, STARTS, num_envs=7)
         tokens_read.append(read)

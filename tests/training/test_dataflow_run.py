@@ -28,7 +28,7 @@ def test_a_run_with_worker_processes_is_the_plain_run(tmp_path: Path) -> None:
     ("flow", "options", "message"),
     [
         ("{operators: [relabell]}", {}, "Did you mean 'relabel'"),
-        ("{tasks: gresso}", {}, "Did you mean 'greso'"),
+        ("{tasks: gresso}", {"replay_share": 0}, "Did you mean 'greso'"),
         ("{turns: [solver]}", {}, "takes none of the turns"),
         ("{}", {"engine": "rai"}, "Did you mean 'ray'"),
         ("{lockstep: true}", {}, "name them in turns"),

@@ -395,7 +395,7 @@ def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Pas
 def _misshapen(returned: object, told: str = "") -> BadSetting:
     return BadSetting(
         f"the retriever returned {told or f'{returned!r:.80}'}, but its search returns for each query a list of "
-        "Found(Passage(id, title, text), score), best first, whose id, title and text are of type str"
+        "Hit(Passage(id, title, text), score), best first, whose id, title and text are of type str"
     )
 
 

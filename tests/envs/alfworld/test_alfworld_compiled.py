@@ -207,7 +207,7 @@ def test_files_of_another_version_stay_beside_those_of_this_one(
 def test_all_sources_that_compile_count() -> None:
     """Those that the compiler and the reader of game files import from this folder, and what they read there."""
     here = Path(compiled.__file__).parent
-    found, todo = set[str](), ["compiled", "game", "gamefile"]
+    found, todo = set[str](), ["compiled", "compiled_game", "gamefile"]
     while todo:
         name = todo.pop()
         found.add(name)

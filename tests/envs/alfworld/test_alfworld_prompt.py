@@ -218,7 +218,7 @@ def test_a_hidden_difference_is_not_shown() -> None:
     twin.reset(seed=0, options={"task": 0})
     assert isinstance(env, ALFWorldEnv)
     assert isinstance(twin, ALFWorldEnv)
-    twin.play.inside[:] = [0] * len(twin.play.inside)
+    twin.game.inside[:] = [0] * len(twin.game.inside)
     shown = []
     for world in (env, twin):
         episode = Episode(ENV, {}, {}, "valid", 0, "?", world.goal, 0, 0, 50, "?", "?")

@@ -578,7 +578,7 @@ class Designer:
             new = {question for question in self.waiting if question in asked}
             self.waiting -= new
         action = json.dumps({"action": "add", "operator": "Custom"} if new else {"action": "finish"})
-        says(profile_for(ENV_ID).answer(action, SimpleNamespace()) or action)(handler)  # type: ignore[arg-type]
+        says(profile_for(ENV_ID).format_action(action, SimpleNamespace()) or action)(handler)  # type: ignore[arg-type]
 
 
 def test_one_model_designs_and_another_one_works(tmp_path: Path) -> None:

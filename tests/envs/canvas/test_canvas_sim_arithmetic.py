@@ -42,7 +42,7 @@ SPLITS = ("train", "valid", "test")
 EVERYWHERE = " ".join(OPERATORS[name].instruction for name in STANDARD).lower()
 """What operators are told by default: a word in it would warn without anybody having read the problem."""
 WARNED = (Mistake.NUANCE, Mistake.TRAP)
-GOLDEN = "9c1aa9f77a9e14af0a96bfa0a85402b4f2493abd46bec19db4e98d834a138da3"
+GOLDEN = "2f9bdb128231a7232f4945447bc8cb8eee83fa0a4c1db175666578084404209c"
 
 _DIGEST = (
     "import sys; sys.path.insert(0, sys.argv[1]); import test_canvas_sim_arithmetic as tests; print(tests.digest())"

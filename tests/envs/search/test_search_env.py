@@ -324,7 +324,7 @@ class Returns(Shelf):
         ([["p0"]], "returned 'p0'"),
         ([[PASSAGES[0]]], r"returned Passage\(id='p0'"),
         ([[(PASSAGES[0], 1.0)]], r"returned \(Passage\(id='p0'"),
-        ([[Hit(("p0", "t", "x"), 1.0)]], r"returned Found\(passage=\('p0'"),  # type: ignore[arg-type]
+        ([[Hit(("p0", "t", "x"), 1.0)]], r"returned Hit\(passage=\('p0'"),  # type: ignore[arg-type]
         ([[Hit(Passage(7, "t", "x"), 1.0)]], r"returned Passage\(id=7"),  # type: ignore[arg-type]
         ([[Hit(Passage("p0", None, "x"), 1.0)]], "title=None"),  # type: ignore[arg-type]
     ],
@@ -334,18 +334,18 @@ def test_a_retriever_that_returns_something_else_is_told_what_is_wanted(
 ) -> None:
     env = make(data=bridges, retriever=Returns(returned), **BRIDGE)
     env.reset(options={"task": 0})
-    with pytest.raises(BadSetting, match=f"{said}.* a list of Found"):
+    with pytest.raises(BadSetting, match=f"{said}.* a list of Hit"):
         env.step("search[Tarn]")
     assert (env.steps, env.tape_entry, env.game.queries) == (0, None, [])
     SearchEnv.prepare_steps([env], ["search[Tarn]"])
-    with pytest.raises(BadSetting, match="a list of Found"):
+    with pytest.raises(BadSetting, match="a list of Hit"):
         env.step("search[Tarn]")
     [episode] = rollout(
         FunctionPolicy("one", lambda views: [PolicyOutput("search[Tarn]")] * len(views)),
         lambda: make(data=bridges, retriever=Returns(returned), **BRIDGE),
         [EpisodeSpec(0)],
     )
-    assert "a list of Found" in episode.meta["error"]["message"]
+    assert "a list of Hit" in episode.meta["error"]["message"]
     assert [turn.tape for turn in episode.turns] == []
 
 
