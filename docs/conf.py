@@ -43,6 +43,7 @@ html_static_path = ["_static"]
 
 TupleField = type(namedtuple("Example", "field").field)
 ENVIRONMENTS = Path(__file__).parent / "environments" / "generated"
+REFERENCE = Path(__file__).parent / "reference" / "generated"
 
 
 def manual_of(entry_point: object) -> str:
@@ -82,6 +83,23 @@ def write_environment_pages(app: Sphinx) -> None:
     for name, text in pages.items():
         path = ENVIRONMENTS / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:  # unchanged pages are not built again
+            path.write_text(text, encoding="utf-8")
+
+
+def write_reference_pages(app: Sphinx) -> None:
+    """Write one page per place that `api.md` lists, with the docstrings of all its names."""
+    places = re.findall(r"^## `(agentgym_flow[.\w]*)`$", (Path(__file__).parent / "api.md").read_text("utf-8"), re.M)
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for place in places:
+        package = importlib.import_module(place)
+        lines = [f"# {place}", "", "```{eval-rst}"]
+        for name in package.__all__:
+            value = getattr(package, name)
+            if inspect.isclass(value) or inspect.isroutine(value):  # constants have their line in `api.md`
+                lines += [f".. auto{'class' if inspect.isclass(value) else 'function'}:: {place}.{name}", ""]
+        text = "\n".join([*lines, "```", ""])
+        path = REFERENCE / f"{place}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 
 
@@ -131,6 +149,7 @@ def setup(app: Sphinx) -> None:
     """Connect the steps above to the build; the docstring ones come before napoleon reads the sections."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("builder-inited", write_environment_pages)
+    app.connect("builder-inited", write_reference_pages)
     app.connect("autodoc-process-docstring", point_to_manual, priority=400)
     app.connect("autodoc-process-docstring", list_tables, priority=405)
     app.connect("autodoc-process-docstring", mark_code, priority=410)

@@ -13,6 +13,8 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.envs.plugins import load_plugins
 from agentgym_flow.errors import UnknownEnvironment, UnknownOption
 
+__all__ = ["make_text_env", "text_env_class"]
+
 DEFAULT_ENV = "agentgym_flow/Sokoban-v0"
 """The environment of the quickstart: what is trained on when none is named."""
 

@@ -1,7 +1,6 @@
 """Policies: the protocol, and those that need no training (random, expert, scripted, any chat model, your own)."""
 
 from agentgym_flow.policies.base import (
-    NO_ANSWER,
     AsyncPolicy,
     ExpertPolicy,
     FunctionPolicy,
@@ -11,11 +10,10 @@ from agentgym_flow.policies.base import (
     RandomPolicy,
     ask,
 )
-from agentgym_flow.policies.make import load_policy, make_policy, scripted
+from agentgym_flow.policies.make import make_policy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
 
 __all__ = [
-    "NO_ANSWER",
     "AsyncPolicy",
     "ExpertPolicy",
     "FunctionPolicy",
@@ -25,7 +23,5 @@ __all__ = [
     "PolicyOutput",
     "RandomPolicy",
     "ask",
-    "load_policy",
     "make_policy",
-    "scripted",
 ]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from agentgym_flow._exports import on_demand
 
 if TYPE_CHECKING:
-    from agentgym_flow.retrieval.bm25 import BM25, DocumentHit
+    from agentgym_flow.retrieval.bm25 import BM25
     from agentgym_flow.retrieval.builder import IndexBuilder, build_folder
     from agentgym_flow.retrieval.dense import DenseRetriever
     from agentgym_flow.retrieval.hybrid import HybridRetriever
@@ -19,7 +19,6 @@ __all__ = [
     "BM25",
     "Corpus",
     "DenseRetriever",
-    "DocumentHit",
     "Hit",
     "HybridRetriever",
     "IndexBuilder",

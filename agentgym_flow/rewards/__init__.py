@@ -9,7 +9,7 @@ from agentgym_flow.rewards.credit import CREDIT, CreditFunction
 from agentgym_flow.rewards.graph_store import GraphStore
 from agentgym_flow.rewards.relabel import RelabelMetrics, group_graph, relabel
 from agentgym_flow.rewards.rewardflow import RewardFlow
-from agentgym_flow.rewards.state_graph import Edge, Node, StateGraph
+from agentgym_flow.rewards.state_graph import StateGraph
 from agentgym_flow.rewards.structure import StructureReward, VectorStructureReward, with_structure_rewards
 from agentgym_flow.rewards.structure_score import StructureScore
 from agentgym_flow.rewards.vector import VectorRewardFlow
@@ -17,9 +17,7 @@ from agentgym_flow.rewards.vector import VectorRewardFlow
 __all__ = [
     "CREDIT",
     "CreditFunction",
-    "Edge",
     "GraphStore",
-    "Node",
     "RelabelMetrics",
     "RewardFlow",
     "StateGraph",
