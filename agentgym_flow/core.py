@@ -164,6 +164,8 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     """Whether `_renewed_info` is used: no class below the one that defines it changes what else `info` is made of."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
     """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
+    typed_forms: ClassVar[Mapping[str, str]] = {}
+    """Short forms that a person may type, such as `delete {node}`, and the actions that they stand for."""
 
     def __init__(
         self,

@@ -43,6 +43,14 @@ html_static_path = ["_static"]
 
 TupleField = type(namedtuple("Example", "field").field)
 ENVIRONMENTS = Path(__file__).parent / "environments" / "generated"
+PICTURES = {
+    "ALFWorld": ("alfworld_graph.svg", "The states that eight attempts at one game visited, coloured by potential"),
+    "Canvas": ("workflow.svg", "A workflow on the canvas"),
+    "Search": ("search_graph.svg", "The states that eight attempts at one question visited, coloured by potential"),
+    "Sokoban": ("sokoban_board.png", "A level"),
+    "WebShop": ("webshop_shop.png", "A page of the shop"),
+}
+"""The picture of an environment, for the pages of all its faces."""
 REFERENCE = Path(__file__).parent / "reference" / "generated"
 
 
@@ -70,7 +78,9 @@ def environment_page(spec: EnvSpec) -> str:
     if spec.vector_entry_point:
         batch = re.sub(r"^(#+ [A-Z])", r"#\1", manual_of(spec.vector_entry_point), flags=re.M)
         manual += f"\n\n## As a batch\n{batch}"
-    return f"# {spec.name}-v{spec.version}\n\n| | |\n|---|---|\n{table}\n{manual}\n"
+    file, words = next(picture for name, picture in PICTURES.items() if spec.name.startswith(name))
+    picture = f"```{{image}} ../../_static/{file}\n:alt: {words}\n:width: 560px\n```\n"
+    return f"# {spec.name}-v{spec.version}\n\n{picture}\n| | |\n|---|---|\n{table}\n{manual}\n"
 
 
 def write_environment_pages(app: Sphinx) -> None:

@@ -1,7 +1,8 @@
 """Draw the pictures of README and the documentation: `make pictures`.
 
-One Sokoban level as the environment renders it, and the state graphs of eight attempts at it, and at a question of
-Search, by players who follow the expert at some steps and do anything at the others; and a workflow of Canvas.
+One Sokoban level as the environment renders it; the state graphs of eight attempts at it, at a question of Search and
+at a game of ALFWorld, by players who follow the expert at some steps and do anything at the others; and a workflow of
+Canvas.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.report import graph_svg, workflow_svg
 from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 
-SOKOBAN, SEARCH = "agentgym_flow/Sokoban-v0", "agentgym_flow/Search-v0"
+ALFWORLD, SEARCH, SOKOBAN = (f"agentgym_flow/{name}-v0" for name in ("ALFWorld", "Search", "Sokoban"))
 ATTEMPTS = 8
 READABLE = range(11, 16)
-"""So many states of a question are worth a picture, and have room for words."""
+"""A graph with this many states is worth a picture and has room for words."""
 WORKFLOW = (
     'Plan "Name the unknowns first." -> [Custom, Programmer] -> ScEnsemble -> (Review -> Revise) * 2'
     " -> Verify ? done : Revise"
@@ -56,7 +57,7 @@ def half_right(env: TextEnv, policy: FunctionPolicy, states: Iterable[int] | Non
 
 
 def draw(folder: Path) -> None:
-    """Write a board, its graph, the graph of a question, and a workflow."""
+    """Write a board, three graphs and a workflow."""
     (folder / "workflow.svg").write_text(workflow_svg(plain_graph(read(WORKFLOW))), encoding="utf-8")
     sokoban = gym.make(SOKOBAN, min_pushes=3, render_mode="rgb_array")
     group = half_right(sokoban.unwrapped, lost(2))
@@ -65,6 +66,8 @@ def draw(folder: Path) -> None:
     (folder / "sokoban_graph.svg").write_text(graph_svg(group), encoding="utf-8")
     question = half_right(gym.make(SEARCH, split="valid").unwrapped, lost(4), READABLE)
     (folder / "search_graph.svg").write_text(graph_svg(question), encoding="utf-8")
+    errand = half_right(gym.make(ALFWORLD, split="valid", max_steps=12).unwrapped, lost(3), range(20, 40))
+    (folder / "alfworld_graph.svg").write_text(graph_svg(errand), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every module can be imported where there is no POSIX: what needs it says so when it is used, not when it is imported."""
+"""Every module can be imported where there is no POSIX: what needs it says so when it is used."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import read_log
@@ -35,9 +37,9 @@ from agentgym_flow.policies import (
     PolicyOutput,
     RandomPolicy,
     ask,
-    load_policy,
     make_policy,
 )
+from agentgym_flow.policies.make import load_policy
 from agentgym_flow.rollout import EpisodeSpec, rollout
 from agentgym_flow.seeding import Stream
 from agentgym_flow.testing.example import CaveEnv
@@ -344,6 +346,28 @@ def chat_policy(server: ChatServer, env_id: str = CAVE, **settings: Any) -> Any:
 
 class TestOpenAI:
     """Against a real server that speaks the protocol."""
+
+    @staticmethod
+    def test_a_person_watches_a_model_play_turn_by_turn(tmp_path: Path) -> None:
+        log = tmp_path / "watched.jsonl"
+        with ChatServer(lambda request: completion("<think>hm</think><action>up</action>")) as server:
+            words = [
+                "play",
+                "Sokoban-v0",
+                "-p",
+                f"openai:m@{server.url}",
+                "--env-arg",
+                "max_steps=2",
+                "--log",
+                str(log),
+            ]
+            result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        told = [line for line in result.stdout.splitlines() if line.startswith(("──", "action", "reward", "<think>"))]
+        turn = ["<think>hm</think><action>up</action>", "action  up", "reward  -0.10"]
+        assert [line for line in told if line != "── answer"] == ["── prompt", *turn, "── turn 2", *turn]
+        assert "Out of steps: 2 steps, return -0.2" in result.stdout
+        assert [one.actions for one in read_log(log)] == [["up", "up"]]
 
     @staticmethod
     def test_a_model_plays_a_whole_episode(monkeypatch: pytest.MonkeyPatch) -> None:

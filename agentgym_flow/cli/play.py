@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +14,16 @@ from rich.text import Text
 
 from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
+from agentgym_flow.cli.player import PolicyArgs, prompted, watched
+from agentgym_flow.cli.shown_policy import play_shown
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
-from agentgym_flow.episode import EpisodeRecorder, Turn
+from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
 from agentgym_flow.files import check_new
 from agentgym_flow.play_split import data_files
-from agentgym_flow.policies import PolicyInput
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.seeding import Stream
 
@@ -40,6 +43,9 @@ _CONTRACT = frozenset(
 )
 _EMPTY = ("", "None", "{}", "[]", "()")
 _LISTED = 100
+_FIELD = re.compile(r"\{(\w+)\}")
+_LONGEST_FACT = 80  # of a mapping
+_LONGEST_KEY = 32  # a state key that is a digest tells a person nothing
 
 
 def play(
@@ -59,14 +65,32 @@ def play(
             "prompt that others have published.",
         ),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other of `evaluate`.",
+        ),
+    ] = None,
+    policy_arg: PolicyArgs = None,
 ) -> None:
-    """Play one episode yourself: by arrow keys or first letters where the actions allow it, else by typing; q quits."""
+    """Play one episode yourself, or watch a policy play it turn by turn (--policy).
+
+    You play by arrow keys or first letters where the actions allow it, else by typing; q quits.
+    """
     env_id = environments.full_id(env)
+    if policy is not None:
+        asked = prompted(policy, environments.settings(policy_arg, "--policy-arg"), profile)
+        player = watched(policy, env_id, **asked)
+        check_log(log, force, environments.env_settings(env_id, env_arg))
+        made = make_text_env(env_id, split=split, **environments.env_settings(env_id, env_arg))
+        watch(player, made, seed, task, log)
+        return
     prompt = None if profile is None else profile_for(env_id, profile)
     shown = environments.human_settings(env_id) if prompt is None else {}
     settings = shown | environments.env_settings(env_id, env_arg)
-    if log is not None:  # a game is not to be lost to a name that no file can have
-        check_new(log, replace=force, inputs=data_files(settings))
+    check_log(log, force, settings)
     made = make_text_env(env_id, split=split, **settings)
     recorder = EpisodeRecorder(made)
     episode = recorder.reset(seed=seed, task=task)
@@ -83,12 +107,30 @@ def play(
             _play_by_keys(recorder, bindings, console, facts)
         else:
             _play_by_lines(recorder, console, facts)
-        console.print(_ending(recorder))
+        console.print(_ending(episode))
     finally:
         made.close()
         if log is not None and episode.turns:
             write_log(log, [episode])
             console.print(printed(f"The episode is in {log}"), soft_wrap=True)
+
+
+def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> None:
+    """Raise if the log cannot be written: a game is not to be lost to a name that no file can have."""
+    if log is not None:
+        check_new(log, replace=force, inputs=data_files(settings))
+
+
+def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, log: Path | None) -> None:
+    """Print an episode of a policy turn by turn, and write it to `log`."""
+    console = stdout()
+    console.print(Text.assemble(("Policy ", "dim"), printed(policy.name)), soft_wrap=True)
+    episode = play_shown(policy, env, seed, task, getattr(policy, "profile", None), console)
+    console.print(_ending(episode))
+    if log is not None:
+        episode.meta["policy"] = policy.name
+        write_log(log, [episode])
+        console.print(printed(f"The episode is in {log}"), soft_wrap=True)
 
 
 def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
@@ -107,7 +149,7 @@ def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
 class Facts:
     """What an environment says beside the contract: all of it at the start, later only what has changed since.
 
-    Lists are left out: they are for programs, and grow.
+    Lists and long mappings are left out: they are for programs, and grow.
     """
 
     def __init__(self) -> None:
@@ -119,6 +161,9 @@ class Facts:
         assert recorder.episode is not None  # reset() comes before
         told = {key: value for key, value in recorder.info.items() if key not in _CONTRACT}
         now = {key: str(value) for key, value in told.items() if not isinstance(value, list)}
+        now = {
+            key: text for key, text in now.items() if not (isinstance(told[key], dict) and len(text) > _LONGEST_FACT)
+        }
         if not recorder.episode.turns:
             self._start = now
         self._changed |= {key for key, value in now.items() if value != self._start.get(key)}
@@ -146,7 +191,7 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) ->
     last: Turn | None = None
     while not recorder.done:
         console.print(_scene(recorder, last, facts))
-        console.print(_choices(recorder.info))
+        console.print(_choices(recorder.info, recorder.env.typed_forms))
         try:
             line = console.input("> ").strip()
         except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
@@ -155,7 +200,7 @@ def _play_by_lines(recorder: EpisodeRecorder, console: Console, facts: Facts) ->
             break
         if line:
             try:
-                last = recorder.step(line)
+                last = recorder.step(meant(line, recorder.env.typed_forms))
             except RetrieverFailed as error:
                 console.print(_no_step(error))
     else:
@@ -188,8 +233,22 @@ def _no_step(error: RetrieverFailed) -> Text:
     return Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error)))
 
 
-def _choices(info: Mapping[str, Any]) -> Text:
-    actions = [*info["action_templates"], *info["admissible_actions"]]
+def meant(line: str, forms: Mapping[str, str]) -> str:
+    """Return the action that a typed line stands for, by the short `forms`; the line itself if none fits."""
+    for form, action in forms.items():
+        pattern = re.escape(form)
+        names = _FIELD.findall(form)
+        for name in names:  # each field is a word, but the last has the rest of the line
+            pattern = pattern.replace(re.escape(f"{{{name}}}"), f"(?P<{name}>{'.+' if name == names[-1] else '[^ ]+'})")
+        found = re.fullmatch(pattern, line, re.IGNORECASE)
+        if found is not None:
+            fields = found.groupdict()
+            return _FIELD.sub(lambda field, fields=fields: fields[field[1]], action)  # type: ignore[misc]
+    return line
+
+
+def _choices(info: Mapping[str, Any], forms: Mapping[str, str]) -> Text:
+    actions = list(forms) or [*info["action_templates"], *info["admissible_actions"]]
     more = f" ... ({len(actions) - _LISTED} more)" if len(actions) > _LISTED else ""
     return printed(f"{' | '.join(actions[:_LISTED])}{more} | {QUIT} quits")
 
@@ -201,8 +260,9 @@ def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> Rendera
     facts = {
         "step": f"{env.steps} of {env.max_steps}",
         "return": f"{recorder.episode.total_reward:.1f}",
-        "state": recorder.info["state_key"],
     }
+    if len(recorder.info["state_key"]) <= _LONGEST_KEY:
+        facts["state"] = recorder.info["state_key"]
     facts |= told.of(recorder)
     if last is not None:
         facts["last"] = f"{last.action} ({last.reward:+.1f}{'' if last.action_valid else ', invalid'})"
@@ -211,9 +271,7 @@ def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> Rendera
     return Group(Text(), *seen, line)
 
 
-def _ending(recorder: EpisodeRecorder) -> Text:
-    episode = recorder.episode
-    assert episode is not None  # reset() comes before
+def _ending(episode: Episode) -> Text:
     count = len(episode.turns)
     steps = f"{count} step{'' if count == 1 else 's'}, return {episode.total_reward:.1f}, score {episode.score:g}"
     if episode.success:

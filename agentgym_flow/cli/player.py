@@ -151,6 +151,7 @@ def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPol
 class _Watched:
     def __init__(self, policy: Policy, description: str) -> None:
         self.name = policy.name
+        self.profile = getattr(policy, "profile", None)
         self._policy, self._description = policy, description
 
     def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
@@ -163,6 +164,7 @@ class _AsyncWatched(Around):
     def __init__(self, policy: AsyncPolicy, description: str) -> None:
         super().__init__(policy)
         self.settings: Mapping[str, Any] = getattr(policy, "settings", {})
+        self.profile = getattr(policy, "profile", None)
         self._description = description
         self._answered = False
         self._begun = 0  # episodes

@@ -36,7 +36,9 @@ class DataAlgorithms:
 
     def __init__(self, config: FlowConfig, args: AgentConfig, tasks: TaskReplay, policy: str | None) -> None:
         if config.tasks is not None and args.replay_share:
-            raise BadSetting("replay_share and the dataflow's tasks both choose tasks: set replay_share to 0, or leave tasks out")
+            raise BadSetting(
+                "replay_share and the dataflow's tasks both choose tasks: set replay_share to 0, or leave tasks out"
+            )
         self.tasks: TaskSelector = tasks
         if config.tasks is not None:
             outcome = cast("Outcome", args.outcome)

@@ -12,7 +12,7 @@ from agentgym_flow.core import AnswerStore, TextEnv, Transition
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.actions.drafting import PROMPTINGS, TurnResult, drafting_of
 from agentgym_flow.envs.canvas.actions.edits import Action, Finish
-from agentgym_flow.envs.canvas.actions.fields import TEMPLATES
+from agentgym_flow.envs.canvas.actions.fields import TEMPLATES, TYPED_FORMS
 from agentgym_flow.envs.canvas.actions.reading import write_action
 from agentgym_flow.envs.canvas.backends.executors import executor_of
 from agentgym_flow.envs.canvas.backends.replay import ReplayBackend, ResponseRecorder
@@ -230,6 +230,7 @@ class CanvasEnv(TextEnv):
     script = "agentgym_flow.envs.canvas.policies:Designer"
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "own"
     presentation_settings: ClassVar[frozenset[str]] = frozenset({"hints", "descriptions"})
+    typed_forms: ClassVar[Mapping[str, str]] = TYPED_FORMS
     optional_info: ClassVar[tuple[str, ...]] = ("ablation",)
     logged_settings: ClassVar[Mapping[str, Setting]] = {
         "dataset": Maybe(OneOf(*SETS)),

@@ -26,6 +26,16 @@ from agentgym_flow.envs.canvas.workflow.rules import Language
 from agentgym_flow.envs.canvas.workflow.text import DONE, Reader, Repair, conditional, to_text
 from agentgym_flow.errors import BadWorkflow
 
+TYPED_FORMS: Mapping[str, str] = {
+    # A loop that runs once is its steps, so one line adds a whole workflow: `Programmer -> Test ? done : Revise`.
+    "add {operators}": "<action>add</action><structure>loop</structure><operators>{operators}</operators>"
+    "<count>1</count>",
+    "delete {node}": "<action>delete</action><target>{node}</target>",
+    "prompt {node} {text}": "<action>set_prompt</action><target>{node}</target><prompt>{text}</prompt>",
+    "finish": "<action>finish</action>",
+}
+"""What a person may type instead of tags, and the action that it stands for."""
+
 VERBS = ("add", "delete", "modify", "set_prompt", "finish")
 """The actions."""
 

@@ -1,0 +1,94 @@
+"""A policy that plays one episode while a person reads along: prompt, answer, action and reward, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from agentgym_flow.cli.console import board, printed
+from agentgym_flow.core import TextEnv
+from agentgym_flow.episode import Episode, Turn
+from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
+from agentgym_flow.policies.base import Around, ask, checked
+from agentgym_flow.rollout import EpisodeSpec, rollout
+
+
+def play_shown(
+    policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, template: Any, console: Console
+) -> Episode:
+    """Play one episode and print every turn as it happens; return the episode.
+
+    `template` is the prompt template of a language model, whose first prompt is printed whole; None for other policies.
+    The environment is closed in the end. Raises what `rollout` raises.
+    """
+    narrator = _Narrator(console, template)
+    shown = _ShownAsync(policy, narrator) if isinstance(policy, AsyncPolicy) else _Shown(policy, narrator)
+    [episode] = rollout(shown, lambda: env, [EpisodeSpec(seed, task)], num_envs=1)
+    narrator.tell_outcome(episode)
+    return episode
+
+
+class _Narrator:
+    def __init__(self, console: Console, template: Any) -> None:
+        self._console, self._template = console, template
+        self._told = 0  # turns whose outcome is printed
+
+    def tell_prompt(self, view: PolicyInput) -> None:
+        """Print what the last turn brought, and what the policy sees now."""
+        self.tell_outcome(view.episode)
+        if not view.episode.turns and self._template is not None:
+            self._block("prompt", printed(self._template.prompt(view)))
+        else:
+            self._block(f"turn {len(view.episode.turns) + 1}", board(view.observation))
+
+    def tell_move(self, move: PolicyOutput) -> None:
+        """Print what the policy says, and which action that is."""
+        if move.completion is not None and move.completion != move.action:
+            self._block("answer", printed(move.completion))
+        self._console.print(Text.assemble(("action  ", "dim"), printed(move.action)), soft_wrap=True)
+
+    def tell_outcome(self, episode: Episode) -> None:
+        """Print the reward of turns that have not been told yet."""
+        for turn in episode.turns[self._told :]:
+            self._console.print(_outcome(turn))
+        self._told = len(episode.turns)
+
+    def _block(self, name: str, text: Text) -> None:
+        self._console.print(Text.assemble("\n", (f"── {name}", "dim")))
+        self._console.print(text, soft_wrap=True)
+
+
+def _outcome(turn: Turn) -> Text:
+    refused = "" if turn.action_valid else ", the action was invalid"
+    return Text.assemble(("reward  ", "dim"), f"{turn.reward:+.2f}{refused}")
+
+
+class _Shown:
+    def __init__(self, policy: Policy, narrator: _Narrator) -> None:
+        self.name = policy.name
+        self._policy, self._narrator = policy, narrator
+
+    def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
+        """Return the moves of the policy, and print them."""
+        for view in views:
+            self._narrator.tell_prompt(view)
+        moves = ask(self._policy, views)
+        for move in moves:
+            self._narrator.tell_move(move)
+        return moves
+
+
+class _ShownAsync(Around):
+    def __init__(self, policy: AsyncPolicy, narrator: _Narrator) -> None:
+        super().__init__(policy)
+        self._narrator = narrator
+
+    async def respond(self, view: PolicyInput) -> PolicyOutput:
+        """Return the move of the policy, and print it."""
+        self._narrator.tell_prompt(view)
+        move = checked(self.policy, await self.policy.respond(view))
+        self._narrator.tell_move(move)
+        return move
