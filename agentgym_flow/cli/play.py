@@ -161,9 +161,8 @@ class Facts:
         assert recorder.episode is not None  # reset() comes before
         told = {key: value for key, value in recorder.info.items() if key not in _CONTRACT}
         now = {key: str(value) for key, value in told.items() if not isinstance(value, list)}
-        now = {
-            key: text for key, text in now.items() if not (isinstance(told[key], dict) and len(text) > _LONGEST_FACT)
-        }
+        for key in [key for key, text in now.items() if isinstance(told[key], Mapping) and len(text) > _LONGEST_FACT]:
+            del now[key]
         if not recorder.episode.turns:
             self._start = now
         self._changed |= {key for key, value in now.items() if value != self._start.get(key)}

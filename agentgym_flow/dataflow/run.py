@@ -85,10 +85,12 @@ def check(configs: Configs) -> None:
 def _engine(recipe: Recipe, config: FlowConfig, engine: str, policy: str) -> Iterator[Engine | None]:
     """Give the engine of the main process, and None in the others."""
     folder = recipe.folder.path
-    recipe.together.alone(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
+    recipe.together.on_main_process(partial(_settle, folder / SETTINGS, {POLICY: policy, **config.lasting()}))
     with ExitStack() as stack:
         running: list[Engine] = []
-        recipe.together.alone(lambda: running.append(stack.enter_context(engine_of(engine, config, folder / FOLDER))))
+        recipe.together.on_main_process(
+            lambda: running.append(stack.enter_context(engine_of(engine, config, folder / FOLDER)))
+        )
         yield running[0] if running else None
 
 

@@ -250,7 +250,7 @@ class RowTrainer(GRPOTrainer):  # type: ignore[misc]
         unfinished = output / PARTIAL / name
         # To write, hash and flush a large model takes minutes: who is done waits for the others without a timeout.
         self._together.share(partial(self._write_checkpoint, model, trial, output / name, unfinished))
-        self._together.alone(partial(self._complete, output / name, unfinished))
+        self._together.on_main_process(partial(self._complete, output / name, unfinished))
 
     def _complete(self, folder: Path, unfinished: Path) -> None:
         with writing(folder, unfinished):

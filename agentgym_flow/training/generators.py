@@ -66,7 +66,7 @@ def make_generator(
             folder,
             dtype=half,
             silence=args.vllm_server_timeout,
-            on_main_process=together.alone,
+            on_main_process=together.on_main_process,
             rank=together.rank,
         )
     return transformers_generator(args, model, tokenizer)

@@ -148,7 +148,7 @@ class ModelEvaluator:
     def validate(self, episodes: int) -> float:
         """Return the sampled success on the first `episodes` validation tasks; all processes must call this."""
         played = self._gathered("validation", self._run.env_settings, episodes, greedy=False, split="valid")
-        return self._together.alone(lambda: _success(played or []))
+        return self._together.on_main_process(lambda: _success(played or []))
 
     def validate_alone(self, episodes: int) -> float:
         """Return the same, played by this process alone and with Transformers: the weights may change at any time."""
@@ -206,7 +206,7 @@ class ModelEvaluator:
                 done.extend(self._read(log))
             return len(done) == min(count, tasks)
 
-        if self._together.alone(is_done):
+        if self._together.on_main_process(is_done):
             return EvaluationRun(Evaluation.of(done, name, tasks), done, log) if done else None
         episodes = self._gathered(name, kwargs, count, greedy=greedy, split=split)
         if episodes is None:

@@ -86,7 +86,7 @@ class Together:
         """Return which of `count` things, shared out in order, are this process's."""
         return slice(self.rank * count // self.count, (self.rank + 1) * count // self.count)
 
-    def alone(self, work: Callable[[], T]) -> T:
+    def on_main_process(self, work: Callable[[], T]) -> T:
         """Let the main process do `work` while the others wait; return its result, a picklable one, in all of them.
 
         All processes must call this at the same place. However long the work takes, they wait.
@@ -106,7 +106,7 @@ class Together:
         """Do `work` in every process; return the results, picklable ones, by rank in the main process, else None.
 
         All processes must call this at the same place. However much longer one of them takes, the others wait. Raises
-        what `alone` does, for any of them.
+        what `on_main_process` does, for any of them.
         """
         if self.count == 1:
             return [work()]

@@ -98,7 +98,7 @@ class Recipe:
         )
         self.cloned: WarmStart | None = None
         self.examinations: dict[str, ModelEvaluation] = {}
-        self._checkpoint, damaged = together.alone(partial(last_intact, folder.path))
+        self._checkpoint, damaged = together.on_main_process(partial(last_intact, folder.path))
         for problem in damaged:
             console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
         goes_on_from = 0
@@ -131,7 +131,7 @@ class Recipe:
             if self.run.model != TINY:
                 return
             self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
-        self.cloned = self.together.alone(self._clone)
+        self.cloned = self.together.on_main_process(self._clone)
         if not self.together.is_main:  # the reference of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
@@ -179,7 +179,7 @@ class Recipe:
 
         Ctrl-C and SIGTERM keep what has been learnt and pass through. A resumed run goes on from its last checkpoint.
         """
-        self.together.alone(self._remove_stale_logs)
+        self.together.on_main_process(self._remove_stale_logs)
         progress = LiveProgress(self.console)
         self.trainer.add_callback(self.metrics)
         self.trainer.add_callback(progress)
@@ -199,11 +199,11 @@ class Recipe:
 
     def finish(self) -> Results:
         """Step every logged episode again, write curve, report and summary, show them, and return the results."""
-        return self.together.alone(self._finish)
+        return self.together.on_main_process(self._finish)
 
     def finish_unexamined(self) -> None:
         """Write the summary of a run that was not examined, and say where everything is."""
-        self.together.alone(self._finish_unexamined)
+        self.together.on_main_process(self._finish_unexamined)
 
     def _finish_unexamined(self) -> None:
         self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
@@ -247,7 +247,7 @@ class Recipe:
         weights = None
         if is_deepspeed_zero3_enabled():
             weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped)
-        self.together.alone(partial(save_model, self.folder.checkpoint, self.model, self.tokenizer, weights))
+        self.together.on_main_process(partial(save_model, self.folder.checkpoint, self.model, self.tokenizer, weights))
 
     def _keep_interrupted(self, all_here: bool) -> None:
         """Save what was learnt until the signal; after a second one the processes are anywhere, and none can wait."""
@@ -259,7 +259,7 @@ class Recipe:
 
 @contextmanager
 def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
-    """Open a new run folder, or with `resume` that of a killed run; show and save the settings, and give the steps.
+    """Open a new run folder, or with `resume` that of a killed run; save the settings, and give the steps.
 
     The folder's summary says how the run ended, also after an error, Ctrl-C or SIGTERM. Raises what `Recipe` raises,
     `OSError` when the folder cannot be made, and `Terminated` after SIGTERM.
@@ -270,12 +270,12 @@ def opened(configs: Configs, console: Console) -> Iterator[Recipe]:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     with sigterm_raises():
-        folder = together.alone(partial(_open_folder, configs))
+        folder = together.on_main_process(partial(_open_folder, configs))
         agent.output_dir = str(folder.path)
         console.print(f"Run folder: {folder.path}", soft_wrap=True, markup=False)
         with folder.guard(), lost_process_named():
-            settings = together.alone(partial(write_config, folder.config, configs))
-            console.print(", ".join(f"{name}={value}" for name, value in settings.items()), style="dim", markup=False)
+            together.on_main_process(partial(write_config, folder.config, configs))
+            console.print(f"Settings:   {folder.config}", soft_wrap=True, markup=False)
             recipe = Recipe(configs, folder, console, together)
             try:
                 yield recipe

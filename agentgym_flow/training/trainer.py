@@ -209,7 +209,7 @@ class AgentTrainer(RowTrainer):
         checkpoint = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         if checkpoint is not None:
             progress_of(checkpoint)
-            self._together.alone(partial(check_intact, checkpoint))
+            self._together.on_main_process(partial(check_intact, checkpoint))
             check_made_with(checkpoint, self._made_with())
             self.played = TrainingOutcomes(**json.loads((checkpoint / PLAYED).read_text("utf-8")))
             self.source.load_state_dict(json.loads((checkpoint / SOURCE).read_text("utf-8")))

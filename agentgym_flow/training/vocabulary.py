@@ -100,7 +100,7 @@ def profile_of(run: RunConfig, saved: Path | None = None, together: Together | N
     if run.model != TINY or not isinstance(profile, WordTemplate):
         return profile
     work = partial(_kept_vocabulary, run, saved)
-    return replace(profile, vocabulary=work() if together is None else together.alone(work))
+    return replace(profile, vocabulary=work() if together is None else together.on_main_process(work))
 
 
 def _kept_vocabulary(run: RunConfig, saved: Path | None) -> tuple[str, ...]:

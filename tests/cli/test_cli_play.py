@@ -120,14 +120,16 @@ def test_what_is_said_beside_is_not_said_again_unless_it_changes():
 
 def test_a_person_builds_a_workflow_in_short_words(tmp_path):
     log = tmp_path / "mine.jsonl"
-    lines = "add Programmer -> Test ? done : Revise\nprompt node_1 Mind the units.\nadd Format\ndelete node_2\nfinish\n"
+    lines = (
+        "add Programmer -> Test ? done : Revise\nprompt node_1_l0 Mind the units.\nadd Format\ndelete node_2\nfinish\n"
+    )
     result = CliRunner().invoke(app, ["play", "Canvas-v0", "--seed", "1", "--log", str(log)], input=lines)
     assert result.exit_code == 0, result.output
     assert "add {operators} | delete {node} | prompt {node} {text} | finish | q quits" in result.stdout
     assert "'descriptions'" not in result.stdout  # mappings are for programs
     assert "invalid" not in result.stdout
     [logged] = read_log(log)
-    assert logged.actions[1] == "<action>set_prompt</action><target>node_1</target><prompt>Mind the units.</prompt>"
+    assert logged.actions[1] == "<action>set_prompt</action><target>node_1_l0</target><prompt>Mind the units.</prompt>"
     assert len(logged.actions) == 5
     assert verify(logged) is None
 

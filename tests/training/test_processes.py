@@ -80,7 +80,7 @@ def together(count: int, work: Work, stopped: int | None = None) -> list[Any]:
 
 def test_work_may_take_longer_than_a_collective_operation_waits() -> None:
     def work(processes: Together) -> Any:
-        def alone() -> int:
+        def slowly() -> int:
             time.sleep(SLOW)
             return os.getpid()
 
@@ -88,7 +88,7 @@ def test_work_may_take_longer_than_a_collective_operation_waits() -> None:
             time.sleep(SLOW if processes.rank == 1 else 0)
             return processes.rank * 10
 
-        return processes.alone(alone), processes.gather(share), processes.alone(lambda: "end")
+        return processes.on_main_process(slowly), processes.gather(share), processes.on_main_process(lambda: "end")
 
     (main, gathered, end), *others = together(3, work)
     assert gathered == [0, 10, 20]
@@ -138,7 +138,7 @@ def test_a_process_that_says_nothing_is_lost(gone: signal.Signals) -> None:
 
 def test_without_the_main_process_the_others_end() -> None:
     def work(processes: Together) -> Any:
-        return processes.alone(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        return processes.on_main_process(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
     assert together(2, work)[1].startswith(
         "LostProcess: process 0 is gone or cannot be reached: look at what it printed last"
@@ -158,4 +158,4 @@ def test_a_collective_operation_without_its_partner_names_it() -> None:
 
 def test_one_process_waits_for_nobody() -> None:
     processes = Together()
-    assert (processes.alone(lambda: 1), processes.gather(lambda: 2)) == (1, [2])
+    assert (processes.on_main_process(lambda: 1), processes.gather(lambda: 2)) == (1, [2])

@@ -113,8 +113,8 @@ class LeasedGroups:
             Superseded: another trainer of the policy has begun since.
         """
         with self._own.frozen_model() as model:
-            self._own.together.alone(partial(self._publish, model, batch, version))
-        return self._own.together.alone(partial(self._take, batch))
+            self._own.together.on_main_process(partial(self._publish, model, batch, version))
+        return self._own.together.on_main_process(partial(self._take, batch))
 
     def _publish(self, model: PreTrainedModel, batch: int, version: int) -> None:
         check_finite(model)
