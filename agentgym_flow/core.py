@@ -560,7 +560,7 @@ def check_season(season: str, split: str, fixed: str = "") -> str:
         split: our name of the split.
         fixed: the argument that names fixed tasks in place of generated ones; `""` if there is none.
 
-    Raises `BadSetting` if `season` is neither, or there are no seasons of these tasks.
+    Raises `BadSetting` if `season` is neither, or these tasks have no seasons.
     """
     if isinstance(season, str) and not season:
         return season

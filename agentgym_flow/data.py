@@ -264,7 +264,7 @@ def resolve(data: str | os.PathLike[str] | DataSet) -> DataSet:
     """Return the data set for a registered name or a path; a bare path is named by its last part.
 
     A file's name is without its ending, such as `.jsonl` or `.jsonl.gz`. Content is read only where the files of
-    registered data have other sizes or times than when they were added. A `DataSet` comes back as it is.
+    registered data have other sizes or times than when they were added. A `DataSet` comes back unchanged.
 
     Raises:
         UnknownData: neither a registered name nor an existing path; an empty word is neither.

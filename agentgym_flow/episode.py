@@ -82,7 +82,7 @@ class Turn:
         anchor: the identity of the group of turns that decided in the same state, written by `rewards.relabel`.
         compat_key: `state_key` as the released code of RewardFlow names that state; None unless the recorder keeps it.
         next_compat_key: the same of `next_state_key`.
-        info: what the recorder was told to keep of `info` after this turn; in no log and no digest. None when nothing.
+        info: what the recorder was asked to keep of `info` after this turn; in no log and no digest. None when nothing.
     """
 
     observation: str

@@ -118,7 +118,7 @@ class BadRenderMode(BadSetting, TypeError):
 
 
 class BadResume(BadSetting):
-    """A run that was stopped cannot be gone on with in this way; what it has left stays as it is."""
+    """A run that was stopped cannot be gone on with in this way; what it has left does not change."""
 
 
 class BadTrack(AgentGymFlowError, ValueError):
@@ -176,7 +176,7 @@ class RetrieverFailed(AgentGymFlowError, RuntimeError):
 class ExecutorFailed(AgentGymFlowError, RuntimeError):
     """The server that does the work of a workflow's operators cannot be reached, or answers nobody.
 
-    No workflow is at fault, so nothing is scored: the environment is as it was before the step, which can be taken
+    Nothing is scored: the environment is as it was before the step, which can be taken
     again. Nothing of what the server sent is in the message.
     """
 

@@ -1,4 +1,4 @@
-"""What was read from files and folders, kept in this process for as long as they stay as they are.
+"""What was read from files and folders, kept in this process for as long as they do not change.
 
 A file or folder stays as it is while its size, times and inode do. What was modified less than two seconds ago is read
 again each time: a coarse clock gives two quick writes the same time.

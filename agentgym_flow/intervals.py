@@ -97,7 +97,7 @@ def mean_interval(values: Sequence[float], tasks: Sequence[Hashable]) -> Interva
 def resampled_means(strata: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     """Return the means of the columns of every stratum in each bootstrap resample: (`RESAMPLES`, strata, columns).
 
-    Every stratum is resampled by itself, so that its share of the tasks stays as it is. A resample draws whole rows,
+    Every stratum is resampled by itself, so that its share of the tasks does not change. A resample draws whole rows,
     and one fewer than the stratum has (J. Rao and C. Wu, JASA 83, 1988): as many would make small strata look too
     certain. A stratum of one row has no variance here. Equal strata give equal resamples.
 

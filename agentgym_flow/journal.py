@@ -159,7 +159,7 @@ class Journal:
         return policy
 
     def move(self, view: PolicyInput) -> PolicyOutput | None:
-        """Return what the policy has answered to this view, if it has; failed requests are told as they were."""
+        """Return what the policy has answered to this view, if it has; failed requests are reported as before."""
         found = self._moves.get(_place_of(view))
         if found is None:
             return None

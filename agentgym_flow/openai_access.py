@@ -79,14 +79,14 @@ def key_in(variable: str = KEY_VARIABLE) -> str:
 def checked_url(url: str) -> str:
     """Return `url`. Raises `BadSetting` when it cannot be the address of a server."""
     if not isinstance(url, str) or len(url) > 2000:
-        raise BadSetting(f"{shown(url)} is no address of a server; it should look like http://localhost:8000/v1")
+        raise BadSetting(f"{shown(url)} is not the address of a server; it should look like http://localhost:8000/v1")
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url)
     except ValueError:  # an unclosed bracket, a port that is none
         good = False
     if not good:
-        raise BadSetting(f"{url!r} is no address of a server; it should look like http://localhost:8000/v1")
+        raise BadSetting(f"{url!r} is not the address of a server; it should look like http://localhost:8000/v1")
     if parts.username is not None or parts.password is not None:
         raise BadSetting("the address of a server holds no name and password; its key is in an environment variable")
     return url

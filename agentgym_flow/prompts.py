@@ -89,7 +89,7 @@ class ConversationTemplate(PromptTemplate, Protocol):
     """A profile that can also hold one conversation over a whole episode: the first prompt stays, later turns add."""
 
     def follow_up(self, view: PromptContext) -> str:
-        """Return what the policy is told after its last action: the text of one new message, without history."""
+        """Return the environment's answer to the last action: the text of one new message, without history."""
 
 
 @runtime_checkable

@@ -43,7 +43,7 @@ class OneOf:
         self.words = words
 
     def check(self, name: str, value: object) -> None:
-        """Raise `UnknownOption` for another word, and `BadSetting` for what is no text."""
+        """Raise `UnknownOption` for another word, and `BadSetting` for anything but text."""
         if not isinstance(value, str):
             raise BadSetting(f"{name} must be one of {', '.join(map(repr, self.words))}, got {shown(value)}")
         if value not in self.words:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Lock:
     """A lock that the same thread may take again, and that is free in a forked child.
 
-    A fork copies a lock as it is, but of the threads only the one that forks: a lock that another one held would be
+    A fork copies locks in their present state, but only the thread that forks: a lock that another one held would be
     held for ever. What the lock guards must not mind: the other thread may have been in the middle of it.
     """
 

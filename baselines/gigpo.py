@@ -12,7 +12,7 @@ and the advantage of a turn adds both comparisons, within the group and within t
 
     A(i, t) = [R_i - mean(R over the group)] + weight * [R(i, t) - mean(R(j, u) over turns (j, u) decided in s)]
 
-So a detour on the way to a success is told from the short way, wherever two attempts met. A turn alone in its state
+So a detour on the way to a success gets less than the short way, wherever two attempts met. A turn alone in its state
 gets 0 from the second part, and what happens elsewhere in the graph of states does not reach it: that is what
 RewardFlow adds.
 

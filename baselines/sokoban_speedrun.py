@@ -449,7 +449,7 @@ class Player:
             self.grids, given, solved, late, infos = self.envs.step(self.back[self.turns, actions[now]])
             lost = infos["deadlock"] & ~solved
             rewards[now] = REWARD * given + lost * REWARD * GAMMA * STEP_REWARD / (1 - GAMMA)  # steps for evermore
-            if (cut := np.flatnonzero(late & ~lost)).size:  # the time limit is no part of the state
+            if (cut := np.flatnonzero(late & ~lost)).size:  # the time limit is not part of the state
                 rewards[now, cut] += GAMMA * act(self.net, self.see()[cut])[2]
             ends[now] = over = solved | late | lost
             if over.any():

@@ -4,7 +4,7 @@
 
 A trial is a short training run with the recipe of the baselines, from one warm start that all trials share. Trial *i*
 has the same entropy weight and step sizes for every estimator; the weight and the norm are tried where it has them.
-Trial 0 is the settings as they are. The trial with the highest mean of sampled and greedy success on validation tasks
+Trial 0 has the unchanged settings. The trial with the highest mean of sampled and greedy success on validation tasks
 wins. Test tasks are never played.
 
 Runs go to `--output`. The same command again runs only what is missing, with more `--trials` as well, so Ctrl-C or
@@ -35,7 +35,7 @@ from baselines.comparison.tuning_page import tuning_page, winners
 
 SCHEMA = "agentgym_flow.tuning/1"
 SHARE = 4
-"""A trial is a run of the setting cut to one in so many of its batches, unless told otherwise."""
+"""A trial is a run of the setting cut to one in this many of its batches by default."""
 
 
 def figures(plan: Trials, algos: Sequence[str], count: int, outcomes: Sequence[Outcome], command: str) -> Raw:

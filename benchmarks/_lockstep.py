@@ -20,7 +20,7 @@ SCHEMAS = (
 
 _MANIPULATIONS = ("open", "close", "take", "put", "use", "heat", "clean", "cool", "slice")
 _NONSENSE, _ANY = 5, 30
-"""Per cent of the commands that are no commands, and that are any command offered. The rest handles things."""
+"""Per cent of the commands that are invalid, and that are any command offered. The rest handles things."""
 
 _TOOLS = {"heat": "microwave", "cool": "fridge", "clean": "sinkbasin"}
 _FOOD = frozenset({"apple", "bread", "egg", "lettuce", "potato", "tomato"})

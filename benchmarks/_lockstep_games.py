@@ -49,7 +49,7 @@ class Case:
 def cases(generated: int, seed: int, data: Path | None) -> Iterator[Case]:
     """Yield `generated` games of our own, the six types in turn, and each official game below `data`; with variants.
 
-    Each game has variants drawn for it; official games are also there as they are.
+    Each game has variants drawn for it; official games are also there, unchanged.
     """
     official = [] if data is None else sorted(data.rglob(GAME_FILE))
     sentences = [*SENTENCES, *(sentence for path in official for sentence in _annotations(path))]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def arguments(description: str, repetitions: int | None = None) -> argparse.ArgumentParser:
-    """Return a parser that shows `description` as it is, with `--repetitions` unless that is None."""
+    """Return a parser that shows `description` verbatim, with `--repetitions` unless that is None."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if repetitions is not None:
         what = f"repetitions of every figure (default {repetitions})"

@@ -128,7 +128,7 @@ class Ours:
 
 
 class Theirs:
-    """The real engine, as it is."""
+    """The unmodified original engine."""
 
     def __init__(self) -> None:
         self._env = packages().new_environment()

@@ -1,4 +1,4 @@
-"""ALFWorld in batches: environment steps per second by size and by what is told, and the memory of a batch of 256.
+"""ALFWorld in batches: environment steps per second by size and contents of `info`, and the memory of a batch of 256.
 
 Launch: `python benchmarks/alfworld_vector.py [--repetitions 5]`. Needs the base install only; memory is read on Linux
 only.

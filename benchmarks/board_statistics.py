@@ -88,7 +88,7 @@ def aggregates(boards: int) -> list[str]:
 
 
 def orders(tasks: int, boards: int) -> str:
-    """Return a row of the last table: how often equal policies are told apart, and better ones found."""
+    """Return a row of the last table: how often equal policies seem to differ, and better ones found."""
     rng = np.random.default_rng(1)
     alike, apart = 0, 0
     for _ in range(boards):

@@ -7,7 +7,7 @@ The trainer, the manager and one worker are at home. The far region is a network
 updates; here the rate is such that full weights take as much of it (`--update-seconds`, measured without the far
 region). The 300 ms are not scaled, which is harder. `_link.py` has the parts. The runs of the tiny policy on Sokoban:
 
-    home             nobody is far away
+    home             all workers are near
     direct 1, 2, 4   so many far workers, each of which asks home for its weights
     relay 1, 2, 4    the same with a relay in the far region
     faults           relay, 2 workers; the link flips bits and sends commits again

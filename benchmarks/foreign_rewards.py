@@ -1,4 +1,4 @@
-"""Dense rewards on environments of others that are no text: tabular Q-learning with and without the wrapper.
+"""Dense rewards on environments of others without text: tabular Q-learning with and without the wrapper.
 
     python benchmarks/foreign_rewards.py            # FrozenLake; with `pip install minigrid` DoorKey as well
 

@@ -1,4 +1,4 @@
-"""What `info` costs: its share of a step, and what the keys add that are told on request. CPU time, in one run.
+"""What `info` costs: its share of a step, and what the optional keys add. CPU time, in one run.
 
     python benchmarks/optional_info.py
 

@@ -2,7 +2,7 @@
 
 Needs the extra `sokoban`. Launch: `python benchmarks/sokoban_steps.py [--repetitions 7] [--episodes 150]`.
 
-verl-agent and RAGEN are no packages that can be installed, so their cost is modelled here, by code of our own on top of
+verl-agent and RAGEN cannot be installed as packages, so their cost is modelled here, by code of our own on top of
 the real gym-sokoban: what their environments do at every step. Prompts, parsing and workers are left out.
 
 - verl-agent style: gym-sokoban's step, in which the text stands in for the tiny picture; then the text once more, for

@@ -50,7 +50,7 @@ TIME_LIMIT = 120
 
 
 def measure(envs: Any, calls: int, reset: bool = False) -> float:
-    """Return board steps per second of CPU time over so many calls, perhaps with the reset before them."""
+    """Return board steps per second of CPU time over `calls` calls, perhaps with the reset before them."""
     import numpy as np
 
     actions = np.random.default_rng(0).integers(0, 4, (calls, envs.num_envs))

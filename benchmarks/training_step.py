@@ -124,7 +124,7 @@ class Comparison:
         self.tensors = {**collate(self.rows, pad=pad, multiple=parts), "num_items_in_batch": items}
 
     def ours(self, kind: type[AgentTrainer] = AgentTrainer, **changes: Any) -> AgentTrainer:
-        """Return our trainer; it merges nothing and drops nothing unless `changes` say so."""
+        """Return our trainer; it merges nothing and drops nothing unless `changes` set it."""
         chosen = {"credit": "grpo", "credit_settings": {"norm": "mean"}, "merge_prompts": False, **changes}
         of = self.recording
         config = AgentConfig(**self.settings, layout=of.layout, **chosen)

@@ -567,7 +567,7 @@ class TestOpenAI:
     @staticmethod
     @pytest.mark.parametrize("url", ["here", "ftp://x/v1", "http://", "http://[::1", "http://x:99999", "http://a b/v1"])
     def test_a_url_that_is_none_is_refused(url: str) -> None:
-        with pytest.raises(BadSetting, match="is no address of a server"):
+        with pytest.raises(BadSetting, match="is not the address of a server"):
             make_policy(f"openai:m@{url}", CAVE)
 
     @staticmethod

@@ -83,7 +83,7 @@ def share(value: float, interval: tuple[float, float] | None = None) -> str:
 
 
 def progress_bars() -> Progress:
-    """Return bars for long work on standard error; none where that is no terminal."""
+    """Return bars for long work on standard error; none where that is not a terminal."""
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

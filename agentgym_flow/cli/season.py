@@ -24,9 +24,7 @@ def new(
     name: Name,
     opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
     closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
-    keep: Annotated[
-        Path, typer.Option(metavar="FILE", help="Write seed and secret here. Nobody else may read this file.")
-    ],
+    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret here. Keep this file to yourself.")],
     root: Root = Path(ROOT),
 ) -> None:
     """Draw the seed and the secret of a season, and write their SHA-256 into the season's public file."""

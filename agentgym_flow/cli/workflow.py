@@ -55,7 +55,7 @@ def draw(
 def check(text: Text, published: Published = False) -> None:
     """Say what a workflow is made of; exit with 0 when it can be built in the language, with 1 when a rule forbids it.
 
-    A text that is no workflow at all ends with 2.
+    Exits with status 2 if the text cannot be parsed as a workflow.
     """
     from agentgym_flow.envs.canvas.workflow.graph import statistics
     from agentgym_flow.envs.canvas.workflow.text import to_text

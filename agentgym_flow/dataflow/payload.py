@@ -30,7 +30,7 @@ class WireCopy(NamedTuple):
     facts: str
 
     def rows(self) -> list[told.Row]:
-        """Return what is told of each turn. Raises `Forged` if its form is wrong."""
+        """Return what was reported of each turn. Raises `Forged` if its form is wrong."""
         return told.parse(self.facts, len(self.tokens))
 
     @classmethod

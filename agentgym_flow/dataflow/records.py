@@ -184,7 +184,7 @@ class Flow(Protocol):
         """Give a lease back because its episode cannot be played here; another worker will try."""
 
     def give_back(self, worker: str, held: list[LeaseKey]) -> None:
-        """Give leases back because the worker leaves. That is no failed attempt."""
+        """Give leases back because the worker leaves. That does not count as a failed attempt."""
 
     def fetch(self, policy: str, version: int, have: int | None) -> bytes:
         """Return weights as a message of `dataflow.weights.updates`, relative to version `have` if possible.

@@ -17,7 +17,7 @@ from agentgym_flow.errors import BadSetting, Forged, shown
 from agentgym_flow.training.policy import PromptedPolicy, check_context
 
 Row = list[Any]
-"""What is told of a turn, in the order of `_KINDS`."""
+"""What is reported of a turn, in the order of `_KINDS`."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "next_observation": (str,),
@@ -36,7 +36,7 @@ _SCORE, _PROMPT = [*_KINDS].index("score"), [*_KINDS].index("prompt_ids")
 
 
 def rows_of(episode: Episode) -> list[Row]:
-    """Return what is told of each turn of an episode, as plain data."""
+    """Return what was reported of each turn of an episode, as plain data."""
     rows = [[getattr(turn, name) for name in _KINDS] for turn in episode.turns]
     for row in rows:
         row[_SCORE], row[_PROMPT] = float(row[_SCORE]), [*row[_PROMPT]]
@@ -44,25 +44,25 @@ def rows_of(episode: Episode) -> list[Row]:
 
 
 def parse(text: str, turns: int) -> list[Row]:
-    """Return the rows of an episode of so many turns. Raises `Forged` if they are not of the right form."""
+    """Return the rows of an episode of `turns` turns. Raises `Forged` if they are not of the right form."""
     if text.count(",") + text.count("[") > MAX_VALUES:
-        raise Forged(f"what is told of the turns has more than {MAX_VALUES} values")
+        raise Forged(f"the report on the turns has more than {MAX_VALUES} values")
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Forged(f"what is told of the turns is not JSON: {error!s:.100}") from None
+        raise Forged(f"the report on the turns is not JSON: {error!s:.100}") from None
     if not isinstance(rows, list) or len(rows) != turns:
-        raise Forged(f"what is told of the turns is not a list for each of {turns}")
+        raise Forged(f"the report on the turns is not a list for each of {turns}")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, list) or len(row) != len(_KINDS):
             raise Forged(f"turn {number}: {len(_KINDS)} values are to be told")
         for (name, kinds), value in zip(_KINDS.items(), row, strict=True):
             if type(value) not in kinds:
-                raise Forged(f"turn {number}: {name} is told as {shown(value)}")
+                raise Forged(f"turn {number}: {name} is reported as {shown(value)}")
         if not 0 <= row[_SCORE] <= 1:
-            raise Forged(f"turn {number}: score is told as {shown(row[_SCORE])}")
+            raise Forged(f"turn {number}: score is reported as {shown(row[_SCORE])}")
         if sum(row[_ENDS]) > (number == turns):
-            raise Forged(f"turn {number}: the episode is told to end twice, or before its last turn")
+            raise Forged(f"turn {number}: the episode is reported to end twice, or before its last turn")
     return rows
 
 
@@ -73,9 +73,9 @@ def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence
     """
     prompt = row[_PROMPT]
     if not prompt or set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= words:
-        raise Forged(f"turn {number}: a prompt is told that has tokens outside the vocabulary of {words}, or none")
+        raise Forged(f"turn {number}: a prompt is reported that has tokens outside the vocabulary of {words}, or none")
     if [*prompt[: len(before)]] != [*before]:
-        raise Forged(f"turn {number}: a prompt is told that does not begin with what was said before")
+        raise Forged(f"turn {number}: a prompt is reported that does not begin with what was said before")
     try:
         check_context(policy.model, len(prompt), policy.sampling.max_new_tokens, "told")
     except BadSetting as error:
@@ -83,6 +83,6 @@ def check_prompt(number: int, policy: PromptedPolicy, row: Row, before: Sequence
 
 
 def turn_of(row: Row, **more: Any) -> Turn:
-    """Return a turn as it was told; `more` are the other fields of `Turn`."""
+    """Return a turn as it was reported; `more` are the other fields of `Turn`."""
     facts = dict(zip(_KINDS, row, strict=True))
     return Turn(**{**facts, "prompt_ids": tuple(row[_PROMPT])}, **more)

@@ -157,7 +157,9 @@ class Receiver:
                 version=steps[name],
             )
             if set(turn.info or ()) != kept:
-                raise Forged(f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is told, not {sorted(kept)}")
+                raise Forged(
+                    f"turn {number + 1}: {shown(sorted(turn.info or ()))} of info is reported, not {sorted(kept)}"
+                )
             view.episode.turns.append(turn)
             view.observation, compat = turn.next_observation, turn.next_compat_key
             view.info = {**(turn.info or {}), "state_key": turn.next_state_key}
@@ -167,7 +169,7 @@ class Receiver:
             raise Forged("an episode without a turn")
         last = view.episode.turns[-1]
         if self._stop is None and not last.terminated and not last.truncated:
-            raise Forged("the episode is told to stop without having ended")
+            raise Forged("the episode is reported to stop without having ended")
 
     def begin(self, slot: Slot) -> Episode:
         """Return the episode of a slot as it begins, without a turn."""
@@ -194,7 +196,7 @@ class Receiver:
             raise Forged(f"the episode stops after {turns} turns without having ended")
         _check_line(sent.logged, LoggedEpisode.of(episode))
         if sent.facts and differ(sent.rows(), told.rows_of(episode)):
-            raise Forged("what is told of the turns is not what replay has")
+            raise Forged("the report on the turns is not what replay has")
         return episode
 
     def _turn(

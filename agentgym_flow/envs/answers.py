@@ -4,7 +4,7 @@ Texts are compared after the normalisation of SQuAD, in the order of Search-R1: 
 articles, single blanks. The order matters: `A-1` is `a1`, because its `a` is no word any more when the articles go.
 
 Before that, characters that cannot be seen are left out of both texts (`agentgym_flow.envs.visible`). Published golds
-have some, and an answer given word for word must count. Search-R1 compares them as they are; it has no other step here.
+have some, and an answer given word for word must count. Search-R1 compares them unchanged; it has no other step here.
 
 What is scored is an answer and nothing else. Search-R1 looks for answers in the whole transcript, prompt included;
 others find answers in the retrieved text. Here neither can happen, because no other text than the policy's own comes

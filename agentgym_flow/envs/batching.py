@@ -29,7 +29,7 @@ Observations = TypeVar("Observations")
 Actions = TypeVar("Actions")
 
 Seeds = Sequence[int | None]
-"""One seed for each environment; None leaves its generator as it is."""
+"""One seed for each environment; None does not change its generator."""
 
 
 class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
@@ -143,7 +143,7 @@ class BatchEnv(PlainSpec, VectorEnv[Observations, Actions, npt.NDArray[Any]]):
         infos.update(self._infos(self._all))
         return self._observe(), rewards, terminations, truncations, infos
 
-    # ---------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------- what is reported
     def _infos(self, among: Bools) -> dict[str, Any]:
         """Return fresh arrays of the info of `among` (zero or None elsewhere), each key with its mask."""
         infos: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Data whose splits are folders: ALFWorld's games, Boxoban's levels. Which files are whose, or why nobody can tell.
+"""Data whose splits are folders: ALFWorld's games, Boxoban's levels. Which split a file is of, or why that is unclear.
 
 | given | is |
 |---|---|

@@ -3,7 +3,7 @@
 The next token depends on the last layer at the last position alone. Transformers computes that layer at all positions;
 in the tiny GPT-2, which has two, it is more than a third of the work, forwards and backwards. So for GPT-2 the last
 layer's queries, its output and its MLP are computed at the last position; keys and values stay those of all positions.
-Without dropout, results differ in their last bits only. Other models run as they are, and so does a GPT-2 that somebody
+Without dropout, results differ in their last bits only. Other models run unchanged, and so does a GPT-2 that somebody
 has changed or wrapped: of many layers, the last one matters little.
 """
 

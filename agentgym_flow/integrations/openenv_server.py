@@ -62,7 +62,9 @@ def serve(
     check_positive("sessions", sessions)
     if not idle > 0:
         raise BadSetting(f"idle is a number of seconds above 0, not {idle}")
-    OpenEnvEnvironment(env_id, **settings).close()  # a wrong id or setting is told here, and not to the first client
+    OpenEnvEnvironment(
+        env_id, **settings
+    ).close()  # a wrong id or setting is reported here, and not to the first client
     app = create_fastapi_app(
         partial(OpenEnvEnvironment, env_id, **settings),
         FlowAction,

@@ -47,7 +47,7 @@ def judge(
 
     Raises:
         MissingExtra: weights are submitted, and there is no `make_policy`.
-        BadTrack, BadSeason: a file of the board is damaged; the submission is not at fault.
+        BadTrack, BadSeason: a file of the board is damaged; not a fault of the submission.
         BadSetting: the secret is not that of the season.
         BadData: the official data of the track is not here.
     """

@@ -29,7 +29,7 @@ def publish(
     make_policy: MakePolicy | None = None,
     secret: str = "",
 ) -> Iterator[SubmissionVerdict]:
-    """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there stay as they are.
+    """Check each entry without a verdict, write its verdict, and yield it. Verdicts that are there do not change.
 
     Args:
         root: the folder of the boards.

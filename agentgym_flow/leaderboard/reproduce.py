@@ -1,4 +1,4 @@
-"""Fresh tasks for submitted weights: drawn after the weights are known, so that nobody can have trained on them."""
+"""Fresh tasks for submitted weights: drawn after the weights are known, so training on them is impossible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_ENVS = 256
 def season_of(secret: bytes, digest: str) -> str:
     """Return the season that is drawn for a submission: HMAC-SHA256 of its digest, as 64 hex digits.
 
-    Without the secret nobody can know it before; with the secret, once it is revealed, everybody can check it. An empty
+    Without the secret it cannot be known before; once the secret is revealed, everybody can check it. An empty
     secret gives the season of a rehearsal.
     """
     return hmac.new(secret, bytes.fromhex(digest), hashlib.sha256).hexdigest()
@@ -74,7 +74,7 @@ def played(policy: Policy, track: Track) -> Claims:
         episodes = rollout(policy, lambda: make_text_env(track.env_id, **settings), starts, num_envs=NUM_ENVS)
     except BadSubmission:
         raise
-    except AgentGymFlowError as error:  # a prompt that is longer than the context, or an output that is no number
+    except AgentGymFlowError as error:  # a prompt that is longer than the context, or an output that is not a number
         raise BadSubmission(f"the policy cannot play the track: {error}") from error
     rows = {task.number: row for row, task in enumerate(track.tasks)}
     shape = len(track.tasks), track.attempts

@@ -1,7 +1,7 @@
 """A season: its tasks and the draws for submitted weights come from two numbers that are committed to beforehand.
 
 The file of a season has the SHA-256 of both before it opens. The *seed* is revealed when it opens: the task lists of
-the tracks are made from it, so nobody can have trained on them before. The *secret* is revealed when it closes: until
+the tracks are made from it, so training on them before is impossible. The *secret* is revealed when it closes: until
 then it draws fresh tasks for submitted weights, and from then on everybody can draw them again.
 """
 

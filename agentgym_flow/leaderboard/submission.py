@@ -161,7 +161,9 @@ def _files(path: Path) -> tuple[str, ...]:
                 continue
             limit = MOST_BYTES.get(relative)
             if limit is None:
-                raise BadSubmission(f"{relative!r:.80} is no file of a submission: it has {', '.join(MOST_BYTES)}")
+                raise BadSubmission(
+                    f"{relative!r:.80} is not a file of a submission. A submission has {', '.join(MOST_BYTES)}"
+                )
             if not stat.S_ISREG(state.st_mode):
                 raise BadSubmission(f"{relative} must be a plain file, no link and no device")
             if state.st_size > limit:

@@ -46,7 +46,7 @@ def listed(entry: Entry, track: Track) -> list[Listed]:
 
 
 def chosen(lines: Sequence[Listed], most: int = MOST_EPISODES) -> list[list[Listed]]:
-    """Return the episodes to watch, by task: half of them of tasks with a failure if there are so many.
+    """Return the episodes to watch, by task: half of them of tasks with a failure as far as there are enough.
 
     All attempts at a task stay together, as far as there is room.
     """

@@ -26,7 +26,7 @@ class PolicyInput:
     """What a policy may look at in one running episode.
 
     Attributes:
-        env: the environment, for `expert_action` and the like. An honest policy reads `observation` and `info` instead.
+        env: the environment, for methods such as `expert_action`. An honest policy reads `observation` and `info` only.
         observation: the present text.
         info: the present `info`.
         episode: the episode so far: all earlier turns.
@@ -83,7 +83,7 @@ class AsyncPolicy(Protocol):
 
     Right for whatever has to be waited for, such as a model server: no episode waits for the answer to another. One
     that holds what belongs to an event loop, such as connections, is an asynchronous context manager as well, and is
-    entered around a rollout. One whose answers depend on the views alone says so by an attribute `ignores_rng` that is
+    entered around a rollout. One whose answers depend on the views alone has an attribute `ignores_rng` that is
     true; then an evaluation that was stopped need not ask again.
     """
 

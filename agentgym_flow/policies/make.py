@@ -65,7 +65,7 @@ def make_policy(description: str, env_id: str, **settings: Any) -> Policy | Asyn
 
 
 def _check_settings(make: Callable[..., Any], description: str, settings: Mapping[str, Any]) -> None:
-    """Raise `UnknownOption` for a setting that is no keyword argument of `make`."""
+    """Raise `UnknownOption` for a setting that is not a keyword argument of `make`."""
     known = [p.name for p in inspect.signature(make).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for name in settings:
         if name not in known:

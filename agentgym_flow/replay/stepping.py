@@ -84,7 +84,7 @@ def _check(
         divergence, outcome = compare(logged, start, _steps_of(episode))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it is (SystemExit, MemoryError): the line is at fault
+    except BaseException as error:  # whatever it is (SystemExit, MemoryError): a fault of the line
         environments.close()  # one of them may be in any state now
         reason = str(error)
         if not isinstance(error, AgentGymFlowError):

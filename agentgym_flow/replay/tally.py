@@ -260,5 +260,5 @@ class Tally:
 
 
 def brief(value: Any) -> Any:
-    """Return a value of a divergence for keeping: short ones as they are, others cut."""
+    """Return a value of a divergence for keeping: short ones unchanged, others cut."""
     return value if value is None or len(text := repr(value)) <= 200 else f"{text[:200]}..."

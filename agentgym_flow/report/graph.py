@@ -137,7 +137,7 @@ def picture(group: Group, graph: StateGraph, max_nodes: int = MAX_NODES) -> Grap
 
 
 def _scale(count: int) -> tuple[float, float, float]:
-    """Return radius, width of a column and vertical gap for so many states."""
+    """Return radius, width of a column and vertical gap for this number of states."""
     return next(scale[1:] for scale in _SCALES if count <= scale[0] or scale is _SCALES[-1])
 
 

@@ -54,7 +54,7 @@ class Encoder(Protocol):
     digest: str
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], object] | None = None) -> Floats:
-        """Return an array (texts, dimension). No text raises. `progress` is told how many texts are done."""
+        """Return an array (texts, dimension). No text raises. `progress` is called with the number of texts done."""
         ...
 
 
@@ -105,7 +105,7 @@ class MiniLMEncoder:
         """Return the vectors of `texts` as an array (texts, dimension), each of length 1.
 
         Only the first `MAX_CHARACTERS` characters and `MAX_PIECES` word pieces count. A text's vector does not depend
-        on the other texts, the last bits aside. `progress` is told how many texts are done.
+        on the other texts, the last bits aside. `progress` is called with the number of texts done.
         """
         pieces = [self._pieces(text) for text in texts]
         vectors = np.empty((len(pieces), self.dimension), np.float32)

@@ -20,7 +20,7 @@ PATH = "/retrieve"
 """Where requests go."""
 
 MAX_QUERY = 4096
-"""Characters of a query that are sent and searched for; a model may write without end, and that is no error."""
+"""Characters of a query that are sent and searched for; a model may write without end, which is not an error."""
 
 MAX_QUERIES = 64
 """The most queries of one request of ours."""

@@ -47,7 +47,7 @@ def exclusive_database(file: Path, *tables: str) -> sqlite3.Connection:
     try:
         for setting in ("page_size = 8192", "locking_mode = EXCLUSIVE", "synchronous = NORMAL", "cache_size = -65536"):
             database.execute(f"PRAGMA {setting}")
-        database.execute("BEGIN IMMEDIATE")  # and from now on nobody else gets in
+        database.execute("BEGIN IMMEDIATE")  # from now on, other processes wait
         for table in (*tables, "state (one INTEGER PRIMARY KEY, value TEXT)"):
             database.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         database.execute("COMMIT")

@@ -154,7 +154,7 @@ class Merged:
         return found
 
     def pieces(self, progress: Callable[[int, int], object] | None = None) -> Iterator[Arrays]:
-        """Yield consecutive pieces of the arrays, by name; `progress` is told how many postings of how many."""
+        """Yield consecutive pieces of the arrays, by name; `progress` gets the postings done and their total."""
         yield self._small
         for first, last in _blocks(self._starts):
             yield self._block(first, last)

@@ -1,7 +1,7 @@
 """The server as a Starlette application: `POST /retrieve` and `GET /health`.
 
 Requests and answers are those of Search-R1; `agentgym_flow.retrieval.protocol` has their form. What a client did wrong
-is told with a status of 400 and above and one sentence, and no error of ours shows its trace.
+is reported with a status of at least 400 and one sentence, and no error of ours shows its trace.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GONE = 499
 """The status under which a request is counted whose client left before the answer, as nginx counts it."""
 
 RETRY_AFTER = {"Retry-After": "1"}
-"""What a client is told when the queue is full: come back after a second."""
+"""The answer when the queue is full: come back after a second."""
 
 
 class RetrieveRequest(NamedTuple):

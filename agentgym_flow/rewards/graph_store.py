@@ -77,7 +77,7 @@ class GraphStore:
         return graph
 
     def peek(self, task_key: str) -> StateGraph:
-        """Return the graph of a task to read from, an empty one if there is none; the store stays as it is."""
+        """Return the graph of a task to read from, an empty one if there is none; the store does not change."""
         return self._graphs.get(task_key, self._blank)
 
     def _new_graph(self) -> StateGraph:

@@ -18,7 +18,7 @@ from agentgym_flow.episode import Episode, Group, Turn
 from agentgym_flow.rewards.state_graph import EdgeMode, StateGraph, outcome_node
 
 NoOp = bool | Callable[[Turn], bool]
-"""Which turns did nothing: True for those with an invalid action, False for none, or a function that says so."""
+"""Which turns did nothing: True for those with an invalid action, False for none, or a function that decides."""
 
 
 class TurnEdge(NamedTuple):

@@ -85,7 +85,7 @@ class Shaping:
         return _as_key(info["state_key"])
 
     def success(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-        """Return whether the task is achieved after a step. Raises `BadSetting` when nothing says so."""
+        """Return whether the task is achieved after a step. Raises `BadSetting` when neither is there."""
         if self.success_fn is not None:
             return bool(self.success_fn(reward, terminated, info))
         if "success" not in info:
@@ -133,7 +133,7 @@ class EpisodeShaper:
         key = self._shaping.state_key(observation, info)
         success = self._shaping.success(native, terminated, info)
         node = outcome_node(key, terminated=terminated, success=success)
-        if info.get("action_valid", True):  # an invalid action is no step of the task, and its text may be anything
+        if info.get("action_valid", True):  # an invalid action is not a step of the task, and its text may be anything
             self._observe(action, node, success)
         # The flag says what a success and a failed ending are worth, also where the graph may not learn or is full.
         potential = 1.0 if success else 0.0 if terminated else self._graph.potential(node)

@@ -196,7 +196,7 @@ def with_structure_rewards(group: Group, score: StructureScore | None = None, mo
     """Return a copy of a group whose rewards are those that `StructureReward` would have given.
 
     Their sum is the episode's outcome for a credit function with `outcome="return"`. The group itself, and so what is
-    logged of it, keeps its native rewards. An episode without a turn comes back as it is.
+    logged of it, keeps its native rewards. An episode without a turn comes back unchanged.
 
     Raises:
         BadSetting: an episode has no workflow.

@@ -1,4 +1,4 @@
-"""Run code that nobody has read: apart from this process, from the machine's files and from the network.
+"""Run untrusted code: apart from this process, from the machine's files and from the network.
 
 ```python
 from agentgym_flow import sandbox
@@ -83,7 +83,7 @@ def check(
     """Return whether `program` passes `tests`, which run in a sandbox of their own.
 
     Names that `tests` read without setting them are taken from the program: its functions as stand-ins that send plain
-    data across and get plain data back, its values as copies, modules of the standard library as they are. Tests can be
+    data across and get plain data back, its values as copies, modules of the standard library unchanged. Tests can be
     bare assertions, a function `check(candidate)` (as in HumanEval), or `unittest` classes.
 
     A program that is to be scored must not choose what it is scored by. `names` says what the tests take from it, and

@@ -1,4 +1,4 @@
-"""`run` and `check`: what the rest of the package uses to execute code that nobody has read."""
+"""`run` and `check`: what the rest of the package uses to execute untrusted code."""
 
 from __future__ import annotations
 

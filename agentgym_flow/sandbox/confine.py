@@ -32,7 +32,7 @@ def confine(folder: str) -> tuple[str, ...]:
         return ()
     from agentgym_flow.sandbox.keeper import kernel, landlock, namespaces, seccomp
 
-    with suppress(SandboxFailed):  # then no program is run, and whoever asks for one is told
+    with suppress(SandboxFailed):  # then no program is run, and whoever asks for one gets an error
         default().link.start()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     devices = [(path, landlock.READ_FILE | landlock.WRITE_FILE) for path in namespaces.DEVICES]

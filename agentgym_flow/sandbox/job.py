@@ -117,7 +117,7 @@ class Job:
             raise SandboxFailed("A sandbox does not answer, long after its program's time was over; it was given up.")
 
     def verdict(self) -> ProgramVerdict:
-        """Return how the program ended. Raises `SandboxFailed` when it was never started, or nobody can say."""
+        """Return how the program ended. Raises `SandboxFailed` when it was never started, or it is unknown."""
         assert self.ended, "the program has not ended"
         if self._result is None:
             raise SandboxFailed(

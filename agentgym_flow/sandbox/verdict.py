@@ -84,7 +84,7 @@ class ProgramVerdict:
         status: `ok` (it ended with exit code 0), `error` (with another one), `timeout`, `memory` (an uncaught
             `MemoryError`), `output` (it wrote too much), `killed` (by a signal: a crash, or itself).
         exit_code: what it ended with; `None` when it was ended by a signal or by us, or wrote too much.
-        stdout: what it wrote, at most `Limits.output_bytes`; bytes that are no UTF-8 are replaced.
+        stdout: what it wrote, at most `Limits.output_bytes`; bytes that are not UTF-8 are replaced.
         stderr: the same for stderr; file names of the sandbox are relative to the program's folder.
         cpu_seconds: CPU time it used.
         level: what it was held with, as in `Machine`.

@@ -42,7 +42,7 @@ STATIC = {"shop.css": "text/css", "shop.js": "text/javascript", "icon.svg": "ima
 """The files that pages load, and their types."""
 
 MOST_DIGITS = 9
-"""Numbers of steps and tasks have at most so many digits."""
+"""Numbers of steps and tasks have at most this many digits."""
 
 _NOTES = {
     "past": "That page was from before. This is where your visit is now.",

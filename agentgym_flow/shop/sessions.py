@@ -298,7 +298,7 @@ class Shop:
         session.env.close()
 
     def _write(self, session: ShopSession) -> None:
-        """Write both files. A full disk must not take the score from the person, so trouble is told, not raised."""
+        """Write both files. A full disk must not take the score from the person, so trouble is reported, not raised."""
         record = session.record
         try:
             write_log(self.file(record, EPISODE), [session.episode])

@@ -1,7 +1,7 @@
 """A complete small environment on the contract: the example of the manual and the subject of the suite's own tests.
 
 It has one of each thing that makes a text environment hard to get right: an open action (`say[...]`), hidden state
-(how often the door was told a wrong word), an ending that loses, and something to be seen before it can be said.
+(how often a wrong word was said to the door), an ending that loses, and something to be seen before it can be said.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class InformationChecks(TextSuite):
                         assert moment.info[key] == first.info[key], f"info[{key!r}] changes during an episode, {where}"
                         mine = getattr(env, key)
                         assert moment.info[key] == mine, f"info[{key!r}] is not the environment's {mine!r:.80}, {where}"
-                    assert 0 <= moment.info["task"] < env.num_tasks, f"info['task'] is no task of the split, {where}"
+                    assert 0 <= moment.info["task"] < env.num_tasks, f"info['task'] is not a task of the split, {where}"
                     told = env.task_type_of(moment.info["task"])
                     assert moment.info["task_type"] == told, f"info['task_type'] is not {told!r}, {where}"
                     described = env.describe_state()

@@ -37,7 +37,7 @@ NONSENSE = (
     "<action></action>",
     "x" * 1_000_000,
 )
-"""Texts that are no action in any environment: empty, control characters, half a surrogate pair, a megabyte.
+"""Texts that are invalid actions in every environment: empty, control characters, half a surrogate pair, a megabyte.
 
 Reference episodes of every environment draw from these: the tuple never changes.
 """

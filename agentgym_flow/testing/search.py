@@ -25,7 +25,7 @@ def exhaustively_lost(env: TextEnv, max_states: int) -> bool | None:
     found, is_open = _search(root, max_states, lambda state: state.state_key())
     if found is not True or not is_open:
         return found
-    # What may be proposed in an open language depends on what was shown, which is no part of the state key.
+    # What may be proposed in an open language depends on what was shown, which is not part of the state key.
     found, _ = _search(root, max_states, _memory)
     return False if found is False else None
 

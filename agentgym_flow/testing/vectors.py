@@ -53,7 +53,7 @@ class TextVectorChecks(TextSuite):
     """`gymnasium.make_vec` works for text: in one process, and in several without shared memory."""
 
     def test_vector_environments_play_like_single_ones(self, variant: Variant) -> None:
-        """Sync and async vector environments give the same texts; async is told not to share memory."""
+        """Sync and async vector environments give the same texts; async does not share memory."""
         self.spec()
         single = [list(play.episode(self.make(variant), 10 + i, "random", limit=5)) for i in range(2)]
         length = min(len(moments) for moments in single)

@@ -1,7 +1,7 @@
 """Algorithms whose papers fix more than the credit: the trainer's settings with those constants as defaults.
 
 The others take theirs from the settings file alone, so that a comparison is one of estimators. What a paper fixes wins
-over the packaged settings of an environment, which are no algorithm's, and gives way to the file and the command line
+over the packaged settings of an environment, which are for all, and gives way to the file and the command line
 of whoever runs it.
 """
 
@@ -41,6 +41,6 @@ def algorithm_settings(algorithm: str, env_id: str) -> Mapping[str, Any]:
     """
     try:
         own = text_env_class(env_id).algorithm_settings
-    except UnknownEnvironment:  # whoever makes it will say so
+    except UnknownEnvironment:  # making it raises the error
         own = {}
     return {**PAPERS.get(algorithm, {}), **own.get(algorithm, {})}

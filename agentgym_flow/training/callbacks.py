@@ -146,7 +146,7 @@ class Validation(TrainerCallback):  # type: ignore[misc]
 
     Args:
         trainer: whose metrics.
-        validate: returns the success, given nothing; it must leave the global random state as it is.
+        validate: returns the success, given nothing; it must not change the global random state.
         times: how often over the run, evenly spread, the last time at its end.
     """
 

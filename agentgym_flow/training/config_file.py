@@ -39,7 +39,7 @@ def packaged_config(env_id: str) -> Path | None:
     """
     try:
         kind = text_env_class(env_id)
-    except UnknownEnvironment:  # whoever makes it will say so
+    except UnknownEnvironment:  # making it raises the error
         return None
     beside = Path(inspect.getfile(kind)).parent / f"{kind.train_config}.yaml"
     return beside if beside.is_file() else find_config(kind.train_config)

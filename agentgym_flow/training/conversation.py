@@ -35,7 +35,7 @@ class Conversation:
 
     Args:
         tokenizer: without a chat template, texts follow each other with an empty line between them.
-        profile: must say what follows an action. What a `TranscriptTemplate` says is appended as it is.
+        profile: must say what follows an action. What a `TranscriptTemplate` says is appended unchanged.
         ends: the tokens that end a completion.
 
     Raises:

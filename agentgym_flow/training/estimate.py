@@ -157,7 +157,7 @@ def estimate(configs: Configs) -> CostEstimate:
     batches = agent.max_steps / agent.steps_per_batch
     episodes = batches * agent.generation_batch_size
     evaluated = 4 * run.eval_episodes + run.validations * run.validation_episodes
-    # Backwards costs twice as much as forwards; half of that is the gradient of weights, which LoRA leaves as they are.
+    # Backwards costs twice as much as forwards; half of that is the gradient of weights, which LoRA does not change.
     per_token = 2 + (2 if run.lora else 4) + (2 if agent.gradient_checkpointing else 0)
     passes = per_token * agent.num_iterations + (2 if agent.beta else 0)
     cloned = warm.warm_start_updates * warm.warm_start_batch if warm.warm_start_levels else 0

@@ -1,4 +1,4 @@
-"""LoRA: train a small pair of matrices beside every weight matrix of a large model, which itself stays as it is.
+"""LoRA: train a small pair of matrices beside every weight matrix of a large model, which itself does not change.
 
 E. Hu and others. LoRA: low-rank adaptation of large language models. 2022. The work is done by the package `peft`.
 """
@@ -51,7 +51,7 @@ def with_lora(
 
     layers = targets if targets == ALL_LINEAR else [name.strip() for name in targets.split(",")]
     unknown = [name for name in layers if not _has_layer(model, name)] if isinstance(layers, list) else []
-    if unknown:  # peft would only say so when none of them is there
+    if unknown:  # peft would only complain when none of them is there
         raise BadSetting(f"lora_targets: the model has no layer whose name ends in {unknown[0]!r}")
     settings = LoraConfig(task_type="CAUSAL_LM", target_modules=layers, r=rank, lora_alpha=alpha, lora_dropout=dropout)
     with torch.random.fork_rng(devices=[]):

@@ -38,7 +38,7 @@ class RunConfig:
             that stays as it is under adapters. Adapters are float32 always. With `bf16` (the default on GPUs that can)
             the computation is in bfloat16 either way. Weights in bfloat16 could not be trained: a step of the size that
             large models are trained with is less than half of the distance to the next number, and is rounded away.
-        lora: train adapters on the model's linear layers (LoRA) and leave the model as it is. Not for `tiny`. A folder
+        lora: train adapters on the model's linear layers (LoRA) and freeze the model. Not for `tiny`. A folder
             with trained adapters is given as `model`, without this.
         lora_rank: the inner dimension of the adapters.
         lora_alpha: their output is scaled by `lora_alpha / lora_rank`.

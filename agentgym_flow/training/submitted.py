@@ -128,7 +128,7 @@ def _load(model: GPT2LMHeadModel, weights: bytes) -> None:
         raise BadSubmission(f"model.safetensors: no safetensors file ({error!s:.200})") from None
     own = model.state_dict()
     for name in sorted(state.keys() - own.keys()):
-        raise BadSubmission(f"model.safetensors: {name!r:.80} is no weight of this model")
+        raise BadSubmission(f"model.safetensors: {name!r:.80} is not a weight of this model")
     tied = {"lm_head.weight"}
     for name in sorted(own.keys() - state.keys() - tied):
         raise BadSubmission(f"model.safetensors: {name!r} is missing")

@@ -1,6 +1,6 @@
 """Run one cell of a comparison, with the steps of every recipe here: warm start, training, controls, evaluation.
 
-A run is finished when the summary in its folder says so; then it is never run again. What was cut short is run anew,
+A run is finished when the summary in its folder reports it; then it is never run again. What was cut short is run anew,
 so that its core-seconds are those of one piece of work.
 """
 

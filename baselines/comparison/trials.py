@@ -3,7 +3,7 @@
 Trial *i* multiplies the environment's entropy weight and step sizes by the same factors for every estimator. An
 estimator that has a weight of its comparison within a state, or a norm, gets those of the trial too; the others get the
 trial without. The factors are point *i* of a low-discrepancy sequence (an additive recurrence), which covers the ranges
-evenly whatever the number of trials, so more trials never change earlier ones. Trial 0 is the settings as they are.
+evenly whatever the number of trials, so more trials never change earlier ones. Trial 0 has the unchanged settings.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from baselines.comparison.trials import ENTROPY, STEP, WEIGHT, trial
 HOW_TO_READ = f"""\
 Every estimator gets the same number of trials. Trial *i* has the same entropy weight and step sizes for all of them,
 and begins with the same cloned weights; the weight of the comparison within a state and the norm are tried where an
-estimator has them. Trial 0 is the settings as they are; the others divide or multiply the entropy weight by up to
+estimator has them. Trial 0 has the unchanged settings; the others divide or multiply the entropy weight by up to
 {ENTROPY:g}, the step sizes by up to {STEP:g} and the weight by up to {WEIGHT:g}.
 
 A trial is a short training run with one seed, and then plays the validation tasks once with sampled and once with the

@@ -105,7 +105,7 @@ def _work(connection: Connection[Any, Any]) -> None:
     while True:
         try:
             job: Job = connection.recv()
-        except EOFError:  # nobody is left to work for
+        except EOFError:  # the parent has gone
             return
         try:
             connection.send(run(*job))

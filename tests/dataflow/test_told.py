@@ -52,7 +52,7 @@ def put(turn: int, place: int, value: Any) -> Callable[[Rows], None]:
 def test_a_lie_is_believed_or_caught(change: Callable[[Rows], None]) -> None:
     """Observation, state, validity, score and prompt: whoever steps again finds out."""
     assert sokoban().receiver().believe(SLOTS[0], told(change), STEPS).turns
-    with pytest.raises(Forged, match="what is told of the turns is not what replay has"):
+    with pytest.raises(Forged, match="the report on the turns is not what replay has"):
         sokoban().receiver().replay(SLOTS[0], told(change), STEPS)
 
 
@@ -61,14 +61,14 @@ def test_a_lie_is_believed_or_caught(change: Callable[[Rows], None]) -> None:
     [
         (lambda rows: rows.pop(), "not a list for each of 5"),
         (lambda rows: rows[1].pop(), "turn 2: 10 values are to be told"),
-        (put(0, 0, 7), "turn 1: next_observation is told as 7"),
+        (put(0, 0, 7), "turn 1: next_observation is reported as 7"),
         (put(0, 2, 1), "turn 1: action_valid"),
-        (put(1, 3, True), "turn 2: the episode is told to end"),
+        (put(1, 3, True), "turn 2: the episode is reported to end"),
         (put(1, 6, float("nan")), "turn 2: score"),
         (put(1, 6, 2.0), "turn 2: score"),
-        (put(1, 8, {"workflow": 1}), "turn 2: .*workflow.* of info is told"),
-        (put(1, 9, []), "turn 2: a prompt is told"),
-        (put(1, 9, [1 << 40]), "turn 2: a prompt is told"),
+        (put(1, 8, {"workflow": 1}), "turn 2: .*workflow.* of info is reported"),
+        (put(1, 9, []), "turn 2: a prompt is reported"),
+        (put(1, 9, [1 << 40]), "turn 2: a prompt is reported"),
         (put(1, 9, [1] * 100_000), "turn 2: a prompt of 100000 tokens"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_no_model_can_be_trained_on_is_refused(change: Callable[[Rows], obj
 @pytest.mark.parametrize("facts", ["", "[", "{}", "[[[" * 9999])
 def test_what_is_no_list_is_refused(facts: str) -> None:
     payload = told(lambda rows: None).rpartition("\n")[0] + f"\n{facts}"
-    with pytest.raises(Forged, match="what is told of the turns is not"):
+    with pytest.raises(Forged, match="the report on the turns is not"):
         sokoban().receiver().believe(SLOTS[0], payload, STEPS)
 
 

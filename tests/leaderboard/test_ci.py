@@ -121,7 +121,7 @@ CHANGES: dict[str, tuple[Callable[[Git], object], str]] = {
     ),
     "a link": (link, "must be a plain file, and has the mode 120000"),
     "a program": (executable, "must be a plain file, and has the mode 100755"),
-    "an unknown file": (lambda git: git.add(files(**{"policy/code.py": b""})), "is no file of a submission"),
+    "an unknown file": (lambda git: git.add(files(**{"policy/code.py": b""})), "is not a file of a submission"),
     "a large file": (lambda git: git.add(files(os.urandom(21 << 20))), "more than"),
     "an odd name": (lambda git: git.add(files(), f"{ROOT}/submissions/{TRACK}/2026-11-23-UP"), "also changes"),
     "many files": (lambda git: write(git.path, {f"{ENTRY}/{n}": b"" for n in range(100)}), "changes 100 files"),

@@ -49,10 +49,10 @@ FIRST = json.loads(lines()[0])
 
 HOSTILE: dict[str, tuple[dict[str, bytes], str, str]] = {
     "no log": ({ABOUT: YAML.encode(), README: b""}, "files", "episodes.jsonl.gz is missing"),
-    "a file more": (files(**{"run.py": b"import os"}), "files", "run.py' is no file of a submission"),
-    "a path": (files(**{"policy/deep/x": b""}), "files", "is no file of a submission"),
-    "a forged verdict": (files(**{"verdict.json": b"{}"}), "files", "is no file of a submission"),
-    "code as policy": (files(**{"policy/model.py": b"import os"}), "files", "is no file of a submission"),
+    "a file more": (files(**{"run.py": b"import os"}), "files", "run.py' is not a file of a submission"),
+    "a path": (files(**{"policy/deep/x": b""}), "files", "is not a file of a submission"),
+    "a forged verdict": (files(**{"verdict.json": b"{}"}), "files", "is not a file of a submission"),
+    "code as policy": (files(**{"policy/model.py": b"import os"}), "files", "is not a file of a submission"),
     "weights nobody asked for": (files(**{"policy/config.json": b"{}"}), "files", "leave them out"),
     "a large README": (files() | {README: b"x" * (1 << 17)}, "files", "more than"),
     "no YAML": (files() | {ABOUT: b"{"}, "files", "no YAML"),

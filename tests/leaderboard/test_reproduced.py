@@ -92,7 +92,7 @@ HOSTILE: dict[str, tuple[Any, bytes | None, str]] = {
     "nothing": (None, b"", "no safetensors file"),
     "a header that lies": (None, (1 << 62).to_bytes(8, "little") + b"{}", "no safetensors file"),
     "a weight missing": (None, weights(FIRST), "is missing"),
-    "a weight more": (None, weights("transformer.backdoor", torch.zeros(1)), "is no weight of this model"),
+    "a weight more": (None, weights("transformer.backdoor", torch.zeros(1)), "is not a weight of this model"),
     "another shape": (None, weights(FIRST, torch.zeros(3, 3)), "has the shape"),
     "not a number": (None, weights(FIRST, saved()[1][FIRST] * float("nan")), "finite numbers"),
     "infinity": (None, weights(FIRST, saved()[1][FIRST] / 0), "finite numbers"),

@@ -121,7 +121,7 @@ def test_its_settings_are_its_keywords() -> None:
         ("short", "one for each turn"),
         ("forgot", "one for each turn, got None"),
         ("words", "one for each turn, got"),
-        ("nowhere", "no finite number"),
+        ("nowhere", "not a finite number"),
     ],
 )
 def test_what_it_returns_is_checked(name: str, message: str) -> None:

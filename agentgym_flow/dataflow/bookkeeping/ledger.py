@@ -35,7 +35,7 @@ class Ledger(Leases):
         policies: those that act in it.
         order: one of `ORDERS`.
         staleness: by how many updates the weights that play a batch may be older than those that it trains.
-        max_attempts: a slot of which so many attempts have failed is lost: it counts as committed, with no episode. An
+        max_attempts: a slot is lost after this many failed attempts: it counts as committed, with no episode. An
             attempt that a worker gives back because it leaves has not failed.
         first: the batch that the stream begins with.
 

@@ -47,7 +47,7 @@ class StreamProgress:
         return trainer in before
 
     def open(self, policy: str, trainer: str) -> None:
-        """Let `trainer` speak for a policy from now on, and nobody else."""
+        """Let `trainer` speak for a policy from now on, and no other trainer."""
         self._opened[policy].append(trainer)
         self.finished.discard(policy)
 

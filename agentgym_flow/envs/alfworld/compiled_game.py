@@ -18,7 +18,7 @@ from agentgym_flow.envs.alfworld.pddl import PDDLProblem
 from agentgym_flow.errors import BadGame
 
 NOWHERE = -1
-"""The spot of a receptacle that nobody can go to, and the thing in an empty hand."""
+"""The spot of a receptacle that cannot be reached, and the thing in an empty hand."""
 
 SINKS = ("sinktype", "sinkbasintype")
 MICROWAVES = ("microwavetype",)
@@ -46,7 +46,7 @@ class Receptacle:
 class GameObject:
     """An object: its name, its kind (`"appletype"`), the receptacles it may be put into, and what it holds itself.
 
-    `contents` is None for what is no container. Nothing is ever put into or taken out of an object.
+    `contents` is None for objects that are not containers. Nothing is ever put into or taken out of an object.
     """
 
     name: str

@@ -53,7 +53,7 @@ class Rules:
 
     Attributes:
         actions: their names in lower case; they differ in `OPTIONAL_ACTIONS` only.
-        washes_in_sinks: whether things can be cleaned in receptacles of `SinkType`, too. The official files say so,
+        washes_in_sinks: whether things can be cleaned in receptacles of `SinkType`, too. The official files allow it,
             files made with alfworld 0.4.2 do not; games of either kind only have basins.
     """
 
@@ -150,7 +150,7 @@ def _condition(
 ) -> Expression:
     """Return a condition with negations at the atoms, parts in a fixed order and bound variables numbered.
 
-    A quantifier over a type that does not exist ranges over nothing. What is no condition is returned as it is: it will
+    A quantifier over a type that does not exist ranges over nothing. Anything else is returned unchanged: it will
     differ from ours.
     """
     match node:

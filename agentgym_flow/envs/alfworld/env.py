@@ -79,7 +79,7 @@ class ALFWorldEnv(TextEnv):
     | `slice X with Y` | holding the knife Y, where X is |
     | `look`, `inventory`, `help` | always |
 
-    Any other text leads to `Nothing happens.`; the world stays as it is, the step is counted, and
+    Any other text leads to `Nothing happens.`; the world does not change, the step is counted, and
     `info["action_valid"]` is False. Data before 2023 say `put X in/on R` for `move X to R` and have no `help`. With
     `aliases` both wordings of putting down are understood; the one that the game prints is the one that is listed.
 
@@ -274,7 +274,7 @@ class ALFWorldEnv(TextEnv):
                 )
 
     def _in_its_words(self, action: str) -> str:
-        """Return the command for putting something down in the wording of this game, any other as it is."""
+        """Return the command for putting something down in the wording of this game, any other unchanged."""
         put = self._game.game.words.put
         other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())
         return action if other is None else put.format(o=other[1], r=other[2])
@@ -363,5 +363,5 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
 
 
 def usual(known: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the keys of `info` that are told without being asked for."""
+    """Return those of the keys of `info` that are there without being asked for."""
     return tuple(key for key in known if key not in ALFWorldEnv.optional_info)

@@ -40,7 +40,7 @@ from agentgym_flow.envs.alfworld.menu import (
 )
 
 NOTHING_HAPPENS = "Nothing happens."
-"""What any text that is no command of this moment leads to."""
+"""What any text that is not a command now leads to."""
 
 _HELD, _OPENED, _INSIDE = 0, 1, 2  # where these begin among the numbers that `state_key` digests
 

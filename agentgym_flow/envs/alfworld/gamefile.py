@@ -98,7 +98,7 @@ def parse_game(mapping: Mapping[str, Any], where: str) -> GameFile:
     rules = check_domain(texts["pddl_domain"], f"{where}: pddl_domain")
     words = read_grammar(texts["grammar"], f"{where}: grammar")
     if "help" not in rules.actions:
-        words = replace(words, help=None)  # the grammar can say it, but nobody can ask
+        words = replace(words, help=None)  # the grammar can say it, but no command asks
     elif words.help is None:
         raise BadGame(f"{where}: grammar: line 1: the action 'help' is missing, and pddl_domain has it")
     problem = read_problem(texts["pddl_problem"], f"{where}: pddl_problem")
@@ -114,7 +114,7 @@ def game_json(
     """Return what a game file says, with the keys of the official ones; the real engine loads it.
 
     Raises:
-        BadGame: the game could not be read back as it is.
+        BadGame: the game could not be read back unchanged.
     """
     game = {
         "pddl_domain": DOMAIN_WITHOUT_HELP if words.help is None else DOMAIN,

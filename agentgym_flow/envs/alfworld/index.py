@@ -54,7 +54,7 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
 
     ## Action Space
     `Discrete(128)`: 0 is the first command of `info["admissible_actions"]`. A number beyond the list leads to
-    `Nothing happens.`; the world stays as it is, the step is counted, and `info["action_valid"]` is False. What is
+    `Nothing happens.`; the world does not change, the step is counted, and `info["action_valid"]` is False. What is
     outside the space or no integer raises `BadAction`.
 
     Official games offer at most 71 commands at once. Should a game offer more than 128, those after the first 128 have

@@ -40,7 +40,7 @@ class CommandContext(Protocol):
 
 
 class Menu(NamedTuple):
-    """What can be done in one situation: all commands, sorted, and the moves of those that are no walks."""
+    """What can be done in one situation: all commands, sorted, and the moves of those that are not walks."""
 
     commands: tuple[str, ...]
     moves: Mapping[str, Move]

@@ -61,7 +61,7 @@ class Oracle:
 
 
 def shortest_plan(play: ALFWorldGame) -> list[Move] | None:
-    """Return the shortest plan that the oracle sees from here; None when it sees none. `play` is left as it is."""
+    """Return the shortest plan that the oracle sees from here; None when it sees none. `play` is not changed."""
     if play.won:
         return []
     start = _Trial(play.copy(), [])

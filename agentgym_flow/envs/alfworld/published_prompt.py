@@ -84,7 +84,7 @@ class ReActPrompt:
         self.name = file.named("react")
 
     def prompt(self, view: PromptContext) -> str:
-        """Return the episode so far as one text. Raises `BadSetting` when there are no examples of such a task."""
+        """Return the episode so far as one text. Raises `BadSetting` when such a task has no examples."""
         examples = self._examples.get(view.info["task_type"])
         if examples is None:
             raise BadSetting(f"this prompt has no examples of tasks of type {view.info['task_type']!r}: leave them out")

@@ -118,7 +118,7 @@ class GameSource:
         """Return the number of the game at a path.
 
         The path is absolute, or relative to the current folder, to the data, to the folder of all splits or to that of
-        the split. The folder of a `game.tw-pddl` stands for it. Raises `UnknownTask` when it is no game of this split.
+        the split. The folder of a `game.tw-pddl` stands for it. Raises `UnknownTask` when this split has no such game.
         """
         if self._found is None:
             raise BadSetting(
@@ -139,7 +139,7 @@ class GameSource:
         )
 
     def task_type(self, number: int) -> str:
-        """Return which of the six types a game has. Raises `BadGame` if only its file says so and cannot be read."""
+        """Return which of the six types a game has. Raises `BadGame` if its file is needed and cannot be read."""
         if not self.data:
             return tasks.task_type(self.split, number, self.season)
         return _type_of_file(self._games.top, self._games.names[number], self._games.digest)

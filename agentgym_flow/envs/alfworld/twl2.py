@@ -152,7 +152,7 @@ def _alternative(grammar: Grammar, name: str, alternatives: Any, at: int) -> lis
             case {"rhs": str(rhs), **rest} if not rest.get("condition"):
                 return [*read, ("", rhs)]
             case _:
-                raise grammar.fail(at, f'the rule {name!r} is no list of {{"rhs": TEXT, "condition": TEXT}}')
+                raise grammar.fail(at, f'the rule {name!r} is not a list of {{"rhs": TEXT, "condition": TEXT}}')
     return read
 
 

@@ -286,7 +286,7 @@ class CanvasEnv(TextEnv):
             **({} if descriptions is None else {"descriptions": descriptions}),
         }
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
-        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is told beside the data
+        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is reported with the data
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
         if used is not None:

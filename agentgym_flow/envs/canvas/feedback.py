@@ -1,4 +1,4 @@
-"""What is told of a workflow and its run: the feedback after a turn as text, and the same as plain data for `info`.
+"""What is reported of a workflow and its run: the feedback after a turn as text, and the same as plain data for `info`.
 
 Texts that operators made are shown cut and in one line, so that nothing in them can pass for a line of ours. Hints are
 an expert of a few rules; they give much of the task away, and can be left out.
@@ -184,7 +184,7 @@ def _unheard(run: WorkflowRun, solvers: Sequence[str]) -> bool:
 def summary(
     workflow: Workflow, drafting: Drafting, run: WorkflowRun | None, about: Circumstances, *, finished: bool
 ) -> dict[str, Any]:
-    """Return everything that can be told of a workflow without the answer, fresh and JSON-able.
+    """Return everything that can be reported of a workflow without the answer, fresh and JSON-able.
 
     Args:
         workflow: the workflow.

@@ -1,4 +1,4 @@
-"""An episode of Canvas without Gymnasium: the draft, its runs, what it is worth, and what is told of it."""
+"""An episode of Canvas without Gymnasium: the draft, its runs, its value, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class CanvasGame:
 
     @cached_property
     def problem(self) -> WorkflowProblem:
-        """What operators are told."""
+        """What operators are given."""
         return asked(self.task.problem)
 
     @property
@@ -153,7 +153,7 @@ class CanvasGame:
         return ablation(self.draft.workflow, self.run, self.interpreter, self.problem, self.repeated)
 
     def feedback(self, left: int) -> str:
-        """Return what the policy is told after its last turn, with so many turns left."""
+        """Return the feedback after the last turn, with `left` turns left."""
         assert self.last is not None, "there has been a turn"
         return Feedback(self.drafting, self.hints).text(self.last, self.run, self.circumstances, left)
 
@@ -178,7 +178,7 @@ class CanvasGame:
         return {**self.told_of(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
 
     def told_of(self, workflow: Workflow, run: WorkflowRun | None) -> dict[str, Any]:
-        """Return what would be told of another workflow and its run."""
+        """Return the feedback on another workflow and its run."""
         about = self.circumstances if run is self.run else circumstances(self.task.problem, run)
         spent = {"total_calls": self.spent.calls, "tokens": self.spent.tokens, "cost": self.spent.cost}
         return {**summary(workflow, self.drafting, run, about, finished=self.finished), **spent}

@@ -44,7 +44,7 @@ class LookAhead(NamedTuple):
 
 
 def take_ahead(starts: Sequence[tuple[CanvasGame, ResponseRecorder, str]]) -> list[LookAhead]:
-    """Return what comes of an action in each episode; the episodes themselves stay as they are.
+    """Return what comes of an action in each episode; the episodes themselves do not change.
 
     Nothing is raised but an interrupt, after which no request is under way.
 

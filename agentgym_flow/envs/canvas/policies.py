@@ -187,7 +187,7 @@ def _action(view: Any) -> str:
 
 def next_action(session: CanvasGame, left: int) -> str | None:
     """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
-    session = copy.deepcopy(session)  # what is tried out is no call of the episode
+    session = copy.deepcopy(session)  # what is tried out does not count as a call of the episode
     edit = _as_designed(session, left) or _tried_out(session, left)
     return None if edit is None else write_action(edit, session.drafting.language)
 

@@ -2,7 +2,7 @@
 
 The published prompt restates everything at every turn: rules, operators, actions, the task, and the last feedback. So
 does `text`; as a conversation, rules and task stand in its first message. The words are ours. Canvas has action tags of
-its own, so a completion is handed to the environment as it is, which finds the action in it and tells of repairs.
+its own, so a completion is handed to the environment unchanged, which finds the action in it and tells of repairs.
 
 `compact` reads the goal (`proposals.cues_of`), the workflow and its last run as they are shown, and nothing else. It
 says
@@ -249,7 +249,7 @@ _EDITS = (
 _CONDITIONAL = """\
 <action>add</action><structure>conditional</structure><condition>A</condition><true>B</true><false>C</false>
 In a conditional, A is one of {checkers}; {first} runs when the solution passes it and {second} when it does not, and
-`done` leaves the solution as it is."""
+`done` does not change the solution."""
 _PROMPTS = {
     "inline": "A prompt may be left out.",
     "two_phase": "Where a prompt is left out, you are asked for it before the edit is done.",

@@ -72,7 +72,7 @@ def warning(problem: str) -> str:
 
 
 def voting(solver: str) -> Parallel:
-    """Return branches with the same solver that are told to think differently."""
+    """Return branches with the same solver with instructions to think differently."""
     return Parallel(tuple((OperatorNode(solver, voice),) for voice in VOICES))
 
 
@@ -105,7 +105,7 @@ def proposals(problem: str, workflow: Workflow, language: Language, *, may_finis
 
 
 def deletions(nodes: int) -> list[Delete]:
-    """Return the deletions of the last nodes of a workflow with so many at the top level, the last one first."""
+    """Return the deletions of the last nodes of a workflow with `count` nodes at the top level, the last one first."""
     return [Delete(f"node_{number}") for number in range(nodes, 0, -1)][:MOST_DELETIONS]
 
 
@@ -147,7 +147,7 @@ class Cues(NamedTuple):
     Attributes:
         family: `"code"`, `"qa"` or `"arithmetic"`.
         parts: the problem may fall into parts that can be solved apart; Decompose shows whether it does.
-        accounts: it rests on accounts that nobody can be sure of.
+        accounts: it rests on uncertain accounts.
         steps: there are many steps to take.
         twist: the story has a turn that must be read with care.
         numbers: the numbers are awkward.

@@ -4,7 +4,7 @@ Nothing else goes in: no right answer, no index, no list of entities. What stand
 only `yes` and `no`, for questions that begin like one of these, are our own words. Read are
 
 - names: runs of words with a capital letter, joined by single small words as in `University of Tarn`, then also their
-  parts; and what is in double quotation marks. A function word at the start is no part of a name.
+  parts; and what is in double quotation marks. A function word at the start is not part of a name.
 - dates, years, and numbers with the unit that follows,
 - a small word between `the` and a comma or full stop, as in `people pay with the crown.`
 

@@ -17,7 +17,7 @@ from agentgym_flow.envs.search.question import question_key
 from agentgym_flow.envs.search.source import split_sizes
 
 MOST_KINDS = 8
-"""Of more kinds of questions only the number is told: PopQA's are the properties of things."""
+"""Of more kinds of questions only the number is reported: PopQA's are the properties of things."""
 
 MOST_NAMED = 10
 """Of more questions that are odd only the first are named."""

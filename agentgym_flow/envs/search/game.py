@@ -272,7 +272,7 @@ class SearchGame:
 
 
 def read_action(action: str) -> tuple[str, str]:
-    """Return the verb of an action and what its brackets hold, stripped; two empty texts for what is no action."""
+    """Return the verb of an action and what its brackets hold, stripped; two empty texts for an invalid action."""
     match = _ACTION.fullmatch(action)
     return (match[1], match[2].strip()) if match else ("", "")
 

@@ -24,7 +24,7 @@ LONGEST_QUESTION = 2000
 """Characters of a question that are read."""
 
 MOST_HOPS = 4
-"""Of a longer chain the first so many cues count."""
+"""Only this many cues of a longer chain count."""
 
 _DOCUMENT = re.compile(r"Doc \d+\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) ?(.*)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"A-Z0-9])")
@@ -230,7 +230,7 @@ class SearchNotes:
         return "same" if values[0] & values[1] else "other"
 
     def _value(self, number: int) -> frozenset[tuple[object, ...]]:
-        """Return what the last cue of a chain is told to be."""
+        """Return what the passages say about the last cue of a chain."""
         chain, way = self.asked.chains[number], self.ways[number]
         if not chain.cues or len(way) < len(chain.cues):
             return frozenset()

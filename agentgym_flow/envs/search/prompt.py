@@ -174,7 +174,7 @@ class SearchText(SearchPrompt):
     def parse_action(self, completion: str, view: PromptContext) -> str:
         """Return the action of the block that decides; see `tagged`.
 
-        Without one: the empty string, which is no action, or the whole text where no tags are required.
+        Without one: the empty string, which is an invalid action, or the whole text where no tags are required.
         """
         action = tagged(completion, strict=self.strict)
         if action is None:

@@ -2,7 +2,7 @@
 
 A passage is anybody's text. Here it gets a form in which it ends where it ends: a line break in it is a blank, so that
 nothing in it can look like the next document. Its id is anybody's text, too, and stands in logs and states. Tags stay
-as they are, because to the environment they are plain text; the prompts take their force away
+unchanged, because to the environment they are plain text; the prompts take their force away
 (`agentgym_flow.envs.search.prompt`).
 """
 
@@ -33,8 +33,8 @@ CUT = " ..."
 def one_line(text: str, longest: int | None = None) -> str:
     """Return `text` as one line, by `visible`, without blanks at both ends.
 
-    Of more than `longest` characters the end is cut off, and `CUT` says so within the length, so that what was cut once
-    stays as it is.
+    Text longer than `longest` is cut, and `CUT` marks the end within that length, so that what was cut once
+    does not change.
     """
     if longest is not None and len(text) > longest:
         # What is cut off must not cost time, and what is left is cleaned below.
@@ -46,7 +46,7 @@ def as_shown(passage: Passage) -> Passage:
     """Return the passage with title and text as a policy sees them.
 
     An id of more than `LONGEST_ID` characters, or with one that cannot be printed, becomes a digest of it. What is
-    shown once more stays as it is.
+    shown once more does not change.
     """
     name = passage.id
     if len(name) > LONGEST_ID or not name.isprintable():

@@ -55,7 +55,7 @@ class SokobanEnv(TextEnv):
 
     ## Action Space
     `UnicodeText`: one of the words `up`, `down`, `left`, `right`, in any case, white space around it ignored. Any other
-    text is invalid: the board stays as it is, the step is counted and costs -0.1, and `info["action_valid"]` is False.
+    text is invalid: the board does not change, the step is counted and costs -0.1, and `info["action_valid"]` is False.
     There is no search for a word inside a longer text. Walking into a wall or pushing a stuck box is valid, and does
     the same to the board.
 

@@ -61,7 +61,7 @@ The board is drawn row by row with these symbols:
 # wall, _ floor, O target, X box, √ box on a target, P you, S you on a target.
 An action moves you one cell up, down, left or right. Walking into a box pushes it one cell further if the cell behind
 it holds neither a wall nor a box; boxes cannot be pulled, so a box pushed into a corner off target is lost.
-A move into a wall leaves everything as it is."""
+A move into a wall changes nothing."""
 
 Cell = tuple[int, int]
 
@@ -89,7 +89,7 @@ class SokobanCompactPrompt:
         return completion.strip()
 
     def format_action(self, action: str, view: PromptContext) -> str | None:
-        """Return the action as it is; None with white space around it."""
+        """Return the action unchanged; None with white space around it."""
         return action if action == action.strip() else None
 
 

@@ -11,7 +11,7 @@ from agentgym_flow.prompt_files import PromptFile
 from agentgym_flow.prompts import PromptContext, Published
 
 STILL = "still"
-"""The action of an answer in which there is none. The environment takes it for invalid: the board stays as it is."""
+"""The action of an answer in which there is none. The environment takes it for invalid: the board does not change."""
 
 
 class SokobanPrompt(VerlAgentTemplate):

@@ -206,7 +206,7 @@ class SokobanVectorEnv(BatchEnv[Grids, Ints]):
         if "deadlock" in self._info_keys:
             self._look_for_deadlocks(boards)
 
-    # ---------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------- what is reported
     def _observe(self) -> Grids:
         codes = self._codes.copy()
         codes[self._player] += PLAYER_SHIFT

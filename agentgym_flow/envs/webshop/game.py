@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.goals import WebShopGoal
 
 PER_PAGE = 10
-"""A page of results lists so many products."""
+"""The number of products on a page of results."""
 
 SEARCH = "Search"
 BACK_TO_SEARCH = "Back to Search"

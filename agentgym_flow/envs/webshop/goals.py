@@ -1,4 +1,4 @@
-"""What a shopper is told to buy: the goals of a catalogue, each made when it is asked for, and their official order."""
+"""What a shopper is asked to buy: the goals of a catalogue, each made on demand, and their official order."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _combination(product: Product, place: int) -> dict[str, str]:
 
 
 def _price_bound(product: Product, kind: str, request: int) -> float:
-    """Return a multiple of 10 above the price, or `NO_BOUND` for what costs too much; of the product's request so many.
+    """Return the price bound of a request: a multiple of 10 above the price, or `NO_BOUND` for expensive products.
 
     Of the four next multiples two are drawn and the larger taken, so it is never the next one.
     """

@@ -48,7 +48,7 @@ def official_files(path: str | os.PathLike[str]) -> OfficialFiles:
     first (`_1000` belongs to `_1000`), or be the only ones; attributes of fewer products do not belong to all products.
 
     Raises:
-        BadData: there is no file of products, or there are several of a kind; the message lists them.
+        BadData: the file of products is missing, or there are several of a kind; the message lists them.
     """
     place = Path(path)
     if place.is_dir():
@@ -269,7 +269,7 @@ class _Fields:
         return self._record.get(field) is not None
 
     def get(self, field: str) -> Any:
-        """Return the field as it is; raises `BadData` when it is missing."""
+        """Return the field unchanged; raises `BadData` when it is missing."""
         if field not in self._record:
             raise self.bad(field, "is missing")
         return self._record[field]

@@ -186,7 +186,7 @@ class GoalRequirements:
 
 @lru_cache(maxsize=1 << 14)
 def units_of(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return what stands between the commas, full stops and the like of a text, as terms without small words."""
+    """Return the parts of a text between punctuation marks, as terms without small words."""
     units = (tuple(term for term in analyse(unit) if term not in _SMALL_TERMS) for unit in _MARKS.split(text))
     return tuple(unit for unit in units if unit)
 

@@ -56,7 +56,7 @@ class GoalSource:
 
     Raises:
         UnknownOption, UnknownSplit, UnknownData, BadSetting: as their names say.
-        BadData: a file is damaged, or there is no goal of this kind for the split.
+        BadData: a file is damaged, or the split has no goals of this kind.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A family is twelve products that look alike (`generator/family.py`). The hash of its titles puts it, and so every goal
 of its products, into one split. Of the goals in families of `valid` and of `test` 500 are kept: one of each product in
-an order drawn by lot, then a second one of each, and so on, so that as many products as possible are asked for.
+a random order, then a second one of each, and so on, so that as many products as possible are asked for.
 """
 
 from __future__ import annotations

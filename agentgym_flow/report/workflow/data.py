@@ -146,7 +146,7 @@ def _node(plain: Mapping[str, Any]) -> Node:
         case "loop":
             return WorkflowLoop(own, read_graph(_taken(plain, "body", Sequence)), _taken(plain, "count", int))
         case other:
-            raise BadSetting(f"there is no kind of node {other[:40]!a}: operator, parallel, conditional, loop")
+            raise BadSetting(f"unknown kind of node {other[:40]!a}: operator, parallel, conditional, loop")
 
 
 def _taken(plain: Any, name: str, kind: Any) -> Any:

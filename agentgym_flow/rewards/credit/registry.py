@@ -99,7 +99,7 @@ def _checked(function: Callable[..., Advantages], name: str) -> CreditFunction:
         if shape != [[len(episode.turns) for episode in group] for group in batch]:
             raise BadSetting(wanted)
         if not all(math.isfinite(one) for episodes in advantages for turns in episodes for one in turns):
-            raise BadSetting(f"credit function {name} has returned an advantage that is no finite number")
+            raise BadSetting(f"credit function {name} has returned an advantage that is not a finite number")
         return advantages
 
     return credit

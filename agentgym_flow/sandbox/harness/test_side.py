@@ -35,7 +35,7 @@ _MOST_TEXT = 300
 
 
 class Gone(BaseException):
-    """The program's process ended, or sent something that is no answer."""
+    """The program's process ended, or sent something that is not an answer."""
 
 
 class Unsupported(BaseException):

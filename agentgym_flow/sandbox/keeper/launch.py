@@ -66,7 +66,7 @@ def outer(control: int, outputs: list[int]) -> None:
 
 
 def _read_only(text: str) -> int:
-    """Return a descriptor from which `text` can be read, and which nobody can write through."""
+    """Return a descriptor from which `text` can be read, and which cannot be written to."""
     descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "surrogatepass"))
@@ -77,7 +77,7 @@ def _read_only(text: str) -> int:
 
 
 def _fill(folder: Path, files: dict[str, str], user: int | None) -> None:
-    """Write `files` into `folder` and give all of it to `user`, if there is one; nobody else can look into it."""
+    """Write `files` into `folder` and give all of it to `user`, if there is one; no other user can read it."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The keeper's loop: fork once per request, so that nobody has to fork the caller's process with all its threads."""
+"""The keeper's loop: fork once per request, so that the caller's process is never forked with all its threads."""
 
 from __future__ import annotations
 

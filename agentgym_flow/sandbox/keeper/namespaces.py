@@ -91,7 +91,7 @@ def _free_folder(paths: list[str]) -> str:
 
 
 def _show(path: str, root: str, attributes: int) -> None:
-    """Make `path` appear below `root`: a link as a link, anything else as it is, read-only."""
+    """Make `path` appear below `root`: a link as a link, anything else unchanged, read-only."""
     place = f"{root}{path}"
     if os.path.lexists(place) or not os.path.lexists(path):
         return

@@ -27,7 +27,7 @@ def send(descriptor: int, message: dict[str, Any]) -> None:
 def receive(descriptor: int) -> dict[str, Any] | None:
     """Return the next message, or `None` when the other side closed without one, or in the middle of one.
 
-    Raises `ValueError` or `RecursionError` for what is no JSON; only a program could send such a thing.
+    Raises `ValueError` or `RecursionError` for anything that is not JSON; only a program could send such a thing.
     """
     header = _exactly(descriptor, _LENGTH_BYTES)
     if header is None:

@@ -51,8 +51,8 @@ KEYS = "agentgym_flow.testing.keys"
 
 MEND: Mapping[str, str] = {
     "actions": (
-        "Look at _apply: for text that is no action here, return Transition(text, reward, False, False) with the "
-        "reward of a step that changes nothing, and leave the state as it is."
+        "Look at _apply: for an invalid action, return Transition(text, reward, False, False) with the "
+        "reward of a step that changes nothing, and leave the state unchanged."
     ),
     "determinism": (
         "Draw content from Stream(name, split, task) in _begin, and noise from the stream that _begin is given. Keep "

@@ -106,7 +106,7 @@ class Drafting:
         finish: when a workflow can be handed in.
         prompting: `"inline"` or `"two_phase"`.
         strict: refuse actions and prompts that have to be repaired.
-        offer: the operators, with what a policy is told of them.
+        offer: the operators, with their descriptions for the policy.
 
     Raises:
         BadSetting: no workflow of the language can be handed in.
@@ -281,7 +281,7 @@ def drafting_of(
         finish: one of `FINISH_RULES`.
         prompting: one of `PROMPTINGS`.
         strict: refuse actions that have to be repaired.
-        descriptions: name of an operator -> what a policy is told of it in place of the operator's own description.
+        descriptions: name of an operator -> the description for the policy, in place of the operator's own description.
 
     Raises:
         UnknownOption: a name is none of these, or a description is of no operator that can be used.

@@ -74,7 +74,7 @@ class OpenAIBackend:
 
     A failure is a result with the status `"error"` or `"timeout"`: no answer after all tries, a reply that is empty,
     cut off at `max_tokens` or not in the form it was asked for. When the server is not there, refuses the key or the
-    model, or fails `server.IN_A_ROW` requests before it has answered one, no workflow is at fault, and `ExecutorFailed`
+    model, or fails `server.IN_A_ROW` requests before it has answered one, nothing is scored, and `ExecutorFailed`
     is raised. If it had answered and answers nobody any more, it is waited for first, see `wait_for`.
 
     No result depends on which model or server would be usual; all of it is said here. Each request has a seed that is

@@ -28,7 +28,7 @@ Entry: TypeAlias = dict[str, Any]
 """One call on a tape."""
 
 MOST_ENTRIES = 100_000
-"""Entries of a tape, unless a recorder or a replay is told otherwise."""
+"""Entries of a tape, by default."""
 
 MOST_BYTES = 1 << 20
 """Bytes of the JSON of one entry, the same."""
@@ -161,7 +161,7 @@ class ReplayBackend(_Copied):
 
 
 def _check_result(result: object) -> None:
-    """Raise `BadSetting` for what is no result: then the executor is at fault, or an operator of its own."""
+    """Raise `BadSetting` for anything that is not a result: a fault of the executor, or of an operator of its own."""
     if not isinstance(result, OpResult):
         raise BadSetting(f"an executor returns an OpResult for every call, this one returned {result!r:.60}")
     if not isinstance(result.value, Value | None):

@@ -93,7 +93,7 @@ class ServerFailed(Exception):
     Attributes:
         status: `"timeout"` when there was no answer in time, else `"error"`.
         tries: how many requests were sent.
-        lasting: whether all other requests would fail as well: nobody is at the address, the key or the model is
+        lasting: whether all other requests would fail as well: no server is at the address, the key or the model is
             refused, or the server has never answered and failed `IN_A_ROW` requests, or had answered and then answered
             nothing for the length of its patience.
     """

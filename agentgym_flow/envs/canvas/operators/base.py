@@ -116,7 +116,7 @@ class Operator:
         outputs: what its result must hold, names in `OUTPUTS`. A checker may leave `text` and `code` empty: then the
             solution goes on as it was.
         summary: its description for a policy, one line that goes on from the name. An environment can replace it.
-        instruction: what the model is told when the workflow does not say otherwise.
+        instruction: the model's instruction if the workflow has no other.
         form: the form of the model's reply.
         meets: the needs that it meets once it is part of a workflow.
         branches: a run with fewer results before it is not given to it: the call fails. 2 is for operators that make

@@ -39,7 +39,7 @@ class Value:
         passed: the verdict of a checker; None for other operators.
         notes: what a checker found.
         data: anything more that a backend wants to find again in the inputs of later calls; JSON-able, and never
-            changed once it is here. Nobody else looks into it.
+            changed once it is here. Nothing else reads it.
     """
 
     text: str = ""

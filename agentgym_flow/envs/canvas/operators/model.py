@@ -38,7 +38,7 @@ class Executed(NamedTuple):
     """What came of it.
 
     Attributes:
-        status: `"ok"`; `"failed"`: the program is at fault; `"error"`: nothing is known about it.
+        status: `"ok"`; `"failed"`: a fault of the program; `"error"`: nothing is known about it.
         output: what the function returned, as text, or what the program printed.
         problem: what went wrong, in a line; empty for `"ok"`.
     """
@@ -49,7 +49,7 @@ class Executed(NamedTuple):
 
 
 RunCode: TypeAlias = Callable[[Execution], Executed]
-"""Runs programs that nobody has read. Called from several threads at once."""
+"""Runs untrusted programs. Called from several threads at once."""
 
 
 def in_sandbox(order: Execution) -> Executed:

@@ -60,7 +60,7 @@ class Offer:
 
     @cached_property
     def descriptions(self) -> Mapping[str, str]:
-        """Name -> what a policy is told of the operator."""
+        """Name -> the description of the operator for the policy."""
         return {operator.name: self.replaced.get(operator.name, operator.summary) for operator in self.operators}
 
     @cached_property

@@ -1,6 +1,6 @@
 """The operators that are registered, by name: the standard ones, and those of classes that were defined elsewhere.
 
-Defining a class with a name registers it. An environment is told which to offer: by name, by class, or by
+Defining a class with a name registers it. An environment is given those to offer: by name, by class, or by
 `"module:Class"`, which imports the module. What a log names is never imported: there, only registered ones count.
 """
 

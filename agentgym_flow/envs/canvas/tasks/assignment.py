@@ -69,7 +69,7 @@ class PublishedTask:
 
 
 def asked(problem: Problem) -> calls.WorkflowProblem:
-    """Return what operators are told of a problem; hidden tests and answers stay out."""
+    """Return what operators are shown of a problem; hidden tests and answers stay out."""
     public = problem.public_tests
     tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks
     return calls.WorkflowProblem(problem.key, problem.shown(), problem.entry_point, tests)

@@ -59,11 +59,11 @@ class CanvasSetReport(NamedTuple):
 def check_set(data: str | os.PathLike[str] | DataSet, dataset: str | None = None) -> CanvasSetReport:
     """Read all problems of a published set: a folder, a file, or the name of registered data.
 
-    Rows that cannot be read are told of. `dataset` is the name of the set, where no name of a file says it.
+    Rows that cannot be read are reported. `dataset` is the name of the set, where no name of a file says it.
 
     Raises:
         UnknownData: there is nothing of that name, or no such set.
-        BadData: a file is no data at all, there is none, or nothing says of which set they are.
+        BadData: a file holds no data, there is no file, or nothing says of which set they are.
         MissingExtra: a Parquet file needs pyarrow.
     """
     found = registry.resolve(data)

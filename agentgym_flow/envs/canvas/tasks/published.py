@@ -47,7 +47,7 @@ class PublishedTasks:
 
     Args:
         data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
-        dataset: the name of the set, one of `sets.load.SETS`. None: told by the names of the files, the registered
+        dataset: the name of the set, one of `sets.load.SETS`. None: taken from the names of the files, the registered
             name, the name of the folder, or rows in FlowSteer's form.
         split: `"train"`, `"valid"` or `"test"`.
         simulated: whether the simulator is to do the work of the operators; see `SIMULATED`.
@@ -237,7 +237,7 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
 
     Args:
         found: a file or a folder.
-        dataset: the name of the set; None: it is told as `PublishedTasks` says.
+        dataset: the name of the set; None: it is found as in `PublishedTasks`.
     """
     place = found.path
     name = dataset or _named(found)
@@ -262,7 +262,7 @@ def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _Set:
 
 
 def _named(found: DataSet) -> str:
-    """Return the set that data are of by name; empty when nothing says so. Raises `BadData` for several sets."""
+    """Return the set that data are of by name; empty when nothing names it. Raises `BadData` for several sets."""
     place = found.path
     sets = {set_named(stem(file)) for file in ([place] if place.is_file() else files_of(place))} - {""}
     if len(sets) > 1:

@@ -110,7 +110,7 @@ def tasks_of(
 
     Args:
         data: a file or a folder of a published set, or the name of registered data; None for the generated tasks.
-        dataset: the name of the published set, one of `sets.load.SETS`; None: told by the name of the file.
+        dataset: the name of the published set, one of `sets.load.SETS`; None: taken from the name of the file.
         split: `"train"`, `"valid"` or `"test"`.
         family: a family of generated tasks.
         simulated: whether the simulator is to do the work.

@@ -215,7 +215,7 @@ def _known(steps: Iterable[RunStep], cache: Cache | None) -> Memo:
     """Return everything that an executor has said in this episode, by its call wherever that stood."""
     said = {} if cache is None else dict(cache.items())
     said.update((step.call.identity, step.result) for step in steps)
-    # Of several that were told alike, the first in the workflow: an order that threads have no part in.
+    # Of several with equal instructions, the first in the workflow: an order that threads have no part in.
     return {_wherever(identity): said[identity] for identity in sorted(said, key=lambda one: one[2:4], reverse=True)}
 
 

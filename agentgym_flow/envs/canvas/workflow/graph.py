@@ -36,7 +36,7 @@ class OperatorNode:
 
     Attributes:
         name: a name in `operators.OPERATORS`.
-        instruction: what it is told instead of its default; empty for the default. Blanks around it are dropped, and
+        instruction: replaces its default instruction; empty for the default. Blanks around it are dropped, and
             halves of surrogate pairs, which no file can hold, become the replacement character.
 
     Raises:
@@ -97,7 +97,7 @@ class Conditional:
 
     Attributes:
         check: an operator that says whether the solution passes: its role is that of a checker.
-        passed: runs when it does. Empty: the solution goes on as it is.
+        passed: runs when it does. Empty: the solution goes on unchanged.
         failed: runs when it does not. Empty: likewise. At least one of the two is not empty.
 
     Raises:
@@ -223,7 +223,7 @@ class NodePosition(NamedTuple):
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow. A value: every edit gives another one and leaves this one as it is, so no edit applies in part.
+    """A workflow. A value: every edit gives another one and does not change this one, so no edit applies in part.
 
     Two are equal if their nodes are, instructions included; what can be undone does not matter.
 

@@ -5,7 +5,7 @@ How results flow:
 - Every operator gets the inputs that its declaration names, and no others. `problem` is always the raw problem; the
   last plan and the sub-problems stay at hand for later solvers.
 - The branches of a parallel start from the same results. Right after Decompose they share out the sub-problems. What
-  they make is gathered in their order; an operator that is no ensemble gets all of it, as a tuple.
+  they make is gathered in their order; an operator other than an ensemble gets all of it, as a tuple.
 - A checker hands the solution on as it is, unless it gives another one (a repaired program). Its notes are there for
   Revise as long as that solution stands.
 - In a conditional the chain for a pass runs when the checker says so, the other one when it says the opposite, and none

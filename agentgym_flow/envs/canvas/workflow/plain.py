@@ -28,7 +28,7 @@ def one_line(text: str, length: int) -> str:
     return _line(text[: 4 * length], length, len(text) > 4 * length)
 
 
-@lru_cache(maxsize=1 << 10)  # what a run says is told again after the next edit
+@lru_cache(maxsize=1 << 10)  # the report on a run is shown again after the next edit
 def _line(text: str, length: int, cut: bool) -> str:
     line = " ".join(text.split())
     shown = line if line.isprintable() else "".join(mark if mark.isprintable() else "?" for mark in line)

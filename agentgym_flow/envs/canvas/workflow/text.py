@@ -294,7 +294,7 @@ def _tokens(text: str) -> Iterator[str]:
         match = _TOKEN.match(text, position, end)
         if match is None:
             rest = text[position : position + 40].strip()
-            raise BadWorkflow(f"what begins with {rest[:20]!a} is no part of a workflow")
+            raise BadWorkflow(f"what begins with {rest[:20]!a} is not part of a workflow")
         yield match[match.lastgroup or 0]
         position = match.end()
 

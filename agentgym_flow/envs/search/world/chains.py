@@ -54,7 +54,7 @@ class FactChain(NamedTuple):
 
 
 def draw_chain(stream: Stream, entities: dict[str, list[Entity]], length: int) -> FactChain | None:
-    """Return a chain of so many facts from an entity drawn by lot, or nothing when it came to an end too early."""
+    """Return a chain of `count` facts from a random entity, or nothing when it came to an end too early."""
     passed = [stream.choice(entities[stream.choice(_KINDS)])]
     relations: list[EntityRelation] = []
     while True:

@@ -60,7 +60,7 @@ def costly(stream: Stream, rival: ProductDraft, brand: str) -> ProductDraft:
 def lacking(
     stream: Stream, rival: ProductDraft, lead: Feature | None, spare: list[Feature], brand: str, usual: float
 ) -> ProductDraft:
-    """Return a product with at most `lead` of the features of `rival`, and with others that nobody else here has."""
+    """Return a product with at most `lead` of the features of `rival`, and with others that are unique here."""
     features = ([lead] if lead else []) + spare[:2]
     lacks = [feature for feature in rival.features if feature is not lead and " " in feature.phrase]
     price = draw_price(stream, usual * (0.8 + 0.4 * stream.uniform()))

@@ -39,7 +39,7 @@ def _with_commas(value: Fraction) -> str:
 
 
 def _taken_for(chain: CalculationChain, value: Fraction, other: Fraction) -> ChainMistake | None:
-    """Return the change to take `other` for `value` wherever it stands; None where that is no other sound answer."""
+    """Return the change to take `other` for `value` wherever it stands; None where that is not another sound answer."""
     trees = {place: _replaced(step.tree, value, other) for place, step in enumerate(chain.steps)}
     change = ChainMistake({place: tree for place, tree in trees.items() if tree != chain.steps[place].tree})
     answer = chain.compute(change.trees)

@@ -111,7 +111,7 @@ class ArithmeticTask(SimulatedTask):
         """Return the short answer to a sub-problem, or to a step of the way; see `SimulatedTask.piece_answer`.
 
         Of the mistakes, those with this piece spoil it. Those that concern the whole, such as parts that are mixed up,
-        are made when the parts are put together, and leave it as it is.
+        are made when the parts are put together, and do not change it.
         """
         if not self.pieces:
             place = piece % max(len(self.chain.steps) - 1, 1)

@@ -1,6 +1,6 @@
 """Tasks out of problems of published sets: the solution of a problem with changes, run in the sandbox.
 
-Nobody has read these programs, so that none of them runs in this process. Each is run once; a script in the sandbox
+These programs are untrusted, so none of them runs in this process. Each is run once; a script in the sandbox
 tells what it does. There, too, a program has a number of steps instead of a time; those that use it up are not taken,
 because the official tests would end them by a clock.
 """

@@ -38,7 +38,7 @@ class FunctionCase(NamedTuple):
     Attributes:
         arguments: literals.
         wanted: a literal.
-        take: for a generator, how many of its values are compared, as a list; 0 for what is no generator.
+        take: for a generator, how many of its values are compared, as a list; 0 for anything else.
     """
 
     arguments: tuple[Any, ...]

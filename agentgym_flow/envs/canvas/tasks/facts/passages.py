@@ -1,4 +1,4 @@
-"""Passages: how a thing is told of, and how several voices retell one matter."""
+"""Passages: how a thing is described, and how several voices retell one matter."""
 
 from __future__ import annotations
 

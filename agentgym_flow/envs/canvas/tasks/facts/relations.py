@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 
 class FactRelation(NamedTuple):
-    """Something that can be told of a thing.
+    """A fact that a thing can have.
 
     Attributes:
         name: unique.
-        subject: the kind of thing of which it is told.
-        value: the kind of what is told: a kind of thing, or `year`, `number`, `goods`, `river`, `region`.
-        what: what is told, in two or three words.
+        subject: the kind of thing that has it.
+        value: the kind of its value: a kind of thing, or `year`, `number`, `goods`, `river`, `region`.
+        what: the fact, in two or three words.
         find: completes "Find ...".
         questions: whole questions.
         descriptions: of the value, by its relation to the thing; only where the value is a thing.
@@ -249,7 +249,7 @@ def marked(template: str) -> tuple[str, tuple[str, ...]]:
 
 
 def of_kind(kind: str) -> tuple[FactRelation, ...]:
-    """Return what can be told of a kind of thing."""
+    """Return the facts that a kind of thing can have."""
     return _OF_KIND[kind]
 
 

@@ -1,4 +1,4 @@
-"""Questions for one thing: told in one passage, found over another one, or told of two that are named alike."""
+"""Questions for one thing: stated in one passage, found through another one, or stated of two that are named alike."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The small world of a task: three firms, four people, three works and four towns, and how they hang together.
 
-Whatever is told of two things of a kind differs, so that no question has two right answers.
+Whatever is stated of two things of a kind differs, so that no question has two right answers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FactEntity:
     Attributes:
         kind: which of these.
         name: unique in the world.
-        facts: relation -> what is told; some further words for the passage about it.
+        facts: relation -> its value; some further words for the passage about it.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The calculations in GSM8K's worked solutions: `<<16-3-4=9>>` and the like, as steps that build on each other.
+"""The calculations in GSM8K's worked solutions: such as `<<16-3-4=9>>`, as steps that build on each other.
 
 A number in a step that an earlier step computed refers to it (`step0` is the result of the first), so that a simulator
 can change an operand or drop a step and compute what follows. Nothing is handed to an interpreter.

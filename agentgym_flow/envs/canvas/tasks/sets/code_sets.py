@@ -131,7 +131,7 @@ def mbpp(record: Record, number: int) -> Problem:
 
 
 def _entry_point(code: str, tests: tuple[str, ...]) -> str:
-    """Return the function that the tests call: one that the solution defines, else the first that is no wrapper."""
+    """Return the function that the tests call: one that the solution defines, else the first that is not a wrapper."""
     called = re.findall(r"([A-Za-z_]\w*)\s*\(", tests[0])
     defined = set(_DEFINED.findall(code))  # MBPP 126 defines `sum`
     others = (name for name in called if name not in _WRAPPERS | {"assert"})

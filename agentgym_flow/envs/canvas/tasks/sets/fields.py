@@ -60,7 +60,7 @@ def mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def decoded(value: Any, name: str) -> Any:
-    """Return what a field says that holds JSON as text; another value as it is. Raises `BadData` for broken JSON."""
+    """Return what a field says that holds JSON as text; another value unchanged. Raises `BadData` for broken JSON."""
     if not isinstance(value, str):
         return value
     try:

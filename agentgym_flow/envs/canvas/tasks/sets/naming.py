@@ -1,4 +1,4 @@
-"""Which published set a file is of, and which part of it, told by names: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`.
+"""Which published set a file is of, and which part, by its name: `gsm8k_test_400.jsonl`, `HumanEval.jsonl.gz`.
 
 A name is cut into words (`published_splits.words_of`). A set is named by one of its names below as a word,
 or as several words in a row (`DS-1000`, `human_eval`); of two names the longer one counts (`math_qa`). A part is named
@@ -75,7 +75,7 @@ def files_of(folder: Path) -> list[Path]:
 def parts_in(folder: Path, dataset: str) -> dict[str, Path]:
     """Return the files of a set in a folder, by the part that their names tell.
 
-    Files that name another set, or that are no files of records, do not count. Where no name tells a part, the only
+    Files that name another set, or that are not files of records, do not count. Where no name tells a part, the only
     file that names the set, or else the only file that there is, is of the part of the folder's name, or else `test`.
 
     Args:
