@@ -112,33 +112,3 @@ def features(
 def words(text: str) -> tuple[str, ...]:
     """Return the entries of a list that is written as `one|two|three`."""
     return tuple(text.split("|"))
-
-
-def kind(
-    query: str,
-    *,
-    path: str,
-    number: Number,
-    names: str,
-    lines: str,
-    features: str,
-    options: tuple[Option, ...],
-    price: tuple[float, float],
-    details: str,
-    notes: tuple[str, ...],
-    accessory: str,
-) -> ProductKind:
-    """Return a kind whose lists are written as `one|two|three`."""
-    return ProductKind(
-        query,
-        path,
-        number,
-        words(names),
-        words(lines),
-        words(features),
-        options,
-        price,
-        words(details),
-        notes,
-        accessory,
-    )

@@ -1,4 +1,4 @@
-"""A relation, with the ways to state it and to ask for it, and the ways that several relations share."""
+"""A relation, with the ways to state it and to ask for it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,3 @@ def relation(kind: str, fact: str, answer: str, says: str, nouns: str, asks: str
     """Return a relation; the ways to say each of its texts are parted by `|`."""
     parts = (tuple(filter(None, text.split("|"))) for text in (says, nouns, asks, compared))
     return EntityRelation(kind, fact, answer, *parts)
-
-
-FOUNDED = (
-    "{x} was founded in {y}|{x} dates from {y}|{x} came into being in {y}|the year {y} saw the founding of {x}",
-    "",
-    "In which year was {x} founded?|When was {x} founded?|What year did {x} come into being?",
-    "Which was founded earlier, {a} or {b}?|Was {a} founded before {b}?",
-)
-LIES = "{x} lies in {y}|{x} is found in {y}|travellers reach {x} by way of {y}, where it lies|{x} belongs to {y}"
-HOME = (
-    "{x} has its seat in {y}|{x} is based in {y}|{x} makes its home in {y}|the main building of {x} stands in {y}",
-    "the city where one finds {x}|the home city of {x}|the city that is the seat of {x}",
-    "In which city is {x} based?|Which city is the seat of {x}?|Where does {x} have its seat?",
-    "Are {a} and {b} based in the same city?",
-)

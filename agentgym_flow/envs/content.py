@@ -1,0 +1,62 @@
+"""Content as data: JSON files beside the code that uses them, read into typed values.
+
+A file holds what a class describes: an object for a named tuple or dataclass, whose absent fields take their defaults;
+a list for a tuple; a text for an enumeration, by value. What does not fit is refused with the place in the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import lru_cache
+from importlib import resources
+from types import GenericAlias
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from agentgym_flow.errors import BadData
+
+T = TypeVar("T")
+
+
+def read_content(package: str, file: str, kind: type[T]) -> T:
+    """Return the value in a JSON file of a package, as `kind`.
+
+    Args:
+        package: such as `agentgym_flow.envs.webshop.generator.departments`.
+        file: the name of the file in it.
+        kind: `tuple[X, ...]`, `dict[str, X]`, or a named tuple or dataclass.
+
+    Raises `BadData` if the content does not fit, with the place in the file.
+    """
+    return cast("T", _typed(kind, json.loads(resources.files(package).joinpath(file).read_text("utf-8")), file))
+
+
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        kinds = [parts[0]] * len(value) if parts[1:] == (...,) else list(parts)
+        if len(kinds) == len(value):
+            pairs = zip(kinds, value, strict=True)
+            return tuple(_typed(one, each, f"{where}[{i}]") for i, (one, each) in enumerate(pairs))
+    elif origin in (dict, Mapping) and isinstance(value, dict):
+        return {key: _typed(parts[1], each, f"{where}.{key}") for key, each in value.items()}
+    elif isinstance(kind, type) and not isinstance(kind, GenericAlias):
+        if issubclass(kind, Enum):
+            return kind(value)
+        if isinstance(value, dict) and (is_dataclass(kind) or hasattr(kind, "_fields")):
+            hints = _hints(kind)
+            if unknown := sorted(value.keys() - hints.keys()):
+                raise BadData(f"{where} has no field {unknown[0]!r}: the fields are {', '.join(hints)}")
+            return kind(**{name: _typed(hints[name], each, f"{where}.{name}") for name, each in value.items()})
+        if type(value) is kind or (kind is float and type(value) is int):
+            return value
+    elif origin is not None and value in parts:  # a Literal
+        return value
+    raise BadData(f"{where} must be {kind}, not {value!r:.80}")
+
+
+@lru_cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return get_type_hints(kind)
