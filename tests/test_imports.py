@@ -13,6 +13,7 @@ import agentgym_flow
 
 PACKAGE = Path(agentgym_flow.__file__).parent
 CORE = {
+    "_exports",
     "importing",
     "core",
     "spaces",

@@ -46,7 +46,7 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
         if issubclass(kind, Enum):
             return kind(value)
         if isinstance(value, dict) and (is_dataclass(kind) or hasattr(kind, "_fields")):
-            hints = _hints(kind)
+            hints = _hints(cast("Any", kind))
             if unknown := sorted(value.keys() - hints.keys()):
                 raise BadData(f"{where} has no field {unknown[0]!r}: the fields are {', '.join(hints)}")
             return kind(**{name: _typed(hints[name], each, f"{where}.{name}") for name, each in value.items()})
