@@ -14,7 +14,7 @@ if PurePath(sys.argv[0] if sys.argv else "").stem in ("agentgym-flow", "-m"):  #
 
 from typing import TYPE_CHECKING
 
-from agentgym_flow._exports import on_demand
+from agentgym_flow._util.exports import on_demand
 from agentgym_flow.envs import register_all
 
 if TYPE_CHECKING:

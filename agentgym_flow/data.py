@@ -21,10 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from agentgym_flow._util.file_state import file_digest, files_below, state_of
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.sharing import once
 from agentgym_flow.errors import BadData, BadSetting, UnknownData, shown
-from agentgym_flow.file_state import file_digest, files_below, state_of
-from agentgym_flow.files import whole
-from agentgym_flow.sharing import once
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

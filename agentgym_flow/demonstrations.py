@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import LineWriter
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting, UnknownOption
-from agentgym_flow.files import LineWriter
 from agentgym_flow.play_split import EpisodePlan, data_files, journalled, maker, play_split
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import Message, PromptTemplate, profile_for

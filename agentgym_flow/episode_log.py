@@ -18,11 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
+from agentgym_flow._util.files import LineWriter
+from agentgym_flow._util.strict_json import MAX_DEPTH, decode, is_deep
 from agentgym_flow.core import check_positive
 from agentgym_flow.episode import SCHEMA, Episode
 from agentgym_flow.errors import BadLog, BadSetting, BeyondLimits
-from agentgym_flow.files import LineWriter
-from agentgym_flow.strict_json import MAX_DEPTH, decode, is_deep
 
 POLICIES = "policies"
 """The key of `meta` that names the policy of every turn, where several share the episode."""

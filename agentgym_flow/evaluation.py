@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.intervals import Interval, bootstrap, mean_interval, share_interval
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LogWriter
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import Interval, bootstrap, mean_interval, share_interval
 from agentgym_flow.play_split import EpisodePlan, data_files, journalled, play_split
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.policies.openai_chat import FAILED_REQUESTS

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.files import check_new
 from agentgym_flow.core import TextEnv, check_integer, check_positive
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import BadResume, BadSetting, ExecutorFailed
-from agentgym_flow.files import check_new
 from agentgym_flow.journal import Journal, path_of
 from agentgym_flow.policies.base import AsyncPolicy, Policy
 from agentgym_flow.rollout import ERROR, EpisodeSpec, rollout

@@ -27,8 +27,8 @@ from typing import Any
 
 from rich.console import Console
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.files import whole
 from baselines.comparison.outcome import Raw, read_raw, write_raw
 from baselines.comparison.plan import Plan, Setting, read_settings
 from baselines.comparison.plot import draw

@@ -34,10 +34,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from agentgym_flow._util.intervals import wilson
 from agentgym_flow.core import TextEnv
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
-from agentgym_flow.intervals import wilson
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, profile_for
 from agentgym_flow.rewards.credit import CREDIT, WEIGHTS

@@ -24,8 +24,8 @@ from typing import Any
 
 from rich.console import Console
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.files import whole
 from baselines.compare import named, stem_of
 from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
 from baselines.comparison.plan import read_settings

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from _timing import arguments, seconds
 
-from agentgym_flow.intervals import Interval, bootstrap, wilson
+from agentgym_flow._util.intervals import Interval, bootstrap, wilson
 from agentgym_flow.leaderboard.comparison import paired_p_value, rank_ranges
 from agentgym_flow.leaderboard.statistics import clustered_mean, iqm, over_tracks, stratified_mean
 

@@ -33,10 +33,10 @@ import yaml  # type: ignore[import-untyped]
 from _byte_level import byte_level_tokenizer, write_model
 from rich.console import Console
 
+from agentgym_flow._util.intervals import share_interval
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import LoggedEpisode, read_log
 from agentgym_flow.evaluation import paired_difference
-from agentgym_flow.intervals import share_interval
 from agentgym_flow.training.config import Configs
 from agentgym_flow.training.config_file import parse_configs
 from agentgym_flow.training.model_evaluation import problems

@@ -40,9 +40,9 @@ from _latency_worker import latency_service
 from _supervised import PROGRAM, ROOT, Child
 from dataflow_kills import SIZE, finish, train_command, warm_start
 
+from agentgym_flow._util.signals import sigterm_raises
 from agentgym_flow.errors import FlowDown
 from agentgym_flow.report.timeline import layers_svg
-from agentgym_flow.signals import sigterm_raises
 
 STALENESS = 4
 LOOK = 0.5

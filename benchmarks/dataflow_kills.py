@@ -30,7 +30,7 @@ import yaml  # type: ignore[import-untyped]
 from _kills_report import digest, outcome, problems, table
 from _supervised import PROGRAM, Child, OverHttp, Parts
 
-from agentgym_flow.signals import sigterm_raises
+from agentgym_flow._util.signals import sigterm_raises
 
 SIZE = 8
 """Episodes of a group."""

@@ -24,8 +24,8 @@ from _supervised import PROGRAM, Child, OverHttp, finish
 from _timing import print_header, print_row
 from numpy.typing import NDArray
 
+from agentgym_flow._util.intervals import bootstrap_of_runs
 from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
-from agentgym_flow.intervals import bootstrap_of_runs
 from agentgym_flow.training.run import quiet
 
 SEARCHER, ANSWERER = "searcher", "answerer"

@@ -48,7 +48,7 @@ from agentgym_flow.envs.search.env import ENV_ID, SearchEnv
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.policies import FunctionPolicy, PolicyInput, PolicyOutput
 from agentgym_flow.retrieval.building import build_index
-from agentgym_flow.retriever.metrics import percentile
+from agentgym_flow.retrieval.server.metrics import percentile
 from agentgym_flow.rollout import EnvPool, EpisodeSpec, rollout
 
 SEARCHES = 3

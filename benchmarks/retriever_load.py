@@ -34,7 +34,7 @@ from _timing import arguments, print_header, print_row
 from agentgym_flow.retrieval.building import build_index
 from agentgym_flow.retrieval.passage import Passage, Retriever
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retriever.metrics import percentile
+from agentgym_flow.retrieval.server.metrics import percentile
 from agentgym_flow.seeding import Stream
 
 PASSAGES, WORDS_OF_PASSAGE, WORDS_OF_QUERY, VOCABULARY, TOPK = 10_000, 100, 7, 20_000, 3
@@ -44,7 +44,7 @@ WARM_UP = 1.0
 PROGRAM = """
 import sys
 from agentgym_flow.retrieval.building import open_index
-from agentgym_flow.retriever.serve import serve
+from agentgym_flow.retrieval.server.serve import serve
 serve(open_index(sys.argv[1]), port=0, on_ready=lambda address: print(address, flush=True))
 """
 

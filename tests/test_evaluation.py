@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym_flow._util.intervals import bootstrap, bootstrap_of_runs, share_interval, wilson
 from agentgym_flow.episode import Episode
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadSetting, UnknownData, UnknownEnvironment, UnknownOption, UnknownSplit
 from agentgym_flow.evaluation import Evaluation, by_task_type, evaluate, paired_difference
-from agentgym_flow.intervals import bootstrap, bootstrap_of_runs, share_interval, wilson
 from agentgym_flow.play_split import EpisodePlan
 from agentgym_flow.policies import ExpertPolicy, FunctionPolicy, PolicyInput, PolicyOutput, RandomPolicy, make_policy
 from agentgym_flow.replay import verify_log

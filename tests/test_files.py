@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_flow.files import naming, partial_of, resumed_folder, whole, whole_folder
+from agentgym_flow._util.files import naming, partial_of, resumed_folder, whole, whole_folder
 
 
 def test_the_folder_is_made_and_the_partial_file_lies_beside(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_flow import json_stream
+from agentgym_flow._util import json_stream
+from agentgym_flow._util.json_stream import stream_members, stream_objects
 from agentgym_flow.errors import BadData
-from agentgym_flow.json_stream import stream_members, stream_objects
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from agentgym_flow import demonstrations
+from agentgym_flow._util.files import check_new
+from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, note, printed, stdout
 from agentgym_flow.cli.player import (
@@ -28,9 +30,7 @@ from agentgym_flow.cli.player import (
 )
 from agentgym_flow.demonstrations import CollectionSummary
 from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown
-from agentgym_flow.files import check_new
 from agentgym_flow.journal import path_of
-from agentgym_flow.signals import exit_status, sigterm_raises
 
 
 def collect(

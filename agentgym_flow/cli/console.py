@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from agentgym_flow.printable import printable
+from agentgym_flow._util.printable import printable
 
 _PLAIN_WIDTH = 80  # columns of a terminal that says nothing of itself
 _QUIET = "#_."

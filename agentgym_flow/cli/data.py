@@ -11,10 +11,10 @@ from rich.progress import track
 from rich.table import Table
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.files import check_free
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, note, printed, progress_bars, show_table, stdout
 from agentgym_flow.errors import BadData, BadSetting, UnknownEnvironment, UnknownOption
-from agentgym_flow.files import check_free
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.official import OfficialFiles

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import Force, printed, show_table, stdout
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, Group
 from agentgym_flow.episode_log import write_log
-from agentgym_flow.files import check_new
 from agentgym_flow.policies import ExpertPolicy, PolicyInput, PolicyOutput, RandomPolicy
 from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 

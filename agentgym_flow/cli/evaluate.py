@@ -11,6 +11,8 @@ import typer
 from rich.table import Table
 
 from agentgym_flow import evaluation
+from agentgym_flow._util.files import check_new
+from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.cli import environments, executor
 from agentgym_flow.cli.console import Force, note, printed, share, show_table, stdout
 from agentgym_flow.cli.on_track import on_track
@@ -36,9 +38,7 @@ from agentgym_flow.cli.player import (
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.errors import BadPolicy, BadResume, BadSetting, ExecutorFailed, ServerDown, UnknownOption
 from agentgym_flow.evaluation import Evaluation, by_task_type
-from agentgym_flow.files import check_new
 from agentgym_flow.journal import path_of
-from agentgym_flow.signals import exit_status, sigterm_raises
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import Usage

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.openai_access import only_model
 from agentgym_flow.cli import environments
-from agentgym_flow.openai_access import only_model
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentgym_flow._util.files import check_new
+from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.cli import environments, season
 from agentgym_flow.cli.console import Force, note, p_value, printed, stdout
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.files import check_new
 from agentgym_flow.leaderboard.places import ROOT, SITE, TRACKS
 from agentgym_flow.leaderboard.submission import ABOUT, MODEL_CONFIG, TRAINING, TURN, WEIGHTS
-from agentgym_flow.strict_json import decode_file
 
 if TYPE_CHECKING:
     from agentgym_flow.leaderboard.reproduce import MakePolicy

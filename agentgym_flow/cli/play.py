@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from agentgym_flow._util.files import check_new
 from agentgym_flow.cli import environments, keys
 from agentgym_flow.cli.console import Force, board, interactive, printed, stdout
 from agentgym_flow.cli.player import PolicyArgs, prompted, watched
@@ -21,7 +22,6 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.episode import Episode, EpisodeRecorder, Turn
 from agentgym_flow.episode_log import write_log
 from agentgym_flow.errors import RetrieverFailed
-from agentgym_flow.files import check_new
 from agentgym_flow.play_split import data_files
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput
 from agentgym_flow.prompts import PromptTemplate, profile_for

@@ -13,10 +13,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from agentgym_flow._util.intervals import wilson
 from agentgym_flow.cli.console import note, share, stderr
 from agentgym_flow.episode import Episode
 from agentgym_flow.errors import AgentGymFlowError, BadPolicy, BadSetting
-from agentgym_flow.intervals import wilson
 from agentgym_flow.journal import path_of
 from agentgym_flow.play_split import TRAIN_TASKS, EpisodePlan
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput, make_policy

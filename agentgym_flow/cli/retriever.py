@@ -91,7 +91,9 @@ def serve(
     Requests under way are answered before it ends. Works with `RemoteRetriever`, Search-R1, SkyRL and other
     clients of the same protocol.
     """
-    from agentgym_flow.retriever import serve as server  # first: a missing extra should be told before data are read
+    from agentgym_flow.retrieval.server import (
+        serve as server,  # first: a missing extra should be told before data are read
+    )
 
     if not folder:  # an unset variable of a shell; it would name the current folder
         raise BadData("FOLDER is empty; name what `retriever build` made")

@@ -40,8 +40,10 @@ def shop(
     A visit is written to two files when it ends: an episode log that `agentgym-flow verify` checks, and the pages in
     the form of WebShop's own logs. The list of all visits is at /admin. Ctrl-C closes the shop.
     """
-    from agentgym_flow.shop.serve import serve  # first: a missing extra should be told before data are read
-    from agentgym_flow.shop.sessions import EPISODE, Shop
+    from agentgym_flow.envs.webshop.site.serve import (
+        serve,  # first: a missing extra should be told before data are read
+    )
+    from agentgym_flow.envs.webshop.site.sessions import EPISODE, Shop
 
     with stderr().status("opening the shop"):
         kept = Shop(

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from agentgym_flow._util.files import check_new
 from agentgym_flow.cli.console import Force, note, printed, progress_bars, show_table, stdout
 from agentgym_flow.errors import BadSetting, shown
-from agentgym_flow.files import check_new
 
 if TYPE_CHECKING:
     from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, SimulationResult, WorkerChange
@@ -160,9 +160,9 @@ def _check_pictures(folder: Path, names: tuple[str, ...], force: bool) -> None:
 
 
 def _simulated(scenarios: list[Scenario], seeds: int, folder: Path | None) -> list[list[SimulationResult]]:
+    from agentgym_flow._util.files import LineWriter
     from agentgym_flow.dataflow.pictures.timeline import write_pictures
     from agentgym_flow.dataflow.simulator.simulate import simulate
-    from agentgym_flow.files import LineWriter
 
     events: list[dict[str, Any]] = []
     with progress_bars() as bars:
@@ -210,7 +210,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _hours(values: list[float]) -> str:
-    from agentgym_flow.intervals import bootstrap
+    from agentgym_flow._util.intervals import bootstrap
 
     if len(values) == 1:
         return f"{values[0]:.2f}"

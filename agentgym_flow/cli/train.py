@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from agentgym_flow._util.signals import exit_status
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import show_table, stdout
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.signals import exit_status
 
 if TYPE_CHECKING:
     from agentgym_flow.training.results import Results

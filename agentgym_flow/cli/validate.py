@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from agentgym_flow._util.files import check_new, whole
 from agentgym_flow.cli import environments
 from agentgym_flow.cli.console import Force, printed, progress_bars, show_table, stdout
 from agentgym_flow.errors import AgentGymFlowError, MissingExtra
-from agentgym_flow.files import check_new, whole
 from agentgym_flow.testing.card.findings import SECTIONS, WORDS, Finding, ReportCard, errors_once
 from agentgym_flow.testing.card.made import REFUSED
 from agentgym_flow.testing.card.parts import ValidationRequest, run_part

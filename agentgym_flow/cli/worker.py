@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
+from agentgym_flow._util.signals import signals_go_to, sigterm_raises
 from agentgym_flow.cli.console import note
 from agentgym_flow.errors import FlowDown
-from agentgym_flow.signals import signals_go_to, sigterm_raises
 
 LEAVING = 10.0
 """Seconds that a worker that was asked to end tries to reach a manager that does not answer."""

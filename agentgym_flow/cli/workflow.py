@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from agentgym_flow._util.files import check_new, whole
 from agentgym_flow.cli.console import Force, printed, show_table, stdout
 from agentgym_flow.errors import BadSetting, BadWorkflow
-from agentgym_flow.files import check_new, whole
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.workflow.graph import Chain

@@ -12,12 +12,12 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.dataflow.batches.source import LeasedGroups
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.engines.choice import Engine, engine_of
 from agentgym_flow.dataflow.stage import actor_setup
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.files import whole
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import TRANSFORMERS, Configs
 from agentgym_flow.training.group_source import OwnRollout

@@ -15,8 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 import gymnasium as gym
 
+from agentgym_flow._util.importing import find_modules_here, imported_module
 from agentgym_flow.errors import UnknownEnvironment
-from agentgym_flow.importing import find_modules_here, imported_module
 
 GROUP = "agentgym_flow.plugins"
 """The group of entry points that is read."""

@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
+from agentgym_flow._util.file_state import FileState, is_junk, state_of
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import SPLITS
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import FileState, is_junk, state_of
 from agentgym_flow.seeding import stable_hash
-from agentgym_flow.sharing import Lock
 
 T = TypeVar("T")
 

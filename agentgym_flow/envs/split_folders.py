@@ -19,9 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from agentgym_flow._util.file_state import files_below
 from agentgym_flow.envs.published_splits import cut_at_digits, part_in, words_of
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import files_below
 
 _UP = 3
 """How many folders above what is given may name its split: ALFWorld's games lie in SPLIT/TASK/TRIAL/."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 
-from agentgym_flow import loopback
+from agentgym_flow._util import loopback
 from agentgym_flow.core import check_positive
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.integrations.openenv import FlowAction, FlowObservation, OpenEnvEnvironment

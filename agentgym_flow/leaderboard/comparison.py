@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.intervals import Interval, bootstrap
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import Interval, bootstrap
 from agentgym_flow.leaderboard.statistics import Estimate, Table, score_table
 
 LEVEL = 0.05

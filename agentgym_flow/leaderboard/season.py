@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.errors import BadSeason, BadSetting
-from agentgym_flow.files import whole
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SEASONS
-from agentgym_flow.strict_json import decode_file
 
 SCHEMA = "agentgym_flow.season/1"
 """The `schema` of the file of a season."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym_flow.files import whole_folder
+from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.printable import printable
 from agentgym_flow.leaderboard.board import Entry, Leaderboard, boards
 from agentgym_flow.leaderboard.definitions import definitions
 from agentgym_flow.leaderboard.eval_results import eval_result
 from agentgym_flow.leaderboard.outcomes import achieved_within, outcomes
 from agentgym_flow.leaderboard.places import SITE
 from agentgym_flow.leaderboard.watching import listed, watched
-from agentgym_flow.printable import printable
 from agentgym_flow.report.curves import charts
 from agentgym_flow.report.rendering import security_policy, source, templates
 

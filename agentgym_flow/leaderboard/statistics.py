@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.intervals import mean_interval, percentiles, resampled_means
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import mean_interval, percentiles, resampled_means
 
 Table = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def clustered_mean(scores: npt.ArrayLike) -> Estimate:
     """Return the mean score of an entry on a track, with the interval that `agentgym_flow.evaluation` prints.
 
     Attempts at one task are alike, so tasks are resampled with all their attempts; where every score is 0 or 1, the
-    interval is Wilson's with the effective sample size. See `agentgym_flow.intervals.mean_interval` for the sources.
+    interval is Wilson's with the effective sample size. See `intervals.mean_interval` for the sources.
 
     Args:
         scores: (tasks, attempts), each in [0, 1].

@@ -10,8 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import whole_folder
+from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.errors import BadSubmission, MissingExtra
-from agentgym_flow.files import whole_folder
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.places import SUBMISSIONS
 from agentgym_flow.leaderboard.submission import (
@@ -25,7 +26,6 @@ from agentgym_flow.leaderboard.submission import (
     TRAINING,
     WEIGHTS,
 )
-from agentgym_flow.strict_json import decode_file
 
 EVALUATION = "evaluation.json"
 """The file of an evaluation of a track, `agentgym-flow evaluate --track`, that says what was played."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from agentgym_flow import __version__
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.strict_json import decode_file
 from agentgym_flow.errors import BadSubmission
-from agentgym_flow.files import whole
 from agentgym_flow.leaderboard import schemas
 from agentgym_flow.leaderboard.coverage import Claims
 from agentgym_flow.leaderboard.places import ROOT, SUBMISSIONS
 from agentgym_flow.leaderboard.statistics import clustered_mean
 from agentgym_flow.leaderboard.submission import ATTESTED
 from agentgym_flow.leaderboard.track import Track
-from agentgym_flow.strict_json import decode_file
 
 SCHEMA = "agentgym_flow.verdict/1"
 """The `schema` of a verdict."""

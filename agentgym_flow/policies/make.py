@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import BadPolicy, BadSetting, MissingExtra, UnknownEnvironment, UnknownOption, UnknownPolicy
-from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.policies.base import AsyncPolicy, ExpertPolicy, FunctionPolicy, Policy, RandomPolicy
 from agentgym_flow.policies.openai_chat import OpenAIPolicy
 

@@ -8,9 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow.core import check_positive
-from agentgym_flow.errors import BadSetting, ServerDown, shown
-from agentgym_flow.openai_access import (
+from agentgym_flow._util.openai_access import (
     CHAT,
     PATIENCE,
     PROBE,
@@ -24,6 +22,8 @@ from agentgym_flow.openai_access import (
     key_in,
     openai_package,
 )
+from agentgym_flow.core import check_positive
+from agentgym_flow.errors import BadSetting, ServerDown, shown
 from agentgym_flow.policies.base import NO_ANSWER, PolicyInput, PolicyOutput
 from agentgym_flow.prompts import Message, profile_for
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentgym_flow._util.printable import printable
 from agentgym_flow.episode import Episode, Turn
-from agentgym_flow.printable import printable
 from agentgym_flow.report.workflow import WorkflowPicture, workflow_picture
 from agentgym_flow.seeding import canonical
 

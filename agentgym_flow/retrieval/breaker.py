@@ -12,8 +12,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.sharing import Lock
 
 PROBE_POLL = 0.05
 """Seconds after which one asks again while the probe of another is under way."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from agentgym_flow._util.files import check_free, naming, whole_folder
 from agentgym_flow.errors import BadIndex
-from agentgym_flow.files import check_free, naming, whole_folder
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.retrieval.bm25 import PROGRESS_EVERY
 from agentgym_flow.retrieval.index_folder import write_folder

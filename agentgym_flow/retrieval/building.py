@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
+from agentgym_flow._util.files import partial_folder, resumed_folder
 from agentgym_flow.data import content_digest, write_statement
 from agentgym_flow.errors import BadData, BadIndex
-from agentgym_flow.files import partial_folder, resumed_folder
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.builder import IndexBuilder
 from agentgym_flow.retrieval.corpus import FilePosition, PassageDigest, record_of, same_id, stream_passages

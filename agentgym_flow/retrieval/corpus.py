@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self, cast
 
+from agentgym_flow._util.json_stream import stream_objects, writable
 from agentgym_flow.errors import BadData
-from agentgym_flow.json_stream import stream_objects, writable
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import canonical
 

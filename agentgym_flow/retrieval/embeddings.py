@@ -13,8 +13,8 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from agentgym_flow._util.files import check_free, naming, resumed_folder
 from agentgym_flow.errors import BadIndex, BadSetting
-from agentgym_flow.files import check_free, naming, resumed_folder
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.retrieval.encoder import Encoder, Floats
 from agentgym_flow.retrieval.passage import Corpus

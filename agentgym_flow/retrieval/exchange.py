@@ -15,8 +15,8 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.sharing import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

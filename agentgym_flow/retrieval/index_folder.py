@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.files import whole_folder
 from agentgym_flow.errors import BadIndex
-from agentgym_flow.files import whole_folder
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.seeding import stable_hash
 

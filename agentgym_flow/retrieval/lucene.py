@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
+from agentgym_flow._util.files import whole_folder
 from agentgym_flow.errors import BadData, BadIndex, BadSetting, MissingExtra
-from agentgym_flow.files import whole_folder
 
 _started: list[int] = []  # the process in which Java was started
 

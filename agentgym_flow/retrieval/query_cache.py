@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from agentgym_flow._util.files import naming
+from agentgym_flow._util.sharing import Lock
+from agentgym_flow._util.sqlite_file import open_sqlite
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.files import naming
 from agentgym_flow.retrieval.passage import Hit, Passage
 from agentgym_flow.seeding import canonical
-from agentgym_flow.sharing import Lock
-from agentgym_flow.sqlite_file import open_sqlite
 
 T = TypeVar("T")
 

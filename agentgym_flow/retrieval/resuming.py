@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.file_state import file_digest
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import file_digest
 from agentgym_flow.retrieval.bm25 import BM25
 from agentgym_flow.retrieval.builder import IndexBuilder
 

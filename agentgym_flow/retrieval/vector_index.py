@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadIndex, BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.files import whole
 from agentgym_flow.retrieval.bm25 import DocumentHit
 from agentgym_flow.retrieval.embeddings import Embeddings
 from agentgym_flow.retrieval.encoder import Floats

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData
-from agentgym_flow.files import whole
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

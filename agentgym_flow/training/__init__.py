@@ -7,7 +7,7 @@ line and its telemetry off (`HF_HUB_OFFLINE`, `HF_HUB_DISABLE_TELEMETRY`), unles
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agentgym_flow._exports import on_demand
+from agentgym_flow._util.exports import on_demand
 from agentgym_flow.errors import MissingExtra
 
 for _package in ("torch", "transformers", "trl"):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow.files import naming, whole
+from agentgym_flow._util.files import naming, whole
 
 if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig

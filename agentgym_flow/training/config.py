@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
+from agentgym_flow._util.openai_access import checked_url
 from agentgym_flow.errors import BadSetting, MissingExtra, UnknownOption
-from agentgym_flow.openai_access import checked_url
 from agentgym_flow.rewards.credit import COMPAT_READS, credit_function, settings_of
 from agentgym_flow.rewards.credit.comparison import Advantages
 from agentgym_flow.rewards.credit.penalty import check_penalty

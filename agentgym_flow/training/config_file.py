@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 import yaml  # type: ignore[import-untyped]
 from trl import TrlParser
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.envs import text_env_class
 from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
-from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same

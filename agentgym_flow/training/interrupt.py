@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_flow.signals import Terminated, signals_go_to
+from agentgym_flow._util.signals import Terminated, signals_go_to
 
 if TYPE_CHECKING:
     from agentgym_flow.training.config import AgentConfig

@@ -23,8 +23,8 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments
 
+from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import LostProcess, OtherProcessFailed
-from agentgym_flow.signals import Terminated
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

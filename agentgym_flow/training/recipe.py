@@ -21,8 +21,8 @@ from rich.markup import escape
 from rich.table import Table
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError, BadData, BadSetting, OtherProcessFailed
-from agentgym_flow.signals import exit_status, sigterm_raises
 from agentgym_flow.training.callbacks import LiveProgress, MetricsFile, Validation
 from agentgym_flow.training.checkpoints import last_intact, progress_of
 from agentgym_flow.training.config import AgentConfig, Configs

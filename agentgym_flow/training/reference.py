@@ -22,8 +22,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.files import whole
 from agentgym_flow.training._trl import prepare_deepspeed
 from agentgym_flow.training.checkpoints import writing
 from agentgym_flow.training.lora import POLICY, REFERENCE, add_reference, is_adapted, switched

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.importing import find_modules_here, imported
+from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.errors import BadSetting, OtherProcessFailed, UnknownOption
-from agentgym_flow.files import whole
-from agentgym_flow.importing import find_modules_here, imported
 from agentgym_flow.prompts import PromptTemplate
-from agentgym_flow.signals import signals_go_to
 from agentgym_flow.training.checkpoints import writing
 from agentgym_flow.training.lora import POLICY, is_adapted, is_adapter, load_adapter
 from agentgym_flow.training.tiny import tiny_model, word_tokenizer

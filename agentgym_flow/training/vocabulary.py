@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.core import TextEnv
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.files import whole
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.prompts import PromptTemplate, SettingsTemplate
 from agentgym_flow.rollout import EpisodeSpec, rollout

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Group
 from agentgym_flow.errors import BadSetting, TrainingFailed
-from agentgym_flow.files import whole
 from agentgym_flow.policies import PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import check_expert
 from agentgym_flow.prompts import PromptTemplate

@@ -1,7 +1,7 @@
 """What the figures of several runs say: means, intervals, and which orders are beyond chance.
 
 All intervals are 95 % percentile bootstrap over training runs and test tasks, both drawn anew
-(`agentgym_flow.intervals.bootstrap_of_runs`). Differences are paired: the same seed, so the same warm start, and the
+(`intervals.bootstrap_of_runs`). Differences are paired: the same seed, so the same warm start, and the
 same task.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.intervals import Interval, bootstrap_of_runs
 from agentgym_flow.errors import BadData
-from agentgym_flow.intervals import Interval, bootstrap_of_runs
 from baselines.comparison.outcome import Outcome, Raw
 
 FEWEST_RUNS = 3

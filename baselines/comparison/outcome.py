@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData
-from agentgym_flow.files import whole
 from baselines.comparison.plan import REFERENCES
 
 SCHEMA = "agentgym_flow.comparison/1"

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from agentgym_flow.files import whole
+from agentgym_flow._util.files import whole
 from baselines.comparison.contrasts import FEWEST_RUNS, Mean, mean_curve
 from baselines.comparison.outcome import Raw
 from baselines.comparison.plan import CONTROLS, WARM_START

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agentgym_flow._util.signals import exit_status, sigterm_raises
 from agentgym_flow.errors import AgentGymFlowError
-from agentgym_flow.signals import exit_status, sigterm_raises
 from baselines.comparison.execute import finished
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import CONTROLS, EVERYTHING, WARM_START, Cell, Plan

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, get_args
 
 import yaml  # type: ignore[import-untyped]
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.files import whole
 from agentgym_flow.rewards.credit import CREDIT, settings_of
 from agentgym_flow.rewards.credit.comparison import Norm
 from baselines.comparison.plan import Cell, Plan, Setting

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentgym_flow._util.intervals import bootstrap_of_runs
 from agentgym_flow.errors import BadData
-from agentgym_flow.intervals import bootstrap_of_runs
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import WARM_START
 from baselines.comparison.rows import markdown

@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentgym_flow._util.signals import signals_go_to
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.signals import signals_go_to
 from baselines.comparison.execute import run
 from baselines.comparison.outcome import Outcome
 from baselines.comparison.plan import Cell, Plan

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow._util.intervals import bootstrap, resampled_means, share_interval, wilson
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import bootstrap, resampled_means, share_interval, wilson
 from agentgym_flow.leaderboard.statistics import (
     Estimate,
     clustered_mean,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentgym_flow._util.intervals import wilson
 from agentgym_flow.errors import BadSetting
-from agentgym_flow.intervals import wilson
 from agentgym_flow.leaderboard.eval_results import eval_result
 
 SCORES = np.repeat([1.0, 0.0], [350, 150])[:, None]

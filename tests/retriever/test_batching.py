@@ -11,7 +11,7 @@ import pytest
 from retriever_running import Echo, said
 
 from agentgym_flow.retrieval.passage import Hit
-from agentgym_flow.retriever.batching import Batcher, DeadlineExceeded, QueueFull, RetrievalFailed
+from agentgym_flow.retrieval.server.batching import Batcher, DeadlineExceeded, QueueFull, RetrievalFailed
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from retriever_running import Echo, health, running, said, wait_until
 
-from agentgym_flow import connections
+from agentgym_flow._util import connections
 from agentgym_flow.retrieval.remote import RemoteRetriever
 
 HALF = b"POST /retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\n"

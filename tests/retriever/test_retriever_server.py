@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from retriever_running import Echo, running, said, wait_until, waiting
 from starlette.testclient import TestClient
 
-from agentgym_flow import loopback
+from agentgym_flow._util import loopback
 from agentgym_flow.errors import BadSetting, RetrieverFailed
 from agentgym_flow.retrieval.remote import RemoteRetriever
-from agentgym_flow.retriever import app
-from agentgym_flow.retriever.app import MAX_BODY, MAX_PASSAGES, MAX_TOPK, create_app
-from agentgym_flow.retriever.metrics import Metrics, percentile
-from agentgym_flow.retriever.serve import serve
+from agentgym_flow.retrieval.server import app
+from agentgym_flow.retrieval.server.app import MAX_BODY, MAX_PASSAGES, MAX_TOPK, create_app
+from agentgym_flow.retrieval.server.metrics import Metrics, percentile
+from agentgym_flow.retrieval.server.serve import serve
 
 
 @pytest.fixture

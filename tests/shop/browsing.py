@@ -10,8 +10,8 @@ from typing import Any
 
 import uvicorn
 
-from agentgym_flow.shop.app import create_app
-from agentgym_flow.shop.sessions import Shop
+from agentgym_flow.envs.webshop.site.app import create_app
+from agentgym_flow.envs.webshop.site.sessions import Shop
 
 
 class Server:

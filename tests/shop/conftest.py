@@ -14,8 +14,8 @@ from hostile_products import EVIL, hostile_items
 from shopper import Shopper
 from starlette.testclient import TestClient
 
-from agentgym_flow.shop.app import create_app
-from agentgym_flow.shop.sessions import Shop
+from agentgym_flow.envs.webshop.site.app import create_app
+from agentgym_flow.envs.webshop.site.sessions import Shop
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import socket
 import pytest
 from browsing import at_step, begin, session_of
 
-from agentgym_flow.shop.sessions import SessionState
+from agentgym_flow.envs.webshop.site.sessions import SessionState
 
 pytestmark = pytest.mark.heavy
 

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from agentgym_flow.cli import app
 from agentgym_flow.envs.webshop.export import export_shop
+from agentgym_flow.envs.webshop.site.original_log import read_session
+from agentgym_flow.envs.webshop.site.serve import serve
+from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES
 from agentgym_flow.episode_log import read_log
 from agentgym_flow.replay import verify_log
-from agentgym_flow.shop.original_log import read_session
-from agentgym_flow.shop.serve import serve
-from agentgym_flow.shop.sessions import EPISODE, PAGES
 
 httpx = pytest.importorskip("httpx2")
 

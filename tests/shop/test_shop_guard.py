@@ -8,8 +8,8 @@ import pytest
 from shopper import PageReader
 from starlette.testclient import TestClient
 
-from agentgym_flow.shop.app import STATIC, create_app
-from agentgym_flow.shop.guard import FORM_KEY, HEADERS, MAX_BODY, MAX_FIELDS
+from agentgym_flow.envs.webshop.site.app import STATIC, create_app
+from agentgym_flow.envs.webshop.site.guard import FORM_KEY, HEADERS, MAX_BODY, MAX_FIELDS
 
 
 def test_forms_are_taken_from_our_pages_in_the_same_browser_only(make_shop, enter) -> None:

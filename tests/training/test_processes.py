@@ -14,8 +14,8 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
 
+from agentgym_flow._util.signals import Terminated
 from agentgym_flow.errors import TrainingFailed
-from agentgym_flow.signals import Terminated
 from agentgym_flow.training.processes import Together, lost_process_named
 
 TIMEOUT = 1.0

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import naming
+from agentgym_flow._util.sqlite_file import open_sqlite
 from agentgym_flow.dataflow.bookkeeping.ledger import Ledger, PublishedWeights
 from agentgym_flow.dataflow.records import Attempt, Slot, SlotId
 from agentgym_flow.errors import BadData, BadSetting
-from agentgym_flow.files import naming
-from agentgym_flow.sqlite_file import open_sqlite
 
 Event = Sequence[Any]
 """The name of a method of `Ledger` and its arguments, as plain data."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agentgym_flow import loopback
+from agentgym_flow._util import loopback
 from agentgym_flow.dataflow.network import calls
 from agentgym_flow.dataflow.network.serving import Switchboard
 from agentgym_flow.dataflow.records import Flow
@@ -28,7 +28,7 @@ with loopback.needing_extra():
     from starlette.routing import Mount
     from starlette.types import Receive, Scope, Send
 
-    from agentgym_flow.connections import server
+    from agentgym_flow._util.connections import server
 
 if TYPE_CHECKING:
     import uvicorn

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.dataflow.pictures.metrics import staleness_summary, wait_share
 from agentgym_flow.dataflow.pictures.trace import Event
-from agentgym_flow.files import whole
 from agentgym_flow.report.timeline import bars_svg, lanes_svg, layers_svg, timeline_page
 
 PLAY, LOST, TRAIN, WAIT, QUEUE, FETCH = "play", "lost", "train", "wait for episodes", "wait for the device", "fetch"

@@ -31,10 +31,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import naming
 from agentgym_flow.dataflow.network.remote import RemoteFlow
 from agentgym_flow.dataflow.records import Arrival, Attempt, Claim, Commit, CommitVerdict, Flow, Lease, LeaseKey, Slot
 from agentgym_flow.errors import BadData
-from agentgym_flow.files import naming
 
 NAME = "trace.jsonl"
 """The name of the file in the folder of a run."""

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import torch
 
+from agentgym_flow._util.files import whole
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import check_positive
 from agentgym_flow.dataflow.weights.updates import apply, delta, full, header
 from agentgym_flow.errors import BadData
-from agentgym_flow.files import whole
-from agentgym_flow.sharing import Lock
 
 _ENDING = ".safetensors"
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_flow import __version__
+from agentgym_flow._util.files import whole
 from agentgym_flow.data import home, may_cache
 from agentgym_flow.envs.alfworld.compiled_game import (
     MARKS,
@@ -41,7 +42,6 @@ from agentgym_flow.envs.alfworld.compiled_game import (
 from agentgym_flow.envs.alfworld.goal import CONDITIONS, ALFWorldGoal
 from agentgym_flow.envs.alfworld.grammar import ARRIVALS, PUT_FEEDBACKS, PUTS, Words
 from agentgym_flow.errors import BadData
-from agentgym_flow.files import whole
 
 SOURCES = (
     "alfred.pddl",

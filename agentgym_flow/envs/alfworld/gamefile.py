@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.envs.alfworld.domain import DOMAIN, DOMAIN_WITHOUT_HELP, check_domain
 from agentgym_flow.envs.alfworld.grammar import Words, read_grammar, write_grammar
 from agentgym_flow.envs.alfworld.pddl import PDDLProblem, read_problem, write_problem
 from agentgym_flow.errors import BadGame
-from agentgym_flow.files import whole
 
 GAME_FILE = "game.tw-pddl"
 """The name of a game file, in a folder of its own."""

@@ -11,11 +11,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from agentgym_flow._util.file_state import per_state
 from agentgym_flow.data import digest_of_files
 from agentgym_flow.envs.alfworld.gamefile import GAME_FILE, TRAJECTORY_FILE
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import per_state
 
 OFFICIAL_FOLDERS = {"train": "train", "valid": "valid_seen", "test": "valid_unseen", "valid_train": "valid_train"}
 """Our splits -> the folders of the official data."""

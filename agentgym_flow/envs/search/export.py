@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.envs.search.question import Question
-from agentgym_flow.files import whole
 
 CORPUS = "corpus.jsonl"
 """The file of the articles, in Search-R1's schema: `id`, and `contents` with the title in quotation marks."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.sharing import once
 from agentgym_flow.data import STATEMENT, check_path
 from agentgym_flow.envs.search import tasks
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
@@ -25,7 +26,6 @@ from agentgym_flow.retrieval.passage import Retriever
 from agentgym_flow.retrieval.query_cache import QueryCache
 from agentgym_flow.retrieval.remote import RemoteRetriever
 from agentgym_flow.retrieval.stored import StoredCorpus
-from agentgym_flow.sharing import once
 
 REMOTE, CUSTOM = "remote", "custom"
 """What logs call a server and an object: without the one that it was, only their tapes can be played."""

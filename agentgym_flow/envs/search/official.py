@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.file_state import is_junk
+from agentgym_flow._util.records import SUFFIXES, read_records
 from agentgym_flow.envs.published_splits import (
     PART_WORDS,
     PARTS,
@@ -36,8 +38,6 @@ from agentgym_flow.envs.published_splits import (
 from agentgym_flow.envs.search.question import Question, question_key
 from agentgym_flow.envs.search.shown import one_line
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import is_junk
-from agentgym_flow.records import SUFFIXES, read_records
 
 _TEXTS = ("question", "Question")
 _ANSWERS = ("golden_answers", "reward_model", "possible_answers", "answer", "Answer")

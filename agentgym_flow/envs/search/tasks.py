@@ -10,6 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 from itertools import count
 
+from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split
 from agentgym_flow.envs.search.question import Question
 from agentgym_flow.envs.search.world import draw_questions, world
@@ -17,7 +18,6 @@ from agentgym_flow.retrieval.corpus import MemoryCorpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Passage
 from agentgym_flow.seeding import canonical
-from agentgym_flow.sharing import once
 
 _COUNTS = {"train": 4_000, "valid": 500, "test": 500}
 

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from agentgym_flow._util.file_state import files_below, is_junk
+from agentgym_flow._util.files import whole
 from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.errors import BadLevel
-from agentgym_flow.file_state import files_below, is_junk
-from agentgym_flow.files import whole
 
 SUFFIXES = (".txt", ".xsb", ".sok")
 """The endings of files of levels."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.file_state import file_digest, per_state
 from agentgym_flow.core import SPLITS, check_positive, check_season, check_split
 from agentgym_flow.data import digest_of_files
 from agentgym_flow.envs.sokoban import tasks
@@ -18,7 +19,6 @@ from agentgym_flow.envs.sokoban.level import SOLVED_ALREADY, Level
 from agentgym_flow.envs.sokoban.packed import PackedLevels
 from agentgym_flow.envs.split_folders import find_split, split_folders, splits_of
 from agentgym_flow.errors import BadData, BadLevel, BadSetting, shown
-from agentgym_flow.file_state import file_digest, per_state
 from agentgym_flow.task_choice import task_identity
 
 ENV_ID = "agentgym_flow/Sokoban-v0"

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from agentgym_flow._util.files import whole
 from agentgym_flow.envs.webshop.generator import shop
-from agentgym_flow.files import whole
 
 ITEMS, ATTRIBUTES, HUMAN = "items_shuffle.json", "items_ins_v2.json", "items_human_ins.json"
 """The official names of the files."""

@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.json_stream import stream_members, stream_objects, writable
 from agentgym_flow.envs.webshop.product import Listing, Product, ProductRequest
 from agentgym_flow.errors import BadData
-from agentgym_flow.json_stream import stream_members, stream_objects, writable
 
 NAMES = {"items": "items_shuffle", "attributes": "items_ins_v2", "human": "items_human_ins"}
 """How the names of the files begin; they end in `.json`, and before that there may be a size, as in `_1000`."""

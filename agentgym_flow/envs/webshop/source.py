@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.file_state import FileState, state_of
 from agentgym_flow.core import check_positive, check_season, check_split
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.webshop import tasks
@@ -22,7 +23,6 @@ from agentgym_flow.envs.webshop.lucene import searched_by_lucene
 from agentgym_flow.envs.webshop.official import OfficialFiles, official_files, read_listings
 from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 from agentgym_flow.errors import BadData, BadSetting, UnknownOption
-from agentgym_flow.file_state import FileState, state_of
 
 SPLIT_ALIASES = {"dev": "valid", "eval": "valid"}
 """The official names of the splits."""

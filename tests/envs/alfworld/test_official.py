@@ -11,7 +11,8 @@ import gymnasium as gym
 import pytest
 from typer.testing import CliRunner
 
-from agentgym_flow import data, file_state
+from agentgym_flow import data
+from agentgym_flow._util import file_state
 from agentgym_flow.cli.app import app
 from agentgym_flow.envs.alfworld.env import ALFWorldEnv
 from agentgym_flow.envs.alfworld.export import export_game

@@ -20,12 +20,12 @@ import pytest
 from backend_calls import CUSTOM, Handler, backend_at, call_of, chat_server, completion, says
 from fault_server import Step, cut_off, dripping, endless, hanging_up, saying, silent, status
 
+from agentgym_flow._util.openai_access import PROBE
 from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
 from agentgym_flow.envs.canvas.operators.calls import Value
 from agentgym_flow.envs.canvas.operators.model import Executed, Execution
 from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
-from agentgym_flow.openai_access import PROBE
 
 pytest.importorskip("openai")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agentgym_flow._util.json_stream import stream_objects
 from agentgym_flow.envs.webshop.catalogue import MemoryCatalogue
 from agentgym_flow.envs.webshop.official import (
     OfficialFiles,
@@ -20,7 +21,6 @@ from agentgym_flow.envs.webshop.official import (
 )
 from agentgym_flow.envs.webshop.product import Listing, Product
 from agentgym_flow.errors import BadData
-from agentgym_flow.json_stream import stream_objects
 
 
 def record(asin: str = "B000000001", **changes: Any) -> dict[str, Any]:

@@ -8,15 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Self
 
-from agentgym_flow.core import AnswerStore, check_positive
-from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
-from agentgym_flow.envs.canvas.operators import OPERATORS, replies
-from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
-from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
-from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
-from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
-from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
-from agentgym_flow.openai_access import (
+from agentgym_flow._util.openai_access import (
     KEY_VARIABLE,
     check_count,
     check_patience,
@@ -27,8 +19,16 @@ from agentgym_flow.openai_access import (
     key_in,
     openai_package,
 )
+from agentgym_flow._util.sharing import Lock
+from agentgym_flow.core import AnswerStore, check_positive
+from agentgym_flow.envs.canvas.backends.server import ModelReply, Patience, ServerFailed, server_at
+from agentgym_flow.envs.canvas.operators import OPERATORS, replies
+from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
+from agentgym_flow.envs.canvas.operators.model import Messages, Model, RunCode, in_sandbox
+from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
+from agentgym_flow.envs.canvas.workflow.graph import unknown_operator
+from agentgym_flow.errors import BadSetting, ExecutorFailed, shown
 from agentgym_flow.seeding import Stream, canonical, stable_hash
-from agentgym_flow.sharing import Lock
 
 
 class Price(NamedTuple):

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, TypeAlias
 
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.core import check_positive
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value
 from agentgym_flow.errors import BadData, BadSetting
 from agentgym_flow.seeding import canonical, stable_hash
-from agentgym_flow.sharing import Lock
 
 Entry: TypeAlias = dict[str, Any]
 """One call on a tape."""

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agentgym_flow.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, RequestTiming, openai_package
+from agentgym_flow._util.openai_access import CHAT, PATIENCE, PROBE, CompletionLimit, RequestTiming, openai_package
+from agentgym_flow._util.sharing import Lock
 from agentgym_flow.retrieval.exchange import seconds_of
 from agentgym_flow.retrieval.remote import AGAIN, pause_after
 from agentgym_flow.seeding import Stream
-from agentgym_flow.sharing import Lock
 
 if TYPE_CHECKING:
     import openai

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from agentgym_flow._util.importing import find_modules_here, imported
 from agentgym_flow.errors import BadSetting, UnknownOption, shown
-from agentgym_flow.importing import find_modules_here, imported
 
 if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.operators.base import Operator

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentgym_flow import data as registry
+from agentgym_flow._util.records import read_records
+from agentgym_flow._util.sharing import once
 from agentgym_flow.core import check_split
 from agentgym_flow.data import FETCHED, DataSet
 from agentgym_flow.envs.canvas.scoring import mathematics
@@ -30,9 +32,7 @@ from agentgym_flow.envs.canvas.tasks.sets.naming import files_of, part_named, pa
 from agentgym_flow.envs.canvas.tasks.sets.native import is_native
 from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, part_of_alone, stamps_of
 from agentgym_flow.errors import BadData, BadSetting, UnknownData
-from agentgym_flow.records import read_records
 from agentgym_flow.seeding import stable_hash
-from agentgym_flow.sharing import once
 
 SIMULATED = ("gsm8k", "humaneval", "mbpp")
 """The sets whose problems the simulator can make mistakes in: through worked solutions, or programs that pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentgym_flow._util.sharing import once
 from agentgym_flow.envs.search.world.articles import Article, distractors, write
 from agentgym_flow.envs.search.world.draft import KEY, RealmDraft
 from agentgym_flow.envs.search.world.entity import THE, Entity
@@ -11,7 +12,6 @@ from agentgym_flow.envs.search.world.places import draw_places, people_places
 from agentgym_flow.envs.search.world.relations import WORK_KINDS
 from agentgym_flow.envs.search.world.things import draw_things, namesakes
 from agentgym_flow.seeding import Stream
-from agentgym_flow.sharing import once
 
 COUNTRIES = {"train": 32, "valid": 8, "test": 8}
 

@@ -28,12 +28,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentgym_flow._util.records import read_records
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.sets import code_sets, math_sets, qa_sets
 from agentgym_flow.envs.canvas.tasks.sets.fields import Record, mapping
 from agentgym_flow.envs.canvas.tasks.sets.native import is_native, native
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
-from agentgym_flow.records import read_records
 
 
 class Loaded(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentgym_flow._util.file_state import is_junk
+from agentgym_flow._util.records import SUFFIXES
 from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 from agentgym_flow.envs.published_splits import folders_with, part_in, part_of_alone, without_shard, words_of
 from agentgym_flow.errors import BadData
-from agentgym_flow.file_state import is_junk
-from agentgym_flow.records import SUFFIXES
 
 _OTHERS = {
     "aime25": "aime_2025",

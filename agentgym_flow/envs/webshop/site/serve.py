@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentgym_flow import loopback
-from agentgym_flow.shop.sessions import Shop
+from agentgym_flow._util import loopback
+from agentgym_flow.envs.webshop.site.sessions import Shop
 
 PATIENCE = 3
 """Requests under way have so many seconds to end when the server stops."""
@@ -14,7 +14,7 @@ CONNECTIONS = 256
 """The most connections at a time."""
 
 with loopback.needing_extra():
-    from agentgym_flow.shop.app import create_app
+    from agentgym_flow.envs.webshop.site.app import create_app
 
 
 def serve(

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, cast
 
-from agentgym_flow.signals import signals_go_to
+from agentgym_flow._util.signals import signals_go_to
 
 
 def check_new(path: Path, *, replace: bool = False, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:

@@ -24,16 +24,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from agentgym_flow._util.loopback import same
 from agentgym_flow.core import SPLITS
 from agentgym_flow.envs.webshop.env import WebShopEnv
 from agentgym_flow.envs.webshop.html import Site, environment, page_context
 from agentgym_flow.envs.webshop.page import elements
+from agentgym_flow.envs.webshop.site.guard import FORM_KEY, Forms, Guard, Refused
+from agentgym_flow.envs.webshop.site.money import priced, with_cents
+from agentgym_flow.envs.webshop.site.score_card import score_card
+from agentgym_flow.envs.webshop.site.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession
 from agentgym_flow.errors import AgentGymFlowError, BadLog, BadSetting
-from agentgym_flow.loopback import same
-from agentgym_flow.shop.guard import FORM_KEY, Forms, Guard, Refused
-from agentgym_flow.shop.money import priced, with_cents
-from agentgym_flow.shop.score_card import score_card
-from agentgym_flow.shop.sessions import EPISODE, PAGES, Record, SessionState, Shop, ShopSession
 
 ADMIN = "agentgym_flow_admin"
 """The cookie of a browser that has given the token."""
@@ -332,11 +332,11 @@ def _render(template: str, status: int = 200, **context: Any) -> Response:
 
 @cache
 def _templates() -> jinja2.Environment:
-    templates = environment(jinja2.PackageLoader("agentgym_flow.shop"))
+    templates = environment(jinja2.PackageLoader("agentgym_flow.envs.webshop.site"))
     templates.filters["with_cents"] = with_cents
     return templates
 
 
 @cache
 def _asset(name: str) -> bytes:
-    return (files("agentgym_flow.shop") / "templates" / name).read_bytes()
+    return (files("agentgym_flow.envs.webshop.site") / "templates" / name).read_bytes()

@@ -20,12 +20,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from agentgym_flow import loopback
+from agentgym_flow._util import loopback
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval import protocol
 from agentgym_flow.retrieval.passage import Hit, Retriever
-from agentgym_flow.retriever.batching import MAX_WAITING, Batcher, DeadlineExceeded, QueueFull, Results, RetrievalFailed
-from agentgym_flow.retriever.metrics import Metrics
+from agentgym_flow.retrieval.server.batching import (
+    MAX_WAITING,
+    Batcher,
+    DeadlineExceeded,
+    QueueFull,
+    Results,
+    RetrievalFailed,
+)
+from agentgym_flow.retrieval.server.metrics import Metrics
 
 DEFAULT_TOPK = 3
 """Passages of an answer when the request does not say how many, as in Search-R1."""

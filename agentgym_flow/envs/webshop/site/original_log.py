@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from agentgym_flow._util.files import LineWriter
 from agentgym_flow.envs.webshop.game import Page, WebShopGame
 from agentgym_flow.envs.webshop.goals import WebShopGoal
 from agentgym_flow.envs.webshop.reward import Score
 from agentgym_flow.errors import BadLog
-from agentgym_flow.files import LineWriter
 
 ADDRESS = "http://localhost:3000"
 """Where the logged sessions of the original took place; ours say the same, wherever the shop was."""

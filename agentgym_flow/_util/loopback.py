@@ -63,12 +63,12 @@ def run(app: Any, listening: socket.socket, *, patience: int, connections: int, 
         app: the application.
         listening: where requests come in; it stays open.
         patience: requests under way have so many seconds to end.
-        connections: the most at a time; see `agentgym_flow.connections`.
+        connections: the most at a time; see `agentgym_flow._util.connections`.
         websockets: accept WebSockets as well.
 
     Raises `KeyboardInterrupt` after Ctrl-C.
     """
-    from agentgym_flow.connections import server
+    from agentgym_flow._util.connections import server
 
     server(app, patience=patience, connections=connections, websockets=websockets).run(sockets=[listening])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentgym_flow import loopback
+from agentgym_flow._util import loopback
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.passage import Retriever
 
@@ -15,8 +15,8 @@ CONNECTIONS = 1024
 """The most connections at a time."""
 
 with loopback.needing_extra():
-    from agentgym_flow.retriever.app import DEFAULT_TOPK, create_app
-    from agentgym_flow.retriever.batching import MAX_WAITING
+    from agentgym_flow.retrieval.server.app import DEFAULT_TOPK, create_app
+    from agentgym_flow.retrieval.server.batching import MAX_WAITING
 
 
 def serve(

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentgym_flow.loopback import is_this_machine, same
+from agentgym_flow._util.loopback import is_this_machine, same
 
 MAX_BODY = 16 << 10
 """The most bytes that a form may have."""

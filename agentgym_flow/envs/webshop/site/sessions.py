@@ -19,10 +19,10 @@ from agentgym_flow.core import check_integer, check_positive, check_split
 from agentgym_flow.data import DataSet, resolve
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.webshop.env import ENV_ID, WebShopEnv
+from agentgym_flow.envs.webshop.site.original_log import PageView, write_session
 from agentgym_flow.envs.webshop.source import SPLIT_ALIASES
 from agentgym_flow.episode import Episode, EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
-from agentgym_flow.shop.original_log import PageView, write_session
 from agentgym_flow.task_choice import check_task
 
 DEFAULT_MAX_STEPS = 100

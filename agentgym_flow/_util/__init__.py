@@ -1,0 +1,1 @@
+"""Helpers that several rooms share: files, JSON, processes, servers, intervals. Nothing here is public."""
