@@ -16,8 +16,12 @@ CORE = {"_util", "core", "spaces", "seeding", "errors", "episode", "episode_log"
 SITE, SERVER = "envs/webshop/site/", "retrieval/server/"
 SITE_MODULE, SERVER_MODULE = "agentgym_flow.envs.webshop.site", "agentgym_flow.retrieval.server"
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
-OWN = {"_util/openai_access.py": {"openai"}, "_util/connections.py": {"uvicorn"}}
-"""What the helper for a package of others imports."""
+OWN = {
+    "_util/connections.py": {"h11", "uvicorn"},
+    "_util/loopback.py": {"starlette", "uvicorn"},
+    "_util/openai_access.py": {"openai"},
+}
+"""What helpers for packages of others import."""
 TORCH_ROOMS = {"generation", "training", "dataflow"}
 HEAVY = {"torch", "transformers", "trl", "accelerate", "peft", "datasets", "ray", "deepspeed", "vllm"}
 
