@@ -17,7 +17,7 @@ SITE, SERVER = "envs/webshop/site/", "retrieval/server/"
 SITE_MODULE, SERVER_MODULE = "agentgym_flow.envs.webshop.site", "agentgym_flow.retrieval.server"
 LIGHT = {"typing", "typing_extensions", "numpy", "gymnasium", *sys.stdlib_module_names}
 OWN = {
-    "_util/connections.py": {"h11", "uvicorn"},
+    "_util/connections.py": {"h11", "starlette", "uvicorn"},
     "_util/loopback.py": {"starlette", "uvicorn"},
     "_util/openai_access.py": {"openai"},
 }
