@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentgym_flow._util.signals import exit_status
 from agentgym_flow.cli import environments
-from agentgym_flow.cli.console import show_table, stdout
+from agentgym_flow.cli.console import printed, show_table, stdout
 from agentgym_flow.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -48,6 +48,23 @@ def _show_cost(settings: list[str]) -> None:
     stdout().print("Nothing was run.")
 
 
+def _show_settings(settings: list[str], everything: bool) -> None:
+    from agentgym_flow.training.config_file import parse_configs
+    from agentgym_flow.training.main_settings import MAIN_SETTINGS
+
+    run, warm_start, agent = parse_configs(settings)
+    values = {**vars(agent), **vars(warm_start), **vars(run)}
+    values |= {name: getattr(agent, name) for name in ("groups_per_batch", "steps_per_batch")}
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("setting", "value", "meaning"):
+        table.add_column(column, overflow="fold")
+    shown = sorted(values) if everything else MAIN_SETTINGS
+    for name in shown:
+        if not name.startswith("_"):
+            table.add_row(name, printed(f"{values[name]}"), MAIN_SETTINGS.get(name, ""))
+    show_table(table)
+
+
 def train(
     context: typer.Context,
     algorithm: Annotated[
@@ -80,6 +97,10 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the run would cost; load no model and run nothing.")
     ] = False,
+    settings_only: Annotated[
+        bool, typer.Option("--settings", help="Show the main settings with the values of this run, and run nothing.")
+    ] = False,
+    all_settings: Annotated[bool, typer.Option("--all-settings", help="Show every setting, TRL's too.")] = False,
     _: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
     ] = False,
@@ -103,6 +124,9 @@ def train(
     from agentgym_flow.training.run import quiet
 
     quiet()
+    if settings_only or all_settings:
+        _show_settings(settings, all_settings)
+        return
     if dry_run:
         _show_cost(settings)
         return

@@ -27,6 +27,7 @@ from agentgym_flow.rewards.credit import settings_of
 from agentgym_flow.training.algorithms import CONFIGS, algorithm_settings
 from agentgym_flow.training.checkpoints import check_same
 from agentgym_flow.training.config import AgentConfig, Configs
+from agentgym_flow.training.main_settings import MAIN_SETTINGS
 from agentgym_flow.training.run import TINY
 from agentgym_flow.training.run_config import RunConfig, WarmStartConfig, mapping
 
@@ -75,7 +76,23 @@ def read_config(path: Path) -> dict[str, Any]:
     return merged | settings
 
 
+ALL_SETTINGS = "--all-settings"
+"""Beside `--help`: list every setting, those of TRL too."""
+
+
 class _Parser(TrlParser):  # type: ignore[misc]
+    def format_help(self) -> str:
+        """Return the main settings, one a line; with `--all-settings` on the command line all of them."""
+        if ALL_SETTINGS in sys.argv:
+            return str(super().format_help())
+        width = max(map(len, MAIN_SETTINGS))
+        lines = "\n".join(f"  --{name:{width}}  {meaning}" for name, meaning in MAIN_SETTINGS.items())
+        return (
+            f"usage: {self.prog} [--config FILE] [--key value ...]\n\n"
+            f"Settings of the command line win over those of the file. The main ones:\n\n{lines}\n\n"
+            f"{self.prog} --help {ALL_SETTINGS} lists every setting.\n"
+        )
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing how all of the settings are used and leaving."""
         raise BadSetting(message)
