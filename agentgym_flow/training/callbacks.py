@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_flow._util.files import naming, whole
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentgym_flow.training.trainer import AgentTrainer
 
 SHOWN = ("success", "valid_success", "entropy", "zero_variance_groups")
-"""The metrics on the progress line."""
+"""The metrics of a printed line. The bar has room for the first two in a terminal of 80 columns."""
 
 _LINES = 10  # at least so many are printed over a run where there is no terminal to animate,
 _SECONDS = 300.0  # and one after so many seconds
@@ -78,17 +78,17 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
 
 class LiveProgress(TrainerCallback):  # type: ignore[misc]
-    """A progress bar with the newest metrics; where there is no terminal, a line now and then with the time to go."""
+    """A progress bar with success and the time to go; where there is no terminal, a line with them now and then."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("training"),
-            BarColumn(bar_width=30),
+            TextColumn("Training"),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("{task.fields[metrics]}"),
-            TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("to go"),
             console=console,
             transient=True,
         )
@@ -116,7 +116,8 @@ class LiveProgress(TrainerCallback):  # type: ignore[misc]
         """Show the newest metrics."""
         if not state.is_world_process_zero or not logs or "success" not in logs:
             return
-        metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in SHOWN if logs.get(name) is not None)
+        names = SHOWN[:2] if self._console.is_terminal else SHOWN
+        metrics = "  ".join(f"{name} {logs[name]:.2f}" for name in names if logs.get(name) is not None)
         if logs.get("lost_episodes"):
             metrics += f"  lost episodes {logs['lost_episodes']:.0f}"
         if self._console.is_terminal:

@@ -239,12 +239,10 @@ def lasting_settings(agent: AgentConfig) -> dict[str, Any]:
     return settings | {"credit_settings": settings_of(agent.credit) | agent.credit_keywords}
 
 
-def write_config(path: Path, configs: Configs) -> dict[str, Any]:
-    """Write `resolved(configs)` as YAML, and return it."""
-    settings = resolved(configs)
+def write_config(path: Path, configs: Configs) -> None:
+    """Write `resolved(configs)` as YAML."""
     with whole(path) as partial:
-        partial.write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "utf-8")
-    return settings
+        partial.write_text(yaml.safe_dump(resolved(configs), sort_keys=False, allow_unicode=True), "utf-8")
 
 
 def check_config(path: Path, configs: Configs) -> None:

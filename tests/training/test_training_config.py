@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from agentgym_flow.cli import app
 from agentgym_flow.errors import BadSetting
 from agentgym_flow.training import batch_shape
 from agentgym_flow.training.batch_shape import share_out
 from agentgym_flow.training.config import AgentConfig
 from agentgym_flow.training.config_file import parse_configs, resolved, write_config
+from agentgym_flow.training.main_settings import MAIN_SETTINGS
 
 BASE = """
 output_dir: {folder}
@@ -160,3 +163,26 @@ def test_only_the_commands_go_off_line(root: Path, module: str, offline: str | N
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.split() == [str(offline)] * 2
+
+
+def test_the_main_settings_are_shown_with_the_values_of_the_run() -> None:
+    words = ["train", "rewardflow", "--env", "WebShop-v0", "--seed", "3"]
+    shown = CliRunner().invoke(app, [*words, "--settings"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    rows = {line.split()[0]: line for line in shown.stdout.splitlines()[1:] if line[:1].strip()}
+    assert list(rows) == list(MAIN_SETTINGS)
+    assert rows["seed"].split()[1] == "3"
+    assert "'anchors': 'information'" in rows["credit_settings"]
+    everything = CliRunner().invoke(app, [*words, "--all-settings"], env={"COLUMNS": "200"})
+    assert len(everything.stdout.splitlines()) > 150
+
+
+def test_help_of_a_baseline_lists_the_main_settings_and_says_how_to_see_all(root: Path) -> None:
+    def said(*words: str) -> str:
+        command = [sys.executable, "-m", "baselines.grpo", "--help", *words]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    short = said()
+    assert [name for name in MAIN_SETTINGS if f"--{name} " not in short] == []
+    assert "--adam_beta1" not in short
+    assert "--adam_beta1" in said("--all-settings")
