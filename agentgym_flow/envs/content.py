@@ -43,13 +43,17 @@ def _typed(kind: Any, value: Any, where: str) -> Any:
     elif origin in (dict, Mapping) and isinstance(value, dict):
         return {key: _typed(parts[1], each, f"{where}.{key}") for key, each in value.items()}
     elif isinstance(kind, type) and not isinstance(kind, GenericAlias):
-        if issubclass(kind, Enum):
+        if issubclass(kind, Enum) and value in (one.value for one in kind):
             return kind(value)
         if isinstance(value, dict) and (is_dataclass(kind) or hasattr(kind, "_fields")):
             hints = _hints(cast("Any", kind))
             if unknown := sorted(value.keys() - hints.keys()):
                 raise BadData(f"{where} has no field {unknown[0]!r}: the fields are {', '.join(hints)}")
-            return kind(**{name: _typed(hints[name], each, f"{where}.{name}") for name, each in value.items()})
+            fields = {name: _typed(hints[name], each, f"{where}.{name}") for name, each in value.items()}
+            try:
+                return kind(**fields)
+            except TypeError as error:  # a field without a default is missing
+                raise BadData(f"{where}: {error}") from None
         if type(value) is kind or (kind is float and type(value) is int):
             return value
     elif origin is not None and value in parts:  # a Literal

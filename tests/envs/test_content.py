@@ -64,6 +64,8 @@ def test_a_file_becomes_typed_values(package: Path) -> None:
         ('"many"', '"few"', "thing.json.number must be"),
         ('"notes"', '"note"', "has no field 'note'"),
         ('{"x": "y"}', '["x"]', "thing.json.notes must be"),
+        ('"colour": "red"', '"colour": "blue"', r"thing.json.parts\[1\].colour must be <enum 'Colour'>, not 'blue'"),
+        ('"number": "many", ', "", "thing.json: .*number"),
         ('"size": [1, 2]', '"size": [true, 2]', r"thing.json.size\[0\] must be"),
     ],
 )

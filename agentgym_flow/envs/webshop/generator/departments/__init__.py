@@ -8,6 +8,7 @@ from typing import NamedTuple
 from agentgym_flow.envs.content import read_content
 from agentgym_flow.envs.webshop.generator import options
 from agentgym_flow.envs.webshop.generator.kinds import Department, Number, Option, ProductKind, features, words
+from agentgym_flow.errors import UnknownOption
 
 _NAMES = (
     "beauty",
@@ -77,6 +78,8 @@ class _Department(NamedTuple):
 
 def _kind(written: _Kind) -> ProductKind:
     lists = {name: words(getattr(written, name)) for name in ("names", "lines", "features", "details")}
+    if unknown := [name for name, *_ in written.options if name not in _OPTIONS]:
+        raise UnknownOption.among(unknown[0], _OPTIONS)
     chosen = tuple(_OPTIONS[name](*arguments) for name, *arguments in written.options)
     return ProductKind(**{**written._asdict(), **lists, "options": chosen})
 
