@@ -42,6 +42,9 @@ for module, attributes in (
     for attribute in attributes.split():
         if hasattr(module, attribute):
             delattr(module, attribute)
+import ctypes
+load_library = ctypes.CDLL
+ctypes.CDLL = lambda name, *rest, **more: load_library({"msvcrt": None}[name], *rest, **more)  # None is refused there
 sys.platform = "win32"
 for name, why in load(names).items():
     if name not in without_extras:

@@ -174,9 +174,7 @@ def _environments() -> Iterator[Check]:
             env.reset(seed=0)
             env.close()
         except Exception as error:  # whatever it is, the other findings are wanted too
-            yield Check(
-                env_id, "broken", f"{type(error).__name__}: {error}", f"pip install --force-reinstall {PACKAGE}"
-            )
+            yield Check(env_id, "broken", f"{type(error).__name__}: {error}", "install the package again")
         else:
             yield Check(env_id, "ok", "made and reset")
 

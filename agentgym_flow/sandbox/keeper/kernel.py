@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
-_libc = ctypes.CDLL(None, use_errno=True)
+# The functions of this process itself, which Windows does not give; no program is run there.
+_libc = ctypes.CDLL(None if sys.platform != "win32" else "msvcrt", use_errno=True)
 
 Argument = int | bytes | None | ctypes.Structure
 
