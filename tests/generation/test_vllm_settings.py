@@ -304,7 +304,7 @@ def test_the_setting_is_checked_before_any_work(tmp_path: Path) -> None:
         settings("vlm")
     with pytest.raises(BadSetting, match="names a server twice"):
         settings("http://a:8000,http://a:8000/")
-    with pytest.raises(BadSetting, match="no address of a server"):
+    with pytest.raises(BadSetting, match="not the address of a server"):
         settings("http://a:8000,b")
     with pytest.raises(BadSetting, match="vllm_max_model_length says nothing to generator 'transformers'"):
         settings("transformers", vllm_max_model_length=100)

@@ -462,7 +462,7 @@ def test_texts_that_no_request_can_hold() -> None:
     ("settings", "said"),
     [
         ({"model": ""}, "model must be a text"),
-        ({"url": "localhost:8000"}, "no address"),
+        ({"url": "localhost:8000"}, "not the address"),
         ({"url": "http://me:sesame@host/v1"}, "holds no name and password"),
         ({"key_variable": ""}, "key_variable"),
         ({"temperature": -1}, "temperature"),

@@ -112,12 +112,12 @@ def test_instructions_can_be_left_out_of_the_text() -> None:
         ("[Custom, Plan] ? Custom : done", "exactly one operator"),
         ("done", "only in a conditional"),
         ("Plan -> done", "only in a conditional"),
-        ('Custom "no end', "no part of a workflow"),
+        ('Custom "no end', "not part of a workflow"),
         ('Custom "bad \\q escape"', "JSON string"),
         ('Custom "four" ', "exactly|5 to 4000|join"),
         ('Custom "' + "x" * 4001 + '"', "5 to 4000"),
-        ("Plan -> \\boxed{Custom}", "no part of a workflow"),
-        ("Plan → Custom", "no part of a workflow"),
+        ("Plan -> \\boxed{Custom}", "not part of a workflow"),
+        ("Plan → Custom", "not part of a workflow"),
     ],
 )
 def test_what_is_refused(text: str, words: str) -> None:
