@@ -125,9 +125,9 @@ class Experiment:
                 started = time.process_time()
                 work(recipe)
                 seconds = time.process_time() - started
-                recipe.examine("after")
-                found = problems(recipe.examiner, [*recipe.examinations.values()])
-                recipe.finish_unexamined()
+                recipe.evaluate("after")
+                found = problems(recipe.evaluator, [*recipe.evaluations.values()])
+                recipe.finish_without_evaluation()
             if found:
                 raise SystemExit("\n".join(found))
             (folder / SECONDS).write_text(json.dumps(seconds), "utf-8")

@@ -307,11 +307,11 @@ class Call:
         losses, _ = clone(recipe.model, rows, many, pad=pad, precision=precision)
         print(f"cloned {len(rows):,} turns in {updates} updates of {each:.2f} s: loss {losses[-1]:.3f}", flush=True)
         started = time.monotonic()
-        recipe.examine("before")
+        recipe.evaluate("before")
         evaluating = time.monotonic() - started
         save_model(recipe.folder.warm_start, recipe.model, recipe.tokenizer)
         recipe.folder.summarise("finished")
-        return Cloned(recipe.folder.warm_start, recipe.examinations["before"], evaluating)
+        return Cloned(recipe.folder.warm_start, recipe.evaluations["before"], evaluating)
 
     def _attempt(self, job: Job, cloned: Cloned, until: float) -> None:
         """Do one run until a time, and keep its figures; one that fails leaves a line that says why."""
@@ -325,12 +325,12 @@ class Call:
                 job.env, job.algorithm, job.name, model=str(cloned.model), warm_start_levels=0, **generator
             )
             with opened(configs, Console(quiet=True)) as recipe:
-                recipe.examinations["before"] = cloned.before
+                recipe.evaluations["before"] = cloned.before
                 meter = Meter(recipe, stop_at, self.batches)
                 recipe.trainer.add_callback(meter)
                 with self.gpu.watched():
-                    recipe.learn()
-                recipe.examine("after")
+                    recipe.train()
+                recipe.evaluate("after")
                 results = recipe.finish()
         except (AgentGymFlowError, OSError, RuntimeError) as error:
             self.outcomes.append((job.name, f"{type(error).__name__}: {error}"))
@@ -340,8 +340,8 @@ class Call:
     def _keep(self, job: Job, meter: Meter, results: Results) -> None:
         cells: list[object] = [job.name, meter.batches, f"{meter.episodes:,}"]
         for how in ("sampled", "greedy"):
-            for examination in (results.before, results.after):
-                found: EvaluationRun = getattr(examination, how)
+            for evaluation in (results.before, results.after):
+                found: EvaluationRun = getattr(evaluation, how)
                 low, high = found.evaluation.success_interval
                 cells.append(f"{found.success:.1%} [{low:.1%}, {high:.1%}]")
             gain = results.improvement(greedy=how == "greedy")

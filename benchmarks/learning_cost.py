@@ -71,9 +71,9 @@ def run(env_id: str, batches: int, plain: bool, folder: Path) -> dict[str, float
         opened(configs, Console(quiet=True)) as recipe,
     ):
         begun = time.process_time()
-        recipe.clone()
+        recipe.clone_behaviour()
         started = time.process_time()
-        recipe.learn()
+        recipe.train()
         figures = _figures(recipe, time.process_time() - started, batches)
         return {"warm start": started - begun, **figures}
 

@@ -56,18 +56,18 @@ def train(configs: Configs, config: FlowConfig, engine: str, policy: str, consol
     with opened(configs, console) as recipe, _engine(recipe, config, engine, policy) as running:
         _replace_rollout(recipe, config, policy, running)  # which checks the settings, before any work
         alone = len(config.policies(policy)) == 1
-        recipe.clone()
+        recipe.clone_behaviour()
         if alone:
-            recipe.examine("before")
+            recipe.evaluate("before")
         if running is not None:
             running.start(config.workers)
-        recipe.learn()
+        recipe.train()
         if running is not None:
             running.close()  # evaluation needs the processors
         if alone:
-            recipe.examine("after")
+            recipe.evaluate("after")
             return recipe.finish()
-        recipe.finish_unexamined()
+        recipe.finish_without_evaluation()
         console.print("Evaluate all policies together: agentgym-flow dataflow evaluate RUN RUN ...", soft_wrap=True)
         return None
 

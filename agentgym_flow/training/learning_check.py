@@ -198,20 +198,20 @@ def _learn(request: ValidationRequest, folder: Path, begun: float, progress: _Pr
     amounts = _affordable(speed, words, shown, request.seconds, deadline - time.monotonic())
     with opened(_configs(request, folder / "run", **amounts), Console(quiet=True)) as recipe:
         progress.during = "the warm start"
-        recipe.clone()
+        recipe.clone_behaviour()
         progress.taught = "the expert" if recipe.warm.warm_start_noise < 1 else "random actions"
         progress.during = "the first evaluation"
         timed = _TimedCalls()
-        progress.before = timed(lambda: recipe.examiner.play_alone("test", recipe.run.eval_episodes))
+        progress.before = timed(lambda: recipe.evaluator.play_on_main_process("test", recipe.run.eval_episodes))
         progress.during = "the updates"
         recipe.trainer.add_callback(_Until(deadline - 1.5 * timed.seconds, progress))
-        recipe.learn()
+        recipe.train()
         progress.during = "the last evaluation"
         count = max(2, int(len(progress.before) * min(1.0, (deadline - time.monotonic()) / timed.seconds)))
         count = min(count, len(progress.before))
         for half in (slice(0, (count + 1) // 2), slice((count + 1) // 2, count)):  # one of them is a result as well
             if half.start < half.stop:
-                progress.after += recipe.examiner.play_alone("test", count, half)
+                progress.after += recipe.evaluator.play_on_main_process("test", count, half)
 
 
 def _amounts(levels: int, updates: int, groups: int) -> dict[str, object]:
@@ -240,9 +240,9 @@ def _speed(recipe: Recipe) -> _Speed:
         timed(lambda: clone(recipe.model, rows, trial, pad=recipe.tokenizer.pad_token_id))
     update = timed.seconds
     few, many = _TRIED
-    timed(lambda: recipe.examiner.play_alone("valid", few))
+    timed(lambda: recipe.evaluator.play_on_main_process("valid", few))
     start = timed.seconds
-    played = timed(lambda: recipe.examiner.play_alone("valid", many))
+    played = timed(lambda: recipe.evaluator.play_on_main_process("valid", many))
     episode = max((timed.seconds - start) / max(1, len(played) - few), 0.1 * timed.seconds / len(played))
     return _Speed(demonstration, update, start, episode)
 

@@ -128,7 +128,7 @@ class ModelEvaluator:
         self._together = together or Together()
         self._generator = generator
 
-    def examine(self, moment: str, split: str = "test") -> ModelEvaluation | None:
+    def evaluate(self, moment: str, split: str = "test") -> ModelEvaluation | None:
         """Play the tasks of `split` sampled and greedy, and further tasks sampled; the logs' names begin with `moment`.
 
         All processes must call this; the main process gets the result, the others None.
@@ -150,12 +150,12 @@ class ModelEvaluator:
         played = self._gathered("validation", self._run.env_settings, episodes, greedy=False, split="valid")
         return self._together.on_main_process(lambda: _success(played or []))
 
-    def validate_alone(self, episodes: int) -> float:
+    def validate_on_main_process(self, episodes: int) -> float:
         """Return the same, played by this process alone and with Transformers: the weights may change at any time."""
-        return _success(self.play_alone("valid", episodes))
+        return _success(self.play_on_main_process("valid", episodes))
 
-    def play_alone(self, split: str, episodes: int, share: slice = slice(None)) -> list[Episode]:
-        """Play `share` of the first `episodes` tasks of a split, sampled, as `validate_alone` does."""
+    def play_on_main_process(self, split: str, episodes: int, share: slice = slice(None)) -> list[Episode]:
+        """Play `share` of the first `episodes` tasks of a split, sampled, as `validate_on_main_process` does."""
         policy = self._policy("validation", None, greedy=False)
         return self._share(policy, self._run.env_settings, episodes, share, split=split)
 
@@ -277,10 +277,10 @@ def _held_out(run: RunConfig) -> bool:
     return len(keys) == len(SPLITS)
 
 
-def problems(examiner: ModelEvaluator, examinations: Sequence[ModelEvaluation]) -> list[str]:
-    """Verify every log of `examinations`; return one sentence per problem, none when all came out as logged."""
+def problems(evaluator: ModelEvaluator, evaluations: Sequence[ModelEvaluation]) -> list[str]:
+    """Verify every log of `evaluations`; return one sentence per problem, none when all came out as logged."""
     found = []
-    for part in (part for examination in examinations for part in examination.parts):
-        verdict = examiner.verify(part.log)
+    for part in (part for evaluation in evaluations for part in evaluation.parts):
+        verdict = evaluator.verify(part.log)
         found += [f"{part.log.name}: {problem}" for problem in verdict.problems()]
     return found

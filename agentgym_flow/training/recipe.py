@@ -82,10 +82,10 @@ class Recipe:
                 targets=run.lora_targets,
             )
         self.generator = make_generator(agent, self.model, self.tokenizer, folder.weights, together)
-        self.examiner = ModelEvaluator(
+        self.evaluator = ModelEvaluator(
             run, agent, self.model, self.tokenizer, self.profile, folder.evaluations, together, self.generator
         )
-        if not self.examiner.held_out:
+        if not self.evaluator.held_out:
             console.print("These tasks have no splits: evaluation plays tasks of training.", style="yellow")
         self.trainer = AgentTrainer(
             self.model,
@@ -97,7 +97,7 @@ class Recipe:
             generator=self.generator,
         )
         self.cloned: WarmStart | None = None
-        self.examinations: dict[str, ModelEvaluation] = {}
+        self.evaluations: dict[str, ModelEvaluation] = {}
         self._checkpoint, damaged = together.on_main_process(partial(last_intact, folder.path))
         for problem in damaged:
             console.print(f"Left out: {problem}", style="yellow", markup=False, soft_wrap=True)
@@ -108,7 +108,7 @@ class Recipe:
         self.metrics = MetricsFile(folder.metrics, goes_on_from if together.is_main else None)
         self._started = time.perf_counter()
 
-    def clone(self) -> None:
+    def clone_behaviour(self) -> None:
         """Imitate a limited, noisy set of expert episodes; without `warm_start_levels` there is nothing to do.
 
         Without an expert there is nothing to imitate either. The tiny policy then imitates random actions, to learn
@@ -131,11 +131,11 @@ class Recipe:
             if self.run.model != TINY:
                 return
             self.warm = replace(self.warm, warm_start_noise=1.0, warm_start_imitate_noise=True)
-        self.cloned = self.together.on_main_process(self._clone)
+        self.cloned = self.together.on_main_process(self._clone_behaviour)
         if not self.together.is_main:  # the reference of the KL term is a copy of these weights
             restore_warm_start(self.folder.warm_start, self.model)
 
-    def _clone(self) -> WarmStart:
+    def _clone_behaviour(self) -> WarmStart:
         try:
             done = restore_warm_start(self.folder.warm_start, self.model)
         except BadData as error:
@@ -156,7 +156,7 @@ class Recipe:
                 stop=stop_on(self.agent.stop_when),
                 layout=self.agent.layout,
                 max_new_tokens=self.agent.max_completion_length or 1,
-                validate=partial(self.examiner.validate_alone, self.warm.warm_start_validation_episodes),
+                validate=partial(self.evaluator.validate_on_main_process, self.warm.warm_start_validation_episodes),
                 precision=self.trainer.accelerator.autocast if half else nullcontext,
             )
         save_model(self.folder.warm_start, self.model, self.tokenizer)
@@ -164,17 +164,17 @@ class Recipe:
         self.console.print(f"Cloned {done.turns} turns of {done.episodes} episodes: loss {done.losses[-1]:.2f}")
         return done
 
-    def examine(self, moment: str, split: str = "test") -> None:
+    def evaluate(self, moment: str, split: str = "test") -> None:
         """Play the held-out tasks of a split, sampled and greedy; `moment` is `before` or `after`."""
         with self.console.status(f"Evaluating {moment} training"), self._model_to_play():
-            found = self.examiner.examine(moment, split)
+            found = self.evaluator.evaluate(moment, split)
         if found is None:  # the main process has it
             return
-        self.examinations[moment] = found
+        self.evaluations[moment] = found
         sampled, greedy = found.sampled.success, found.greedy.success
         self.console.print(f"{moment.title()} training: success {sampled:.1%} sampled, {greedy:.1%} greedy")
 
-    def learn(self) -> None:
+    def train(self) -> None:
         """Train: collect groups of attempts, ask the credit function for advantages, take PPO steps; again and again.
 
         Ctrl-C and SIGTERM keep what has been learnt and pass through. A resumed run goes on from its last checkpoint.
@@ -201,11 +201,11 @@ class Recipe:
         """Step every logged episode again, write curve, report and summary, show them, and return the results."""
         return self.together.on_main_process(self._finish)
 
-    def finish_unexamined(self) -> None:
+    def finish_without_evaluation(self) -> None:
         """Write the summary of a run that was not examined, and say where everything is."""
-        self.together.on_main_process(self._finish_unexamined)
+        self.together.on_main_process(self._finish_without_evaluation)
 
-    def _finish_unexamined(self) -> None:
+    def _finish_without_evaluation(self) -> None:
         self.folder.summarise("finished", {"seconds": time.perf_counter() - self._started})
         for what, path in self.folder.contents().items():
             if path.exists():
@@ -213,8 +213,8 @@ class Recipe:
 
     def _finish(self) -> Results:
         with self.console.status("Verifying all logs"):
-            found = problems(self.examiner, list(self.examinations.values()))
-        before, after = self.examinations["before"], self.examinations["after"]
+            found = problems(self.evaluator, list(self.evaluations.values()))
+        before, after = self.evaluations["before"], self.evaluations["after"]
         group, seconds = most_telling(self.trainer.groups), time.perf_counter() - self._started
         results = Results(before, after, self.cloned, self.metrics.records, group, found, seconds)
         about = describe_run((self.run, self.warm, self.agent), self.model)
@@ -236,7 +236,7 @@ class Recipe:
 
     def _validate(self) -> float:
         with self._model_to_play():
-            return self.examiner.validate(self.run.validation_episodes)
+            return self.evaluator.validate(self.run.validation_episodes)
 
     def _remove_stale_logs(self) -> None:
         for stale in self.folder.evaluations.glob("after_*"):  # of the killed run
@@ -298,16 +298,16 @@ def train(configs: Configs, console: Console) -> Results:
     """Run all steps with the credit function that the settings name, as baselines and `agentgym-flow train` do."""
     with opened(configs, console) as recipe:
         # 1. Warm start. Credit compares outcomes, so a policy has to succeed now and then.
-        recipe.clone()
+        recipe.clone_behaviour()
 
         # 2. The test tasks, before: sampled and greedy.
-        recipe.examine("before")
+        recipe.evaluate("before")
 
         # 3. Groups of attempts at one task; an advantage for every turn; clipped steps of PPO.
-        recipe.learn()
+        recipe.train()
 
         # 4. The same test tasks, after; then every logged episode is stepped again.
-        recipe.examine("after")
+        recipe.evaluate("after")
         return recipe.finish()
 
 

@@ -106,7 +106,7 @@ class Results:
     """Everything a finished run has to say.
 
     Attributes:
-        before: the examination after the warm start.
+        before: the evaluation after the warm start.
         after: the one after training.
         cloned: what the warm start did; None without one.
         records: the metrics of training.

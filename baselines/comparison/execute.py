@@ -115,17 +115,17 @@ Learnt = tuple[float, int, list[Point]]
 
 def _warm_start(recipe: Recipe) -> Learnt:
     begun = time.process_time()
-    recipe.clone()
+    recipe.clone_behaviour()
     learning = time.process_time() - begun
     assert recipe.cloned is not None  # a plan has no settings without a warm start
-    valid = recipe.examiner.validate(recipe.run.validation_episodes)
+    valid = recipe.evaluator.validate(recipe.run.validation_episodes)
     return learning, len(recipe.cloned.losses), [Point(0, 0, valid, 0.0)]
 
 
 def _begin_with(recipe: Recipe, cloned: Path) -> None:
     """Load the weights of a warm start, in the way of a recipe that is resumed after it."""
     shutil.copytree(cloned / recipe.folder.warm_start.name, recipe.folder.warm_start)
-    recipe.clone()
+    recipe.clone_behaviour()
 
 
 class _Clock(TrainerCallback):  # type: ignore[misc]
@@ -145,7 +145,7 @@ def _train(recipe: Recipe, cloned: Path) -> Learnt:
     begun = time.process_time()
     clock = _Clock()
     recipe.trainer.add_callback(clock)
-    recipe.learn()
+    recipe.train()
     learning = time.process_time() - begun
     steps, curve = 0, []
     for record in recipe.metrics.records:  # one per batch
@@ -167,7 +167,7 @@ class _Best:
         self.weights: dict[str, Tensor] = {}
 
     def __call__(self) -> float:
-        success = self._recipe.examiner.validate(self._recipe.run.validation_episodes)
+        success = self._recipe.evaluator.validate(self._recipe.run.validation_episodes)
         if success > max(self.measured, default=-1.0):
             self.weights = copy.deepcopy(self._recipe.model.state_dict())
         self.measured.append(success)
@@ -179,7 +179,7 @@ def _clone_for(recipe: Recipe, examples: Sequence[TrainingRow], budget: float) -
     times = recipe.run.validations
     config = replace(recipe.warm, warm_start_validations=max(1, times))
     begun = time.process_time()
-    recipe.examiner.validate(recipe.run.validation_episodes)
+    recipe.evaluator.validate(recipe.run.validation_episodes)
     validated = time.process_time()
     pad = recipe.tokenizer.pad_token_id
     clone(copy.deepcopy(recipe.model), examples, replace(config, warm_start_updates=_PROBED), pad=pad)
@@ -232,12 +232,12 @@ def _all_demonstrations(setting: Setting) -> list[TrainingRow]:
 # ---------------------------------------------------------------- what came out
 def _outcome(recipe: Recipe, cell: Cell, split: str, learnt: Learnt, begun: float) -> Outcome:
     """Play the tasks of the split, this once; step every logged episode again."""
-    recipe.examine("after", split)
-    examination = recipe.examinations["after"]
-    for problem in problems(recipe.examiner, [examination]):
+    recipe.evaluate("after", split)
+    evaluation = recipe.evaluations["after"]
+    for problem in problems(recipe.evaluator, [evaluation]):
         raise TrainingFailed(f"{recipe.folder.path}: {problem}")
     learning, updates, curve = learnt
-    sampled, greedy = examination.sampled.episodes, examination.greedy.episodes
+    sampled, greedy = evaluation.sampled.episodes, evaluation.greedy.episodes
     figures = [figures_of(episodes, partial(recipe.run.make_env, split)) for episodes in (sampled, greedy)]
     return found_out(
         cell,

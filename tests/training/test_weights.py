@@ -90,7 +90,7 @@ def test_cloning_computes_in_what_training_computes_in(tmp_path: Path) -> None:
             found.add((model.training, torch.is_autocast_enabled("cpu")))
 
         recipe.model.register_forward_pre_hook(look)
-        recipe.clone()
+        recipe.clone_behaviour()
     assert found == {(True, True), (False, True)}  # updates and validation
 
 

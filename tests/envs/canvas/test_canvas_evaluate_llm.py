@@ -226,7 +226,15 @@ def test_options_that_do_not_fit(tmp_path: Path) -> None:
         ("Sokoban-v0", "--executor", "openai"): "Unknown option 'executor'",
         ("Canvas-v0", "--executor", "opnai"): "Did you mean 'openai'",
         ("Canvas-v0", "--base-url", "http://127.0.0.1:9/v1"): "base_url is for executor='openai'",
-        ("Canvas-v0", "--executor", "openai", "--base-url", "here", "--executor-model", "m"): "not the address of a server",
+        (
+            "Canvas-v0",
+            "--executor",
+            "openai",
+            "--base-url",
+            "here",
+            "--executor-model",
+            "m",
+        ): "not the address of a server",
         ("Canvas-v0", "--data", file, "--env-arg", f"data={file}"): "data is given twice",
         ("Canvas-v0", "--dataset", "gsm8"): "Did you mean 'gsm8k'",
     }
