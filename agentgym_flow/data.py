@@ -52,7 +52,7 @@ class DataSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered(DataSet):
+class RegisteredData(DataSet):
     """Data with an entry in the registry.
 
     Attributes:
@@ -212,7 +212,7 @@ def reopened(store: type[OpenStore], folder: str, digest: str) -> OpenStore:
     return found
 
 
-def registered() -> list[Registered]:
+def registered() -> list[RegisteredData]:
     """Return the registered data sets by name. Raises `BadData` when the registry file cannot be read."""
     file = home() / "data.json"
     if not file.exists():
@@ -220,7 +220,7 @@ def registered() -> list[Registered]:
     try:
         rows = json.loads(file.read_text("utf-8"))
         return [
-            Registered(name, Path(row["path"]), row["sha256"], row.get("state", ""))
+            RegisteredData(name, Path(row["path"]), row["sha256"], row.get("state", ""))
             for name, row in sorted(rows.items())
         ]
     except OSError as error:
@@ -229,7 +229,7 @@ def registered() -> list[Registered]:
         raise BadData(f"the data registry {file} is damaged ({error}); delete it and add the data again") from None
 
 
-def add(name: str, path: str | os.PathLike[str]) -> Registered:
+def add(name: str, path: str | os.PathLike[str]) -> RegisteredData:
     """Register `path` under `name`, replacing an older entry; returns the data set with its digest.
 
     Raises `BadData` when the name is not a plain word or nothing readable is at `path`.
@@ -237,7 +237,7 @@ def add(name: str, path: str | os.PathLike[str]) -> Registered:
     if not _NAME.fullmatch(name):
         raise BadData(f"{name!r} cannot name a data set: use letters, digits, '.', '_' and '-', at most 64")
     place = located(name, path).path
-    found = Registered(name, place, content_digest(place), _state(place))
+    found = RegisteredData(name, place, content_digest(place), _state(place))
     rows = {d.name: {"path": str(d.path), "sha256": d.sha256, "state": d.state} for d in [*registered(), found]}
     with whole((home() / "data.json").resolve()) as partial:  # the registry may be a link into somebody's settings
         partial.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
@@ -303,12 +303,12 @@ def located(name: str, path: str | os.PathLike[str]) -> DataSet:
 
 
 @once(64)  # once per process: what an environment reads, it hashes again when it has changed
-def _check_unchanged(entry: Registered) -> None:
+def _check_unchanged(entry: RegisteredData) -> None:
     if _state(entry.path) != entry.state:
         check_content(entry)
 
 
-def check_content(entry: Registered) -> None:
+def check_content(entry: RegisteredData) -> None:
     """Read all content of a registered data set. Raises `BadData` when it is not what it was when it was added."""
     if content_digest(entry.path) != entry.sha256:
         raise BadData(

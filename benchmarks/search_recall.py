@@ -27,22 +27,22 @@ from _timing import arguments, print_header, print_row, seconds
 from agentgym_flow.retrieval.corpus import MemoryCorpus, read_corpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Retriever
-from agentgym_flow.retrieval.recall import Needed, Recall, TitleFinder, recall_at
+from agentgym_flow.retrieval.recall import NeededTitles, Recall, TitleFinder, recall_at
 
 KS = (1, 3, 5, 10)
 COMPLETE = (3, 5, 10)
 SAMPLES = ("2wikimultihopqa_corpus.json", "2wiki_500.jsonl")
 
 
-def needed(file: str, corpus: MemoryCorpus) -> list[Needed]:
+def needed(file: str, corpus: MemoryCorpus) -> list[NeededTitles]:
     """Return the questions of a file that name passages of the corpus."""
     finder = TitleFinder(passage.title for passage in corpus)
     with open(file, encoding="utf-8") as lines:
         texts = [json.loads(line)["question"] for line in lines if line.strip()]
-    return [Needed(text, titles) for text in texts if (titles := finder.find(text))]
+    return [NeededTitles(text, titles) for text in texts if (titles := finder.find(text))]
 
 
-def cut(corpus: MemoryCorpus, questions: list[Needed], passages: int) -> MemoryCorpus:
+def cut(corpus: MemoryCorpus, questions: list[NeededTitles], passages: int) -> MemoryCorpus:
     """Return the passages that questions name, and of the others the first, so that there are `passages`."""
     titles = {title for question in questions for title in question.titles}
     others = passages - sum(passage.title in titles for passage in corpus)

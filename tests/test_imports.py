@@ -105,3 +105,13 @@ def test_importing_is_light_and_silent(module: str) -> None:
             "rich",
             "jinja2",
         }
+
+
+def test_no_two_classes_of_the_package_share_a_name() -> None:
+    """One name, one thing: a reader who searches for a class finds it."""
+    homes: dict[str, list[str]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(file.relative_to(PACKAGE).as_posix())
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

@@ -232,13 +232,13 @@ def check(
         raise BadSetting("--dataset says how to read the problems of canvas: add --env canvas")
     remarks = None if env is None else _teller(env, dataset)
     found = registry.resolve(data)
-    if isinstance(found, registry.Registered):
+    if isinstance(found, registry.RegisteredData):
         registry.check_content(found)
     if is_store(found.path):
         StoredCatalogue(found.path).verify()
     for line in remarks(found) if remarks else ():
         stdout().print(printed(line), soft_wrap=True)
-    compared = is_store(found.path) or isinstance(found, registry.Registered)
+    compared = is_store(found.path) or isinstance(found, registry.RegisteredData)
     digest = f"SHA-256 {registry.content_digest(found.path)[:16]}..."
     said = f"{found.name}: {digest} is right" if compared else f"{found.name} is {digest}"
     stdout().print(printed(said), soft_wrap=True)

@@ -18,7 +18,7 @@ from agentgym_flow.leaderboard.verdict import Mean, SubmissionVerdict
 
 
 @dataclass(frozen=True)
-class Try:
+class EntryAttempt:
     """One submission under a name: its date, and its score or why it was refused."""
 
     date: str
@@ -45,7 +45,7 @@ class Entry:
     readme: str
     verdict: SubmissionVerdict
     score: Mean
-    tries: tuple[Try, ...] = ()
+    tries: tuple[EntryAttempt, ...] = ()
     source: str = ""
 
     @property
@@ -110,14 +110,14 @@ def boards(root: Path) -> list[Leaderboard]:
     ours that is damaged.
     """
     found: dict[str, list[Entry]] = {}
-    tries: dict[tuple[str, str], list[Try]] = {}
+    tries: dict[tuple[str, str], list[EntryAttempt]] = {}
     for folder in entries(root):
         file = verdict_file(root, folder)
         if not file.is_file():
             continue
         verdict, day, name = SubmissionVerdict.read(file), folder.name[:10], folder.name[11:]
         reason = "" if verdict.reason is None else verdict.reason.message
-        tries.setdefault((folder.parent.name, name), []).append(Try(day, verdict.score, reason))
+        tries.setdefault((folder.parent.name, name), []).append(EntryAttempt(day, verdict.score, reason))
         if not verdict.accepted or verdict.score is None:
             continue
         about = Folder.read(folder).about
@@ -145,7 +145,7 @@ def boards(root: Path) -> list[Leaderboard]:
     return made
 
 
-def _with_tries(entry: Entry, tries: Sequence[Try]) -> Entry:
+def _with_tries(entry: Entry, tries: Sequence[EntryAttempt]) -> Entry:
     if len(tries) < 2:
         return entry
     return replace(entry, tries=tuple(tries))

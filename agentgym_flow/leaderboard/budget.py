@@ -26,7 +26,7 @@ def within(seconds: float, what: str) -> Callable[[int], None]:
     return check
 
 
-class Budgeted:
+class BudgetedPolicy:
     """A policy whose moves may take so many core-seconds in all; then `act` raises `BadSubmission`."""
 
     def __init__(self, policy: Policy, core_seconds: float) -> None:

@@ -14,7 +14,7 @@ from agentgym_flow.leaderboard.verdict import SubmissionVerdict
 
 
 @dataclass(frozen=True)
-class Compared:
+class EntryComparison:
     """How two entries differ.
 
     Attributes:
@@ -26,7 +26,7 @@ class Compared:
     tasks: list[TrackTask]
 
 
-def compared(root: Path, first: str, second: str, most: int = 20) -> Compared:
+def compared(root: Path, first: str, second: str, most: int = 20) -> EntryComparison:
     """Compare two entries.
 
     Args:
@@ -45,7 +45,7 @@ def compared(root: Path, first: str, second: str, most: int = 20) -> Compared:
         raise BadSetting("entries that were reproduced have played tasks of their own each: compare their intervals")
     track = Track.read(root / TRACKS / f"{tracks.pop()}.json")
     found = compare(verdicts[0].scores, verdicts[1].scores, most)
-    return Compared(found, [track.tasks[one.task] for one in found.tasks])
+    return EntryComparison(found, [track.tasks[one.task] for one in found.tasks])
 
 
 def _accepted(root: Path, name: str) -> SubmissionVerdict:

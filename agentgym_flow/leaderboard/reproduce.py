@@ -11,7 +11,7 @@ import numpy as np
 
 from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError, BadSubmission
-from agentgym_flow.leaderboard.budget import MOST_CORE_SECONDS, Budgeted
+from agentgym_flow.leaderboard.budget import MOST_CORE_SECONDS, BudgetedPolicy
 from agentgym_flow.leaderboard.coverage import Claims
 from agentgym_flow.leaderboard.submission import Folder
 from agentgym_flow.leaderboard.track import Track, make_track
@@ -67,7 +67,7 @@ def played(policy: Policy, track: Track) -> Claims:
 
     Raises `BadSubmission` if it cannot play it to the end, or not in `MOST_CORE_SECONDS`.
     """
-    policy = Budgeted(policy, MOST_CORE_SECONDS)
+    policy = BudgetedPolicy(policy, MOST_CORE_SECONDS)
     starts = [EpisodeSpec(start.seed, start.task, start.attempt) for start in track.starts()]
     settings = track.env_settings()
     try:

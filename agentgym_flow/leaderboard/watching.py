@@ -24,7 +24,7 @@ MOST_CHARACTERS = 2_000_000
 """About the largest page with episodes; with longer ones there are fewer."""
 
 
-class Listed(NamedTuple):
+class EpisodeListing(NamedTuple):
     """A line of an entry's log: the task, the attempt, what came of it, and whether it has recorded responses."""
 
     task: int
@@ -33,31 +33,31 @@ class Listed(NamedTuple):
     recorded: bool
 
 
-class Watched(NamedTuple):
+class WatchedEpisodes(NamedTuple):
     """The page; empty if there is none. And where each episode is in its player: (task, attempt) -> 1, 2, ..."""
 
     page: str = ""
     places: Mapping[tuple[int, int], int] = {}
 
 
-def listed(entry: Entry, track: Track) -> list[Listed]:
+def listed(entry: Entry, track: Track) -> list[EpisodeListing]:
     """Return what an entry's log holds, line by line; it was checked when the entry was accepted."""
-    return [Listed(one.task, one.attempt, one.success, one.tape is not None) for one in _logged(entry, track)]
+    return [EpisodeListing(one.task, one.attempt, one.success, one.tape is not None) for one in _logged(entry, track)]
 
 
-def chosen(lines: Sequence[Listed], most: int = MOST_EPISODES) -> list[list[Listed]]:
+def chosen(lines: Sequence[EpisodeListing], most: int = MOST_EPISODES) -> list[list[EpisodeListing]]:
     """Return the episodes to watch, by task: half of them of tasks with a failure as far as there are enough.
 
     All attempts at a task stay together, as far as there is room.
     """
-    tasks: dict[int, list[Listed]] = {}
+    tasks: dict[int, list[EpisodeListing]] = {}
     for line in lines:
         tasks.setdefault(line.task, []).append(line)
     failed = [attempts for attempts in tasks.values() if not all(line.success for line in attempts)]
     solved = [attempts for attempts in tasks.values() if all(line.success for line in attempts)]
-    kept: list[list[Listed]] = []
+    kept: list[list[EpisodeListing]] = []
 
-    def fill(room: int, waiting: list[list[Listed]]) -> None:
+    def fill(room: int, waiting: list[list[EpisodeListing]]) -> None:
         while waiting and (left := room - sum(map(len, kept))) > 0:
             kept.append(waiting.pop(0)[:left])
 
@@ -70,12 +70,12 @@ def chosen(lines: Sequence[Listed], most: int = MOST_EPISODES) -> list[list[List
 def watched(
     entry: Entry,
     track: Track,
-    lines: Sequence[Listed],
+    lines: Sequence[EpisodeListing],
     links: Sequence[tuple[str, str]],
     footer: str,
     *,
     jobs: int | None,
-) -> Watched:
+) -> WatchedEpisodes:
     """Return the page with episodes of an entry's log.
 
     Empty on official data: the site must not depend on what data a machine has.
@@ -89,7 +89,7 @@ def watched(
         jobs: processes that step the episodes again; None for one per core.
     """
     if track.data:
-        return Watched()
+        return WatchedEpisodes()
     tasks = _stepped(entry, track, chosen(lines), jobs)
     title = f"{entry.about.title} on {track.title}"
     while True:
@@ -101,10 +101,10 @@ def watched(
             break
         tasks = tasks[: len(tasks) // 2]
     shown = failures_first([*(one for group in groups for one in group), *others])
-    return Watched(page, {(one.task, one.attempt): place for place, one in enumerate(shown, 1)})
+    return WatchedEpisodes(page, {(one.task, one.attempt): place for place, one in enumerate(shown, 1)})
 
 
-def _stepped(entry: Entry, track: Track, tasks: list[list[Listed]], jobs: int | None) -> list[list[Episode]]:
+def _stepped(entry: Entry, track: Track, tasks: list[list[EpisodeListing]], jobs: int | None) -> list[list[Episode]]:
     """Return episodes of an entry's log by task, stepped again behind the walls of verification."""
     wanted = {(line.task, line.attempt) for attempts in tasks for line in attempts}
     found: dict[tuple[int, int], Episode] = {}

@@ -26,7 +26,7 @@ from agentgym_flow.errors import BadIndex, BadSetting
 from agentgym_flow.retrieval.analyser import analyse
 from agentgym_flow.retrieval.index_folder import Arrays, digest_of, read_folder, write_folder
 from agentgym_flow.retrieval.ranking import Postings, Ranker, Ties
-from agentgym_flow.retrieval.runs import Merged, RunBuilder
+from agentgym_flow.retrieval.runs import MergedSegments, SegmentBuilder
 from agentgym_flow.retrieval.similarity import check_settings
 
 PROGRESS_EVERY = 1000
@@ -94,14 +94,14 @@ class BM25:
         length.
         """
         check_settings(k1, b)
-        gathered = RunBuilder()
+        gathered = SegmentBuilder()
         for text in texts:
             gathered.add(text)
             if progress and len(gathered) % PROGRESS_EVERY == 0:
                 progress(len(gathered))
         if progress and len(gathered):
             progress(len(gathered))
-        merged = Merged([gathered.run()], k1, b)
+        merged = MergedSegments([gathered.run()], k1, b)
         return cls(merged.arrays(), merged.settings, ties=ties)
 
     @classmethod

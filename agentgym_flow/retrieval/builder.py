@@ -15,7 +15,7 @@ from agentgym_flow.errors import BadIndex
 from agentgym_flow.retrieval.arrays import mapped_array
 from agentgym_flow.retrieval.bm25 import PROGRESS_EVERY
 from agentgym_flow.retrieval.index_folder import write_folder
-from agentgym_flow.retrieval.runs import IndexSegment, Merged, RunBuilder
+from agentgym_flow.retrieval.runs import IndexSegment, MergedSegments, SegmentBuilder
 from agentgym_flow.retrieval.similarity import check_settings
 
 RUN_TERMS = 1 << 22
@@ -46,7 +46,7 @@ class IndexBuilder:
         self.documents = 0
         for run in self._runs():
             self.documents += len(run.lengths)
-        self._gathered = RunBuilder(self.documents)
+        self._gathered = SegmentBuilder(self.documents)
 
     def __len__(self) -> int:
         """Return the number of documents, those not yet on disk included."""
@@ -69,7 +69,7 @@ class IndexBuilder:
                 for name, values in run._asdict().items():
                     np.save(partial / f"{name}.npy", values)
             self.documents += len(self._gathered)
-            self._gathered = RunBuilder(self.documents)
+            self._gathered = SegmentBuilder(self.documents)
 
     def rewind(self, documents: int) -> None:
         """Forget everything after the first so many documents, which must be where a run ended.
@@ -83,7 +83,7 @@ class IndexBuilder:
         self.documents = sum(len(run.lengths) for run in self._runs())
         if self.documents != documents:
             raise BadIndex(f"{self._folder} holds {self.documents} documents where {documents} should be; remove it")
-        self._gathered = RunBuilder(documents)
+        self._gathered = SegmentBuilder(documents)
 
     def finish(
         self,
@@ -107,7 +107,7 @@ class IndexBuilder:
             OSError: something is at `folder` already, or it cannot be written.
         """
         self.flush()
-        merged = Merged(self._runs(), k1, b)
+        merged = MergedSegments(self._runs(), k1, b)
         return write_folder(folder, merged.sizes, merged.pieces(progress), merged.settings)
 
     def _folders(self) -> list[Path]:

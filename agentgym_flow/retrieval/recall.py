@@ -18,7 +18,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _REMARK = re.compile(r"\s*\([^()]*\)$")
 
 
-class Needed(NamedTuple):
+class NeededTitles(NamedTuple):
     """A question, and the titles of the passages that it needs, at least one."""
 
     question: str
@@ -37,7 +37,7 @@ class Recall(NamedTuple):
     complete: float
 
 
-def recall_at(retriever: Retriever, questions: Sequence[Needed], ks: Sequence[int]) -> dict[int, Recall]:
+def recall_at(retriever: Retriever, questions: Sequence[NeededTitles], ks: Sequence[int]) -> dict[int, Recall]:
     """Return the recall of the first k passages for each of `ks`; the query is the whole question.
 
     A title is found when a passage of it is, whichever of several.

@@ -51,7 +51,7 @@ class _Numbers(dict[str, int]):
         return number
 
 
-class RunBuilder:
+class SegmentBuilder:
     """Gathers the texts of one run.
 
     Args:
@@ -102,7 +102,7 @@ class RunBuilder:
         )
 
 
-class Merged:
+class MergedSegments:
     """The arrays of the index over some runs, whose documents follow one another.
 
     Args:

@@ -29,7 +29,7 @@ TOLERANCE = 0.1
 
 
 @dataclass(frozen=True)
-class Rescored:
+class RescoredShare:
     """What scoring completions again came to.
 
     Attributes:
@@ -55,7 +55,7 @@ def rescore(
     share: float = 0.02,
     seed: str = "",
     data: Mapping[str, str | Path] | None = None,
-) -> Rescored:
+) -> RescoredShare:
     """Return how far the log-probabilities of a random share of the turns are those of a model.
 
     Args:
@@ -90,7 +90,7 @@ def rescore(
         agreed += sum(apart) / len(apart) <= TOLERANCE
         total, compared = total + sum(apart), compared + len(apart)
     check_positive("the number of turns", turns)
-    return Rescored(turns, agreed, other, total / max(1, compared))
+    return RescoredShare(turns, agreed, other, total / max(1, compared))
 
 
 def _turns(

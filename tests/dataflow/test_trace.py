@@ -31,7 +31,7 @@ from agentgym_flow.dataflow.pictures.timeline import (
     states_of,
     write_pictures,
 )
-from agentgym_flow.dataflow.pictures.trace import Event, Traced, TraceWriter, read_trace
+from agentgym_flow.dataflow.pictures.trace import Event, TracedFlow, TraceWriter, read_trace
 from agentgym_flow.dataflow.records import CommitVerdict, Flow, Slot
 from agentgym_flow.dataflow.simulator.scenario import Region, Scenario, WorkerChange
 from agentgym_flow.dataflow.simulator.simulate import simulate
@@ -91,7 +91,7 @@ def test_a_trace_without_events_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_manager_is_asked_becomes_spans(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace.jsonl", clock=iter(range(100)).__next__)
-    flow: Flow = Traced(make_manager(Clock()), writer, every=0.0)
+    flow: Flow = TracedFlow(make_manager(Clock()), writer, every=0.0)
     claim = opened(flow, "s", "p", 0, {"policies": ["p"], "staleness": 1})
     flow.publish(claim, 0, 0, b"weights")
     flow.admit(claim, [Slot(0, 0, sample, 7, 7) for sample in range(2)])

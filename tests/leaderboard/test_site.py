@@ -28,7 +28,7 @@ from agentgym_flow.leaderboard.publish import publish
 from agentgym_flow.leaderboard.site import first_difference, pages, render
 from agentgym_flow.leaderboard.submission import Submission
 from agentgym_flow.leaderboard.track import make_track
-from agentgym_flow.leaderboard.watching import Listed, chosen
+from agentgym_flow.leaderboard.watching import EpisodeListing, chosen
 
 PAGES = """\
 import hashlib, json, sys
@@ -113,7 +113,9 @@ def test_episodes_are_listed_with_failures_first_and_lead_to_the_player(root: Pa
 
 
 def test_half_of_the_episodes_to_watch_are_of_tasks_with_failures() -> None:
-    lines = [Listed(task, attempt, task >= 9 or attempt == 1, False) for attempt in range(2) for task in range(40)]
+    lines = [
+        EpisodeListing(task, attempt, task >= 9 or attempt == 1, False) for attempt in range(2) for task in range(40)
+    ]
     kept = chosen(lines, 20)
     assert [attempts[0].task for attempts in kept] == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]
     assert all(len(attempts) == 2 for attempts in kept), "attempts at a task stay together"

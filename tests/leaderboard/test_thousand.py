@@ -19,7 +19,7 @@ from entries import PLACE, TRACK, YAML, board, files, lines, packed, played, ran
 
 from agentgym_flow.errors import BadSubmission
 from agentgym_flow.leaderboard import judge as judging
-from agentgym_flow.leaderboard.budget import Budgeted
+from agentgym_flow.leaderboard.budget import BudgetedPolicy
 from agentgym_flow.leaderboard.judge import judge
 from agentgym_flow.leaderboard.reproduce import fresh_track
 from agentgym_flow.leaderboard.submission import ABOUT, LOG, README
@@ -253,7 +253,7 @@ def test_stepping_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest
 
 
 def test_playing_ends_when_its_time_is_over() -> None:
-    policy = Budgeted(RandomPolicy(), 0.0)
+    policy = BudgetedPolicy(RandomPolicy(), 0.0)
     assert policy.name == "random"
     with pytest.raises(BadSubmission, match="core-seconds"):
         policy.act([])

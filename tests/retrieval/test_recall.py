@@ -14,7 +14,7 @@ from agentgym_flow.errors import BadSetting
 from agentgym_flow.retrieval.corpus import read_corpus
 from agentgym_flow.retrieval.lexical import LexicalRetriever
 from agentgym_flow.retrieval.passage import Hit, Passage
-from agentgym_flow.retrieval.recall import Needed, Recall, TitleFinder, recall_at
+from agentgym_flow.retrieval.recall import NeededTitles, Recall, TitleFinder, recall_at
 
 TITLES = [
     "Oslo",
@@ -44,7 +44,12 @@ class Fixed:
 
 
 def test_recall_is_the_mean_share_and_the_share_of_all() -> None:
-    questions = [Needed("abcde", ("a", "e")), Needed("xyz", ("z",)), Needed("", ("a",)), Needed("aab", ("b", "b"))]
+    questions = [
+        NeededTitles("abcde", ("a", "e")),
+        NeededTitles("xyz", ("z",)),
+        NeededTitles("", ("a",)),
+        NeededTitles("aab", ("b", "b")),
+    ]
     found = recall_at(Fixed(), questions, [1, 2, 3, 5])
     assert found == {1: Recall(0.125, 0), 2: Recall(0.125, 0), 3: Recall(0.625, 0.5), 5: Recall(0.75, 0.75)}
     assert recall_at(Fixed(), questions * 50, [3, 1]) == {3: found[3], 1: found[1]}
@@ -52,9 +57,14 @@ def test_recall_is_the_mean_share_and_the_share_of_all() -> None:
 
 @pytest.mark.parametrize(
     ("questions", "ks"),
-    [([], [3]), ([Needed("a", ("a",))], []), ([Needed("a", ("a",))], [3, 0]), ([Needed("a", ())], [3])],
+    [
+        ([], [3]),
+        ([NeededTitles("a", ("a",))], []),
+        ([NeededTitles("a", ("a",))], [3, 0]),
+        ([NeededTitles("a", ())], [3]),
+    ],
 )
-def test_what_has_no_recall_is_refused(questions: list[Needed], ks: list[int]) -> None:
+def test_what_has_no_recall_is_refused(questions: list[NeededTitles], ks: list[int]) -> None:
     with pytest.raises(BadSetting, match="recall"):
         recall_at(Fixed(), questions, ks)
 
@@ -92,7 +102,7 @@ def test_the_questions_of_2wiki(sample_data: Path) -> None:
     corpus = read_corpus(folder / "2wikimultihopqa_corpus.json")
     finder = TitleFinder(passage.title for passage in corpus)
     texts = [json.loads(line)["question"] for line in (folder / "2wiki_500.jsonl").read_text("utf-8").splitlines()]
-    questions = [Needed(text, titles) for text in texts if (titles := finder.find(text))]
+    questions = [NeededTitles(text, titles) for text in texts if (titles := finder.find(text))]
     assert [len(questions), sum(len(needed.titles) == 2 for needed in questions)] == [71, 29]
     found = recall_at(LexicalRetriever(corpus), questions, [3, 5, 10])
     assert [round(found[k].mean, 3) for k in (3, 5, 10)] == [0.951, 0.972, 1.0]

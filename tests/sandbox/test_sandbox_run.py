@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_flow import sandbox as room
-from agentgym_flow.envs.canvas.operators.model import Executed, Execution, in_sandbox
+from agentgym_flow.envs.canvas.operators.model import Execution, ExecutionResult, in_sandbox
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests
 from agentgym_flow.envs.canvas.scoring.running import run_tests
 from agentgym_flow.errors import BadSetting, SandboxFailed, SandboxUnavailable, UnknownOption
@@ -271,7 +271,7 @@ def test_a_variable_opts_in_for_the_whole_process(box: Sandbox, monkeypatch: pyt
         weaker.run("print(1)", least="strong")
     monkeypatch.setattr(box_module, "_default", weaker)
     assert run_tests("def f(): return 1", CodeTests(checks=("assert f() == 1",), names=("f",)))
-    assert in_sandbox(Execution("print(1)")) == Executed("ok", "1\n")
+    assert in_sandbox(Execution("print(1)")) == ExecutionResult("ok", "1\n")
     monkeypatch.setenv("AGENTGYM_FLOW_SANDBOX", "limitid")
     with pytest.raises(UnknownOption, match=r"Did you mean 'limited'.*AGENTGYM_FLOW_SANDBOX"):
         weaker.run("print(1)")

@@ -64,7 +64,7 @@ def engine_of(name: str, config: FlowConfig, folder: Path) -> Iterator[Engine]:
         with hosted(folder, config) as manager, LocalEngine(manager, options=[*map(str, options)]) as local:
             yield local
     elif name.startswith(ADDRESSES):
-        with Elsewhere(name, config) as elsewhere:
+        with RemoteEngine(name, config) as elsewhere:
             yield elsewhere
     elif name == RAY or name.startswith(f"{RAY}:"):
         with _on_ray(name, config, folder) as cluster:
@@ -83,7 +83,7 @@ def _on_ray(name: str, config: FlowConfig, folder: Path) -> RayEngine:
     return RayEngine(folder, config, address=address, namespace=f"agentgym_flow-{run}")  # found again when it resumes
 
 
-class Elsewhere:
+class RemoteEngine:
     """A manager behind an address; its token is in the environment.
 
     Args:
@@ -105,7 +105,7 @@ class Elsewhere:
         self.flow.status()
         self.flow.deadline = config.deadline
 
-    def __enter__(self) -> Elsewhere:
+    def __enter__(self) -> RemoteEngine:
         return self
 
     def __exit__(self, *_: object) -> None:

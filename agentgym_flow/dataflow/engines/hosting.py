@@ -11,7 +11,7 @@ from agentgym_flow.dataflow.bookkeeping.journal import ManagerJournal
 from agentgym_flow.dataflow.bookkeeping.manager import Manager
 from agentgym_flow.dataflow.config import FlowConfig
 from agentgym_flow.dataflow.network.remote import RemoteFlow
-from agentgym_flow.dataflow.pictures.trace import NAME, Traced, TraceWriter
+from agentgym_flow.dataflow.pictures.trace import NAME, TracedFlow, TraceWriter
 from agentgym_flow.dataflow.records import Flow
 from agentgym_flow.dataflow.weights.store import Files, Relay, WeightStore
 
@@ -35,7 +35,7 @@ def open_manager(folder: Path, config: FlowConfig) -> Manager:
 
 def traced(manager: Manager, folder: Path, config: FlowConfig) -> Flow:
     """Return the manager of a folder as it is to be called: with a trace if the settings ask for one."""
-    return Traced(manager, TraceWriter(folder / NAME)) if config.trace else manager
+    return TracedFlow(manager, TraceWriter(folder / NAME)) if config.trace else manager
 
 
 @contextmanager

@@ -16,7 +16,7 @@ Every line has `at` (seconds of the clock) and `what`; `slots` are lists [batch,
     done     policy                                     only simulated: a trainer has made its updates
     killed   worker                                     only simulated: a worker dies
 
-`Traced` writes them for any manager, and `simulate` makes them in virtual time. `timeline`, beside this module, makes
+`TracedFlow` writes them for any manager, and `simulate` makes them in virtual time. `timeline`, beside this module, makes
 pictures of them.
 """
 
@@ -102,7 +102,7 @@ def read_trace(path: str | os.PathLike[str]) -> list[Event]:
     return sorted(events, key=lambda event: event["at"])
 
 
-class Traced(RemoteFlow):
+class TracedFlow(RemoteFlow):
     """A manager that writes down what it is asked and answers; otherwise it is as the one that it wraps.
 
     Args:

@@ -50,7 +50,7 @@ _FUNCTION_WORDS, _JOINING, _POLAR = (frozenset(words.split()) for words in (_SMA
 _NO_NAMES = _FUNCTION_WORDS.union(map(str.lower, MONTHS))
 
 
-class Named(NamedTuple):
+class NamedEntity(NamedTuple):
     """What a text names, each in the order of the text: names, dates and numbers, and small words."""
 
     names: tuple[str, ...]
@@ -126,7 +126,7 @@ def _different(texts: Iterable[str]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1 << 12)
-def read_text(text: str) -> Named:
+def read_text(text: str) -> NamedEntity:
     """Return what a text names, in its order, repeats left out."""
     quoted = [one_line(match[1] or match[2]) for match in _QUOTED.finditer(text)]
     numbers: list[str] = []
@@ -137,7 +137,9 @@ def read_text(text: str) -> Named:
             known_unit = unit and unit.split()[0] not in _FUNCTION_WORDS
             numbers += [f"{number}{unit}", number] if known_unit else [number]
     words = (word for word in _NAMED_LAST.findall(text) if word.islower())
-    return Named(tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words)))
+    return NamedEntity(
+        tuple(_different([*quoted, *_names(text)])), tuple(_different(numbers)), tuple(_different(words))
+    )
 
 
 def _names(text: str) -> Iterator[str]:

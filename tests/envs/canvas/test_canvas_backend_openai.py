@@ -24,7 +24,7 @@ from agentgym_flow._util.openai_access import PROBE
 from agentgym_flow.envs.canvas.backends import server as server_module
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Price, Usage
 from agentgym_flow.envs.canvas.operators.calls import Value
-from agentgym_flow.envs.canvas.operators.model import Executed, Execution
+from agentgym_flow.envs.canvas.operators.model import Execution, ExecutionResult
 from agentgym_flow.errors import BadSetting, ExecutorFailed, MissingExtra
 
 pytest.importorskip("openai")
@@ -216,9 +216,9 @@ def test_the_deadline_holds_over_all_tries() -> None:
 
 
 def test_the_deadline_holds_over_all_requests_of_a_call() -> None:
-    def slow(order: Execution) -> Executed:
+    def slow(order: Execution) -> ExecutionResult:
         time.sleep(0.7)
-        return Executed("failed", problem="division by zero")
+        return ExecutionResult("failed", problem="division by zero")
 
     with chat_server(default=says("```python\ndef solve(): return 1/0\n```")) as server:
         result = backend_at(server, deadline=0.6, run_code=slow).run(call_of("Programmer"))

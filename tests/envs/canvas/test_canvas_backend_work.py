@@ -15,8 +15,8 @@ from agentgym_flow import sandbox
 from agentgym_flow.envs.canvas.operators import OPERATORS, STANDARD, replies
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.operators.model import (
-    Executed,
     Execution,
+    ExecutionResult,
     Messages,
     Model,
     RunCode,
@@ -73,10 +73,10 @@ class Speaker:
         self.asked.append(conversation)
         return self.said.pop(0) if len(self.said) > 1 else self.said[0]
 
-    def means(self, outcomes: Callable[[Execution], Executed] | None = None, repairs: int = 2) -> Means:
-        def run_code(order: Execution) -> Executed:
+    def means(self, outcomes: Callable[[Execution], ExecutionResult] | None = None, repairs: int = 2) -> Means:
+        def run_code(order: Execution) -> ExecutionResult:
             self.executed.append(order)
-            return Executed("ok", "4") if outcomes is None else outcomes(order)
+            return ExecutionResult("ok", "4") if outcomes is None else outcomes(order)
 
         return Means(self.ask, run_code, repairs)
 
@@ -86,7 +86,7 @@ class Speaker:
         return "\n".join(message["content"] for message in self.asked[-1])
 
 
-def made(call: OpCall, *said: str, run: Callable[[Execution], Executed] | None = None) -> Value:
+def made(call: OpCall, *said: str, run: Callable[[Execution], ExecutionResult] | None = None) -> Value:
     return work(call, Speaker(*said).means(run))
 
 
@@ -104,7 +104,7 @@ def test_every_operator_follows_its_instruction(operator: str) -> None:
     solution = Value(code=BAD) if failing else Value(text="four")
     for instruction in ("", "mind the twelve camels"):
         model = Speaker(fenced(GOOD) if failing else SAID.get(operator, "four"))
-        outcomes = iter([Executed("failed", problem="no"), Executed("ok")])
+        outcomes = iter([ExecutionResult("failed", problem="no"), ExecutionResult("ok")])
         means = model.means((lambda _: next(outcomes)) if failing else None)  # noqa: B023
         work(call_of(operator, instruction, tests=TESTS, solution=solution), means)
         assert (instruction or OPERATORS[operator].instruction) in model.read
@@ -202,7 +202,7 @@ def test_a_program_is_run_and_gives_its_answer() -> None:
 
 
 def test_a_program_that_fails_is_given_back() -> None:
-    outcomes = iter([Executed("failed", problem="a colon is missing in line 7"), Executed("ok", "4")])
+    outcomes = iter([ExecutionResult("failed", problem="a colon is missing in line 7"), ExecutionResult("ok", "4")])
     model = Speaker(fenced("first\n"), fenced("second\n"))
     value = work(call_of("Programmer"), model.means(lambda _: next(outcomes)))
     assert value.code == "second\n"
@@ -213,11 +213,11 @@ def test_a_program_that_fails_is_given_back() -> None:
 def test_a_program_that_keeps_failing_is_an_error() -> None:
     model = Speaker(fenced("1 / 0\n"))
     with pytest.raises(OperatorFailed, match="does not run: division"):
-        work(call_of("Programmer"), model.means(lambda _: Executed("failed", problem="division by zero")))
+        work(call_of("Programmer"), model.means(lambda _: ExecutionResult("failed", problem="division by zero")))
     assert len(model.asked) == 3
     model = Speaker(fenced("1 / 0\n"))
     with pytest.raises(OperatorFailed, match="no walls"):
-        work(call_of("Programmer"), model.means(lambda _: Executed("error", problem="no walls here")))
+        work(call_of("Programmer"), model.means(lambda _: ExecutionResult("error", problem="no walls here")))
     assert len(model.asked) == 1  # the program is not at fault
 
 
@@ -249,7 +249,7 @@ def test_the_tests_decide() -> None:
     assert work(call, model.means()).passed is True
     assert not model.asked
     assert model.executed == [Execution(GOOD, "double", TESTS)]
-    value = made(call, "Verdict: pass. It passes!", run=lambda _: Executed("failed", problem="2 is not 4"))
+    value = made(call, "Verdict: pass. It passes!", run=lambda _: ExecutionResult("failed", problem="2 is not 4"))
     assert (value.passed, value.notes, value.code) == (False, "2 is not 4", "")
 
 
@@ -260,11 +260,13 @@ def test_a_repaired_program_takes_the_place_of_the_solution() -> None:
         call,
         fenced(BAD + "# still\n"),
         fenced(GOOD),
-        run=lambda order: Executed("ok") if order.code == GOOD else Executed("failed", problem="6 is not 4"),
+        run=lambda order: (
+            ExecutionResult("ok") if order.code == GOOD else ExecutionResult("failed", problem="6 is not 4")
+        ),
     )
     assert (value.passed, value.code) == (True, GOOD)
     assert "6 is not 4" in value.notes
-    lost = made(call, fenced(BAD), run=lambda _: Executed("failed", problem="6 is not 4"))
+    lost = made(call, fenced(BAD), run=lambda _: ExecutionResult("failed", problem="6 is not 4"))
     assert (lost.passed, lost.code) == (False, "")
 
 
@@ -287,7 +289,7 @@ def test_a_judge_that_cannot_tell_does_not_pass() -> None:
     call = call_of("Test", tests=TESTS, solution=Value(code=GOOD))
     model = Speaker(fenced(GOOD))
     with pytest.raises(OperatorFailed, match="could not be run"):
-        work(call, model.means(lambda _: Executed("error", problem="unsupported")))
+        work(call, model.means(lambda _: ExecutionResult("error", problem="unsupported")))
     assert not model.asked  # there is nothing to repair
 
 
@@ -319,9 +321,9 @@ def test_in_the_sandbox() -> None:
             pytest.skip("the sandbox is not strong on this machine")
     except SandboxUnavailable:
         pytest.skip("there is no sandbox on this machine")
-    assert in_sandbox(Execution("def solve():\n    return 6 * 7\n", "solve")) == Executed("ok", "42")
-    assert in_sandbox(Execution("print(1)")) == Executed("ok", "1\n")
-    assert in_sandbox(Execution(GOOD, "double", TESTS)) == Executed("ok")
+    assert in_sandbox(Execution("def solve():\n    return 6 * 7\n", "solve")) == ExecutionResult("ok", "42")
+    assert in_sandbox(Execution("print(1)")) == ExecutionResult("ok", "1\n")
+    assert in_sandbox(Execution(GOOD, "double", TESTS)) == ExecutionResult("ok")
     objects = Execution("class A: pass\ndef make(): return A()", "make", ("assert make()",))
     assert in_sandbox(objects).status == "error"  # the judge cannot tell
     for order in (
@@ -343,7 +345,7 @@ def test_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run", "call", "check"):
         monkeypatch.setattr(sandbox, name, none)
     for order in (Execution("x"), Execution("x", "f"), Execution("x", "f", TESTS)):
-        assert in_sandbox(order) == Executed("error", problem="no walls here")
+        assert in_sandbox(order) == ExecutionResult("error", problem="no walls here")
 
 
 # ---------------------------------------------------------------- ensembles
@@ -383,17 +385,17 @@ def test_votes_are_for_candidates_and_not_for_places() -> None:
     call = call_of("MdEnsemble", candidates=candidates)
     for name in ("apple", "pear", "plum"):
         del orders[:]
-        assert work(call, Means(voting_for(name), lambda _: Executed("ok"), 0)) == Value(text=name)
+        assert work(call, Means(voting_for(name), lambda _: ExecutionResult("ok"), 0)) == Value(text=name)
         assert len(orders) == 3  # after three of five votes it is decided
     first = list(orders)
     del orders[:]
-    work(call, Means(voting_for("plum"), lambda _: Executed("ok"), 0))
+    work(call, Means(voting_for("plum"), lambda _: ExecutionResult("ok"), 0))
     assert orders == first  # the same in every process
     shown: Counter[tuple[str, ...]] = Counter()
     for seed in range(40):
         del orders[:]
         another = call_of("MdEnsemble", candidates=candidates, seed=seed)
-        work(another, Means(voting_for("plum"), lambda _: Executed("ok"), 0))
+        work(another, Means(voting_for("plum"), lambda _: ExecutionResult("ok"), 0))
         shown.update(orders)
     assert len(shown) == 6  # every order comes
 
@@ -408,7 +410,7 @@ def test_of_equal_votes_the_earlier_candidate_wins() -> None:
 
     candidates = tuple(Value(text=name) for name in ("apple", "pear", "plum"))
     call = call_of("MdEnsemble", candidates=candidates)
-    assert work(call, Means(ask, lambda _: Executed("ok"), 0)) == Value(text="pear")
+    assert work(call, Means(ask, lambda _: ExecutionResult("ok"), 0)) == Value(text="pear")
     assert next(votes, None) is None
 
 

@@ -31,7 +31,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.backends.openai_compatible import OpenAIBackend, Usage
 from agentgym_flow.envs.canvas.operators.calls import OpCall, Value
 from agentgym_flow.envs.canvas.tasks import published
-from agentgym_flow.envs.canvas.tasks.sets.load import Loaded, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
 from agentgym_flow.episode import EpisodeRecorder
 from agentgym_flow.episode_log import LoggedEpisode, read_log, write_log
 from agentgym_flow.errors import BadSetting, ExecutorFailed
@@ -187,7 +187,7 @@ def test_the_only_model_of_a_server_needs_no_name(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_set_is_data_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str, split: str, *, skip_bad: bool) -> Loaded:
+    def load(name: str, split: str, *, skip_bad: bool) -> LoadedSet:
         assert (name, split) == ("gsm8k", "test")
         return load_problems("gsm8k", sums(tmp_path / "hub.jsonl", range(3)))
 

@@ -21,7 +21,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.envs.canvas.tasks import published
 from agentgym_flow.envs.canvas.tasks.assignment import PublishedTask
 from agentgym_flow.envs.canvas.tasks.published import PublishedTasks, split_sizes
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, Loaded, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, load_problems
 from agentgym_flow.envs.canvas.tasks.sets.naming import part_named, set_named
 from agentgym_flow.envs.canvas.tasks.simulated import SimulatedTask
 from agentgym_flow.errors import BadData, BadSetting, MissingExtra, UnknownData, UnknownSplit
@@ -398,7 +398,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]
     asked: list[tuple[str, str]] = []
     numbers: dict[str, Iterable[int]] = {"train": range(100, 140), "valid": range(20, 26), "test": range(10)}
 
-    def load(name: str, split: str, *, skip_bad: bool) -> Loaded:
+    def load(name: str, split: str, *, skip_bad: bool) -> LoadedSet:
         asked.append((name, split))
         return load_problems("gsm8k", sums(tmp_path / f"{split}.jsonl", numbers[split]))
 

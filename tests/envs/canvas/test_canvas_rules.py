@@ -19,7 +19,7 @@ from agentgym_flow.envs.canvas.operators.calls import OpCall, OpResult, Value
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask
-from agentgym_flow.envs.canvas.tasks.simulated import Tested as Outcome
+from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome as Outcome
 from agentgym_flow.envs.canvas.tasks.source import FAMILIES
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.run import WorkflowRun

@@ -34,7 +34,7 @@ class Execution(NamedTuple):
     tests: tuple[str, ...] = ()
 
 
-class Executed(NamedTuple):
+class ExecutionResult(NamedTuple):
     """What came of it.
 
     Attributes:
@@ -48,42 +48,42 @@ class Executed(NamedTuple):
     problem: str = ""
 
 
-RunCode: TypeAlias = Callable[[Execution], Executed]
+RunCode: TypeAlias = Callable[[Execution], ExecutionResult]
 """Runs untrusted programs. Called from several threads at once."""
 
 
-def in_sandbox(order: Execution) -> Executed:
+def in_sandbox(order: Execution) -> ExecutionResult:
     """Run a program in this process's sandbox, with its usual limits, and only where that is `strong`."""
     try:
         if order.tests:
             return _tested(order)
         return _called(order) if order.function else _ran(order)
     except (SandboxUnavailable, SandboxFailed) as error:
-        return Executed("error", problem=str(error))
+        return ExecutionResult("error", problem=str(error))
 
 
-def _tested(order: Execution) -> Executed:
+def _tested(order: Execution) -> ExecutionResult:
     found = sandbox.check(order.code, "\n".join(order.tests), order.function or None)
     if found.passed:
-        return Executed("ok")
-    return Executed("error" if found.outcome == "unsupported" else "failed", problem=found.message)
+        return ExecutionResult("ok")
+    return ExecutionResult("error" if found.outcome == "unsupported" else "failed", problem=found.message)
 
 
-def _called(order: Execution) -> Executed:
+def _called(order: Execution) -> ExecutionResult:
     found = sandbox.call(order.code, order.function)
     if not found.returned:
-        return Executed("failed", problem=found.message)
+        return ExecutionResult("failed", problem=found.message)
     if found.value is None:
-        return Executed("failed", problem=f"{order.function}() returned None")
-    return Executed("ok", output=str(found.value))
+        return ExecutionResult("failed", problem=f"{order.function}() returned None")
+    return ExecutionResult("ok", output=str(found.value))
 
 
-def _ran(order: Execution) -> Executed:
+def _ran(order: Execution) -> ExecutionResult:
     found = sandbox.run(order.code)
     if found.ok:
-        return Executed("ok", output=found.stdout)
+        return ExecutionResult("ok", output=found.stdout)
     last = found.stderr.rstrip().rpartition("\n")[2]
-    return Executed("failed", problem=last or f"the program was ended: {found.status}")
+    return ExecutionResult("failed", problem=last or f"the program was ended: {found.status}")
 
 
 # ---------------------------------------------------------------- the model
@@ -141,7 +141,7 @@ class Model:
         """Return the reply to a conversation, by default `messages`. Raises `OperatorFailed` when there is none."""
         return self._reply(self.messages(form=form, **inputs) if conversation is None else conversation)
 
-    def run_code(self, order: Execution) -> Executed:
+    def run_code(self, order: Execution) -> ExecutionResult:
         """Return what came of a program."""
         return self._run_code(order)
 
@@ -166,7 +166,7 @@ def written(conversation: Messages, model: Model, function: str, asked_for: str 
 
     Raises `OperatorFailed` when none does after all repairs.
     """
-    code, ran = "", Executed("failed")
+    code, ran = "", ExecutionResult("failed")
     for _ in range(model.repairs + 1):
         reply = model.ask(conversation)
         code = replies.program(reply, asked_for or function)

@@ -21,21 +21,21 @@ _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*]|\s*$)|[;\n]")
 _QUOTES = "*_`\"' \t\r\n"
 
 
-class Stated(NamedTuple):
+class StatedAnswer(NamedTuple):
     """An answer, and whether the text announces it; otherwise it is the whole text."""
 
     text: str
     announced: bool
 
 
-def stated_answer(text: str) -> Stated:
+def stated_answer(text: str) -> StatedAnswer:
     """Return the answer that a text states; the text itself when nothing announces one."""
     text = text[-MAX_TEXT:]
     marked = marked_answer(text)
     text = text if marked is None else marked
     boxed = last_box(text)
     if boxed is not None:
-        return Stated(boxed, True)
+        return StatedAnswer(boxed, True)
     phrase = None
     for phrase in _PHRASE.finditer(text):  # noqa: B007 - the last one counts
         pass
@@ -44,8 +44,8 @@ def stated_answer(text: str) -> Stated:
         stop = _SENTENCE_END.search(rest)
         answer = (rest[: stop.start()] if stop else rest).strip(_QUOTES)
         if answer:
-            return Stated(answer, True)
-    return Stated(text.strip(_QUOTES), marked is not None)
+            return StatedAnswer(answer, True)
+    return StatedAnswer(text.strip(_QUOTES), marked is not None)
 
 
 def marked_answer(text: str) -> str | None:

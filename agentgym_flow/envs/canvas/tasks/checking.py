@@ -12,7 +12,7 @@ from agentgym_flow import data as registry
 from agentgym_flow.data import DataSet
 from agentgym_flow.envs.canvas.tasks.published import SIMULATED, PublishedTasks, files_of_set, split_sizes
 from agentgym_flow.envs.canvas.tasks.sets.checks import Findings, Overlap, check_problems, overlap
-from agentgym_flow.envs.canvas.tasks.sets.load import Loaded, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.load import LoadedSet, load_problems
 from agentgym_flow.errors import BadData, BadSetting
 
 MOST_NAMED = 5
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 class CheckedFile(NamedTuple):
     """What a file holds: its problems with the rows that cannot be read, and what is odd about the problems."""
 
-    loaded: Loaded
+    loaded: LoadedSet
     findings: Findings
 
 
@@ -117,7 +117,7 @@ def remarks(checked: CanvasSetReport) -> Iterator[str]:
             yield f"{split}: {len(played.unusable):,} more that the simulator cannot use; most often: {why}"
 
 
-def _oddities(loaded: Loaded, findings: Findings) -> Iterator[tuple[str, Sequence[str]]]:
+def _oddities(loaded: LoadedSet, findings: Findings) -> Iterator[tuple[str, Sequence[str]]]:
     yield "rows that cannot be read", loaded.rejected
     yield "groups of problems that ask the same", [" = ".join(group) for group in findings.repeated]
     yield "of these groups with different answers", [" = ".join(group) for group in findings.conflicting]

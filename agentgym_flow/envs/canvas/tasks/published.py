@@ -27,7 +27,7 @@ from agentgym_flow.envs.canvas.scoring.running import NO_HARNESS
 from agentgym_flow.envs.canvas.tasks.assignment import Assignment, PublishedTask
 from agentgym_flow.envs.canvas.tasks.sets.chain import BadChain, chain_of
 from agentgym_flow.envs.canvas.tasks.sets.checks import overlap, without
-from agentgym_flow.envs.canvas.tasks.sets.load import SETS, Loaded, load_from_hub, load_problems
+from agentgym_flow.envs.canvas.tasks.sets.load import SETS, LoadedSet, load_from_hub, load_problems
 from agentgym_flow.envs.canvas.tasks.sets.naming import files_of, part_named, part_of, parts_in, set_named, stem
 from agentgym_flow.envs.canvas.tasks.sets.native import is_native
 from agentgym_flow.envs.published_splits import ALONE, PARTS, Splits, Stamp, missing, part_of_alone, stamps_of
@@ -161,7 +161,7 @@ class _Set:
         remark: what decides on its splits.
     """
 
-    def __init__(self, dataset: str, parts: Sequence[str], read: Callable[[str], Loaded], remark: str) -> None:
+    def __init__(self, dataset: str, parts: Sequence[str], read: Callable[[str], LoadedSet], remark: str) -> None:
         self.dataset, self.remark = dataset, remark
         self._parts, self._read = parts, once(len(PARTS))(read)
         self.splits = Splits(parts, lambda part: self._read(part).problems, lambda problem: problem.key, _without)
@@ -294,7 +294,7 @@ def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bo
             )
         if "" not in by_part:
             parts = [part for part in PARTS if part in by_part]
-            return _Set(dataset, parts, lambda part: Loaded(tuple(by_part[part]), whole.rejected), BY_ID)
+            return _Set(dataset, parts, lambda part: LoadedSet(tuple(by_part[part]), whole.rejected), BY_ID)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
     return _Set(dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark)
 
@@ -309,7 +309,7 @@ def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
     parts = tuple(part for part in PARTS if ours.get(part, part) in SETS[dataset].splits)
     remark = f"the Hub has {', '.join(ours.get(part, part) for part in parts)} of it"
 
-    def read(part: str) -> Loaded:
+    def read(part: str) -> LoadedSet:
         return load_from_hub(dataset, ours.get(part, part), skip_bad=skip_damaged)
 
     return _Set(dataset, parts, read, remark)

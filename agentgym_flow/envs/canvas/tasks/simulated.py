@@ -41,7 +41,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class TestOutcome:
     """What running tests on a program brought.
 
     Attributes:
@@ -120,9 +120,9 @@ class SimulatedTask(ABC):
         """
         return ""
 
-    def public(self, program: str) -> Tested:
+    def public(self, program: str) -> TestOutcome:
         """Return what the public tests say of a program. Only for tasks that ask for programs."""
-        return Tested(False, "There are no tests.")
+        return TestOutcome(False, "There are no tests.")
 
     @property
     def scorer(self) -> str:

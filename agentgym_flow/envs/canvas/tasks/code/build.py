@@ -12,7 +12,7 @@ from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.tasks.code.changes import NOTES, ProgramMistake, changes_of, parsed, words_of
 from agentgym_flow.envs.canvas.tasks.code.cues import cue, opening
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw, FunctionDraft
-from agentgym_flow.envs.canvas.tasks.code.fuel import Came, FunctionCase, calls, compiled
+from agentgym_flow.envs.canvas.tasks.code.fuel import CallOutcome, FunctionCase, calls, compiled
 from agentgym_flow.envs.canvas.tasks.code.library import PATTERNS, STREAMS
 from agentgym_flow.envs.canvas.tasks.code.own import ISLICE, Behaviour, Cases, OwnTask, behaviour
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
@@ -179,7 +179,7 @@ def _behaviours(
 
     A program with a mistake that the public tests show fails them, whatever else is wrong with it.
     """
-    behaviours = {frozenset[str](): Behaviour(tuple(Came(case.wanted) for case in cases.public), True, True)}
+    behaviours = {frozenset[str](): Behaviour(tuple(CallOutcome(case.wanted) for case in cases.public), True, True)}
     behaviours |= {frozenset((pick.change.tag,)): seen[pick.change.tag] for pick in picks}
     for size in range(2, len(picks) + 1):
         for some in combinations(picks, size):

@@ -27,7 +27,7 @@ from agentgym_flow.envs.canvas.tasks.code.changes import (
 )
 from agentgym_flow.envs.canvas.tasks.code.draft import Draw
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
 from agentgym_flow.envs.canvas.tasks.unusual import demanded, unusual
 from agentgym_flow.seeding import Stream, stable_hash
 
@@ -190,14 +190,14 @@ class _Trials:
         """Return whether a program passes the public tests."""
         return all(found.public[place] for place in self.shown)
 
-    def tested(self, found: _Behaviour) -> Tested:
+    def tested(self, found: _Behaviour) -> TestOutcome:
         """Return what the public tests say of a program."""
         outputs = stable_hash(list(found.came))[:16]
         if self.passes(found):
-            return Tested(True, outputs=outputs)
+            return TestOutcome(True, outputs=outputs)
         failed = next(self.checks[place] for place in self.shown if not found.public[place])
         said = [f"{call}: {came}" for call, came in zip(self.calls, found.came, strict=True) if call in failed]
-        return Tested(False, f"A test fails. {'; '.join(said) or failed}.", outputs)
+        return TestOutcome(False, f"A test fails. {'; '.join(said) or failed}.", outputs)
 
 
 def _picks(trials: _Trials, every: list[ProgramMistake]) -> list[tuple[Mistake, ProgramMistake]]:
@@ -269,13 +269,13 @@ class PublishedProgram(CodeTask):
         assert found is not None, "a task has only programs that end"
         return found
 
-    def _known_tested(self, made: frozenset[str]) -> Tested:
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
         return self._trials.tested(self._behaviour(made))
 
     def _known_passes(self, made: frozenset[str]) -> bool:
         return self._behaviour(made).hidden
 
-    def _tested(self, program: str) -> Tested:
+    def _tested(self, program: str) -> TestOutcome:
         from agentgym_flow import sandbox
 
         tests = self.problem.public_tests
@@ -284,7 +284,7 @@ class PublishedProgram(CodeTask):
             found = sandbox.check(program, f"{tests.setup}\n{self._trials.checks[place]}", names=tests.names)
             messages.append("" if found.passed else found.message)
         failed = next((message for message in messages if message), "")
-        return Tested(not failed, f"A test fails: {failed}." if failed else "", stable_hash(messages)[:16])
+        return TestOutcome(not failed, f"A test fails: {failed}." if failed else "", stable_hash(messages)[:16])
 
     def _passes(self, program: str) -> bool:
         from agentgym_flow.envs.canvas.scoring.running import run_tests

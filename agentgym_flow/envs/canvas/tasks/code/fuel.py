@@ -55,7 +55,7 @@ class FunctionCase(NamedTuple):
         return f"assert {self.call(name)} == {self.wanted!r}"
 
 
-class Came(NamedTuple):
+class CallOutcome(NamedTuple):
     """What came of a call: its value, or in `error` why there is none."""
 
     value: Any = None
@@ -77,7 +77,7 @@ def compiled(tree: ast.Module) -> CodeType:
     return compile(tree, "<program>", "exec")
 
 
-def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Came]:
+def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[CallOutcome]:
     """Return what the function `name` of a program brings for each case; each call has the whole `FUEL`.
 
     After a call that does not end the others are taken not to end either.
@@ -95,21 +95,21 @@ def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Came
     try:
         exec(code, space)
     except Exception as error:
-        return [Came(error=f"it raised {type(error).__name__}") for _ in cases]
+        return [CallOutcome(error=f"it raised {type(error).__name__}") for _ in cases]
     function: Callable[..., Any] = space[name]
-    found: list[Came] = []
+    found: list[CallOutcome] = []
     for case in cases:
         left = FUEL
         found.append(found[-1] if found and found[-1].error == ENDLESS else _came(function, case))
     return found
 
 
-def same(came: Came, case: FunctionCase) -> bool:
+def same(came: CallOutcome, case: FunctionCase) -> bool:
     """Return whether a call brought what it had to."""
     return not came.error and bool(came.value == case.wanted)
 
 
-def digest(outcomes: Iterable[Came]) -> str:
+def digest(outcomes: Iterable[CallOutcome]) -> str:
     """Return a text that is equal for equal outcomes of the same calls, and for no others."""
     return stable_hash([repr(came) for came in outcomes])[:16]
 
@@ -123,14 +123,14 @@ def fresh(value: Any) -> Any:
     return tuple(fresh(item) for item in value) if isinstance(value, tuple) else value
 
 
-def _came(function: Callable[..., Any], case: FunctionCase) -> Came:
+def _came(function: Callable[..., Any], case: FunctionCase) -> CallOutcome:
     try:
         value = function(*fresh(case.arguments))
-        return Came(list(islice(value, case.take)) if case.take else value)
+        return CallOutcome(list(islice(value, case.take)) if case.take else value)
     except (Exhausted, RecursionError):  # how deep a call may go depends on who calls
-        return Came(error=ENDLESS)
+        return CallOutcome(error=ENDLESS)
     except Exception as error:
-        return Came(error=f"it raised {type(error).__name__}")
+        return CallOutcome(error=f"it raised {type(error).__name__}")
 
 
 def _range(*bounds: int) -> range:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
 from agentgym_flow.envs.canvas.tasks.code.draft import FunctionDraft
-from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, Came, FunctionCase, calls, compiled, digest, same
+from agentgym_flow.envs.canvas.tasks.code.fuel import ENDLESS, CallOutcome, FunctionCase, calls, compiled, digest, same
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, Tested
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, TestOutcome
 
 ISLICE = "from itertools import islice"
 _HELPER = """
@@ -31,7 +31,7 @@ class Cases(NamedTuple):
 class Behaviour(NamedTuple):
     """What a program does: what came of its public tests, and whether it passes those and the hidden ones."""
 
-    came: tuple[Came, ...]
+    came: tuple[CallOutcome, ...]
     public: bool
     hidden: bool
 
@@ -84,23 +84,23 @@ class OwnTask(CodeTask):
         place = piece % len(self._cases.public)
         return self._said(self._cases.public[place], self._behaviours[frozenset(made)].came[place])
 
-    def _said(self, case: FunctionCase, came: Came) -> str:
+    def _said(self, case: FunctionCase, came: CallOutcome) -> str:
         return f"{case.call(self.problem.entry_point)}: {came}"
 
-    def _known_tested(self, made: frozenset[str]) -> Tested:
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
         return self._judged(self._behaviours[made].came)
 
-    def _judged(self, outcomes: Sequence[Came]) -> Tested:
+    def _judged(self, outcomes: Sequence[CallOutcome]) -> TestOutcome:
         outputs = digest(outcomes)
         for case, came in zip(self._cases.public, outcomes, strict=True):
             if not same(came, case):
-                return Tested(False, f"A test fails. {self._said(case, came)}.", outputs)
-        return Tested(True, outputs=outputs)
+                return TestOutcome(False, f"A test fails. {self._said(case, came)}.", outputs)
+        return TestOutcome(True, outputs=outputs)
 
     def _known_passes(self, made: frozenset[str]) -> bool:
         return self._behaviours[made].hidden
 
-    def _tested(self, program: str) -> Tested:
+    def _tested(self, program: str) -> TestOutcome:
         from agentgym_flow import sandbox
 
         name = "first_values" if self.endless else self.problem.entry_point
@@ -109,7 +109,9 @@ class OwnTask(CodeTask):
         for case in self._cases.public:
             arguments = (case.take, *case.arguments) if self.endless else case.arguments
             found = sandbox.call(source, name, *arguments)
-            outcomes.append(Came(found.value) if found.returned else Came(error=f"it failed ({found.message})"))
+            outcomes.append(
+                CallOutcome(found.value) if found.returned else CallOutcome(error=f"it failed ({found.message})")
+            )
         return self._judged(outcomes)
 
     def _passes(self, program: str) -> bool:

@@ -12,7 +12,7 @@ from agentgym_flow.envs.canvas.scoring.correctness import correctness
 from agentgym_flow.envs.canvas.scoring.problem import CodeTests, Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.tasks.code.changes import ProgramMistake, changed
-from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask, Tested
+from agentgym_flow.envs.canvas.tasks.simulated import Fault, SimulatedTask, TestOutcome
 
 _OPENINGS = (
     "I go through the input step by step, as the task describes it, and checked the examples by hand.",
@@ -93,7 +93,7 @@ class CodeTask(SimulatedTask):
         """Return thoughts in which the program stands without a fence, so that the whole is no program."""
         return _RAMBLINGS[variant % len(_RAMBLINGS)].format(answer=answer.rstrip())
 
-    def public(self, program: str) -> Tested:
+    def public(self, program: str) -> TestOutcome:
         """Return what the public tests say of a program.
 
         Raises `SandboxUnavailable` for a program that the task did not make, where nothing can be run safely.
@@ -103,7 +103,7 @@ class CodeTask(SimulatedTask):
         if made is not None:
             return self._known_tested(made)
         if not _defines(whole, self.problem.entry_point):
-            return Tested(False, f"There is no function {self.problem.entry_point}.")
+            return TestOutcome(False, f"There is no function {self.problem.entry_point}.")
         return self._tested(whole)
 
     def score(self, text: str, code: str) -> float:
@@ -130,7 +130,7 @@ class CodeTask(SimulatedTask):
         return self._known.get(whole.strip())
 
     @abstractmethod
-    def _known_tested(self, made: frozenset[str]) -> Tested:
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
         """Return what the public tests say of an own program."""
 
     @abstractmethod
@@ -138,7 +138,7 @@ class CodeTask(SimulatedTask):
         """Return whether an own program passes the hidden tests."""
 
     @abstractmethod
-    def _tested(self, program: str) -> Tested:
+    def _tested(self, program: str) -> TestOutcome:
         """Return what the public tests say of an unknown program, completed, in the sandbox."""
 
     @abstractmethod

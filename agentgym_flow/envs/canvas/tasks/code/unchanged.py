@@ -10,7 +10,7 @@ from agentgym_flow.envs.canvas.scoring.problem import Problem
 from agentgym_flow.envs.canvas.scoring.programs import completed
 from agentgym_flow.envs.canvas.scoring.running import run_tests
 from agentgym_flow.envs.canvas.tasks.code.task import CodeTask
-from agentgym_flow.envs.canvas.tasks.simulated import Tested
+from agentgym_flow.envs.canvas.tasks.simulated import TestOutcome
 
 
 class UnchangedTask(CodeTask):
@@ -27,16 +27,16 @@ class UnchangedTask(CodeTask):
     def _is_right(self) -> bool:
         return self._passes(completed(self.problem, self.program((), 0)))
 
-    def _known_tested(self, made: frozenset[str]) -> Tested:
-        return Tested(True)
+    def _known_tested(self, made: frozenset[str]) -> TestOutcome:
+        return TestOutcome(True)
 
     def _known_passes(self, made: frozenset[str]) -> bool:
         return self._is_right
 
-    def _tested(self, program: str) -> Tested:
+    def _tested(self, program: str) -> TestOutcome:
         tests = self.problem.public_tests
         found = sandbox.check(completed(self.problem, program), tests.source, names=tests.names)
-        return Tested(found.passed, "" if found.passed else f"A test fails: {found.message}.", found.message)
+        return TestOutcome(found.passed, "" if found.passed else f"A test fails: {found.message}.", found.message)
 
     def _passes(self, program: str) -> bool:
         return run_tests(program, self.problem.hidden_tests)

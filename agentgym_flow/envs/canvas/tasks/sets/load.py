@@ -36,7 +36,7 @@ from agentgym_flow.envs.canvas.tasks.sets.native import is_native, native
 from agentgym_flow.errors import BadData, MissingExtra, UnknownData
 
 
-class Loaded(NamedTuple):
+class LoadedSet(NamedTuple):
     """What was read.
 
     Attributes:
@@ -86,7 +86,7 @@ SETS: Mapping[str, PublishedSet] = {
 """The sets by name; `flowsteer` is the form of FlowSteer's own rows, which name their source."""
 
 
-def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = False) -> Loaded:
+def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = False) -> LoadedSet:
     """Return the problems of a file.
 
     Args:
@@ -108,7 +108,7 @@ def load_problems(name: str, path: str | os.PathLike[str], *, skip_bad: bool = F
     return loaded
 
 
-def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> Loaded:
+def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> LoadedSet:
     """Return the problems of rows with the fields of a set: of a `datasets.Dataset`, or a list of objects.
 
     Raises `UnknownData` and `BadData` as `load_problems` does; the place of a row is its number, from 1.
@@ -116,7 +116,7 @@ def problems_of(name: str, rows: Iterable[Any], *, skip_bad: bool = False) -> Lo
     return _loaded(name, ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1)), skip_bad)
 
 
-def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_bad: bool = False) -> Loaded:
+def load_from_hub(name: str, split: str = "test", *, repository: str = "", skip_bad: bool = False) -> LoadedSet:
     """Return the problems of a split through `datasets`, which downloads what it does not have yet.
 
     Args:
@@ -155,7 +155,7 @@ def _published(name: str) -> PublishedSet:
     return published
 
 
-def _loaded(name: str, rows: Iterable[tuple[str, Any]], skip_bad: bool) -> Loaded:
+def _loaded(name: str, rows: Iterable[tuple[str, Any]], skip_bad: bool) -> LoadedSet:
     read = _published(name).read
     problems: list[Problem] = []
     rejected: list[str] = []
@@ -171,7 +171,7 @@ def _loaded(name: str, rows: Iterable[tuple[str, Any]], skip_bad: bool) -> Loade
             continue
         times = seen[problem.key] = seen.get(problem.key, 0) + 1
         problems.append(problem if times == 1 else replace(problem, id=f"{problem.id}#{times}"))
-    return Loaded(tuple(problems), tuple(rejected))
+    return LoadedSet(tuple(problems), tuple(rejected))
 
 
 def _expanded(name: str, rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
