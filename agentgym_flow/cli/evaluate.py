@@ -83,7 +83,7 @@ def evaluate(
     by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report results for each task type.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Evaluate a policy on a split: print its success rate with a 95 % interval, and write a log that anyone can verify.
+    """Evaluate a policy on a split: print the success rate with a 95 % interval, write a log that anyone can verify.
 
     On Ctrl-C or SIGTERM the command keeps the finished episodes, summarises them, and exits with status 130 or 143.
     Continue the evaluation with --resume.
@@ -165,7 +165,7 @@ def evaluate(
 
 
 def _check_same(log: Path, asked: tuple[str, str, int, str]) -> None:
-    """Raise `FileExistsError` if the log has another environment, split, seed or policy; `BadLog` if it is not a log."""
+    """Raise `FileExistsError` if the log has another environment, split, seed or policy; `BadLog` if it is no log."""
     first = next(read_log(log), None)
     if first is None or asked != (first.env_id, first.split, first.seed - first.task, (first.meta or {}).get("policy")):
         check_new(log)
