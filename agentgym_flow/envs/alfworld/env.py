@@ -73,9 +73,9 @@ class ALFWorldEnv(TextEnv):
     | `open R`, `close R` | is at R, which has a door |
     | `take X from R` | holds nothing, and is at R, which is open or has no door |
     | `move X to R` | holds X, and is at R, which is open or has no door, and accepts such objects |
-    | `examine R`, `examine X` | is at R; holds X |
+    | `examine R`, `examine X` | is at R; holds X, respectively |
     | `use X` | is at the place of the lamp X |
-    | `clean X with R`, `heat X with R`, `cool X with R` | holds X, and is at a sink basin, a microwave, a fridge |
+    | `clean X with R`, `heat X with R`, `cool X with R` | holds X, and is at a sink basin, a microwave or a fridge, respectively |
     | `slice X with Y` | holds the knife Y, and is at the place of X |
     | `look`, `inventory`, `help` | always |
 
@@ -112,7 +112,7 @@ class ALFWorldEnv(TextEnv):
     Calling `step` after the end raises `ResetNeeded`.
 
     Official and generated games contain a trap: the agent can take some objects, such as a plunger, that no receptacle
-    of the room accepts. Once the agent holds one, the task is lost. The episode goes on, and `info["deadlock"]` is True.
+    of the room accepts. When the agent holds one, the task is lost: `info["deadlock"]` is True. The episode goes on.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
