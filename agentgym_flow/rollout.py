@@ -37,8 +37,8 @@ def rollout(
     rollout stops and the exception propagates.
 
     A `Policy` is called in rounds, once for all running episodes. If it raises, the rollout stops. An `AsyncPolicy` is
-    called for every episode independently, so that no episode waits for the answer of another. If it raises, only that
-    episode ends, see `agentgym_flow.independent`.
+    called for every episode independently, so that no episode waits for the answer of another. If it keeps raising for
+    one answer, only that episode ends, see `agentgym_flow.independent`.
 
     Args:
         policy: the policy that acts.
