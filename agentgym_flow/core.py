@@ -1,8 +1,8 @@
-"""The contract every environment here keeps: text in, text out, and an `info` that a trainer can rely on.
+"""The contract of all environments: text actions, text observations, and an `info` with guaranteed keys.
 
-`TextEnv` owns what is the same everywhere (seeding, options, the step budget, the contract keys of `info`, the identity
-of a task) and leaves to an environment what only it knows: its tasks, its rules, its state. `agentgym_flow.testing`
-checks the contract on any subclass.
+`TextEnv` implements what all environments share: seeding, options, the step budget, the contract keys of `info`, and
+the identity of a task. A subclass implements its tasks, rules and state. `agentgym_flow.testing` checks the contract
+for any subclass.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from agentgym_flow.spaces import UnicodeText
 from agentgym_flow.task_choice import choose_task, task_identity
 
 SPLITS = ("train", "valid", "test")
-"""The names of the splits, everywhere."""
+"""The names of the splits in all environments."""
 
 MAX_CANDIDATES = 64
-"""`candidates()` never proposes more actions than this."""
+"""The largest number of actions that `candidates()` proposes."""
 
 MAX_ACTION_LENGTH = 1 << 14
-"""Characters of the longest action, unless an environment declares another number; a longer text is invalid."""
+"""The default limit on the length of an action, in characters. A longer text is invalid."""
 
 _LARGEST = (1 << 63) - 1  # what JSON and NumPy hold as an integer
 
 
 COMPAT_KEY = "compat_key"
-"""The key of `info`, told on request, with the state as the released code of RewardFlow names it."""
+"""The key of `info` with the state key of RewardFlow's released code; present on request."""
 
 _SET_BY_RESETS = ("task", "task_key", "task_type", "goal")
 _SET_BY_STEPS = ("state_key", "success", "score", "action_valid", "admissible_actions", "action_templates")
@@ -53,13 +53,13 @@ _DECIDE_INFO = ("state_key", "success", "score", "admissible_actions", "action_t
 
 
 class Transition(NamedTuple):
-    """What the rules of an environment say about one action.
+    """The result of one action under the rules of an environment.
 
     Attributes:
         observation: the text after the action.
         reward: the native reward.
         terminated: whether the rules ended the episode.
-        action_valid: whether the text parsed and the rules accepted it in this state.
+        action_valid: whether the text could be parsed and the rules accepted it in this state.
     """
 
     observation: str
@@ -69,26 +69,26 @@ class Transition(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Keeps the answers of a server, so that a run that is resumed does not ask for them again."""
+    """Stores the answers of a server, so that a resumed run does not request them again."""
 
     def take(self, asked: str) -> Any | None:
-        """Return an answer to the request of this name, each once; None if there is none."""
+        """Return a stored answer to the request with this name, each answer once; None if there is none."""
 
     def add(self, asked: str, answer: Any) -> None:
-        """Keep the JSON-able answer to a request."""
+        """Store the JSON-serialisable answer to a request."""
 
 
 class PlainSpec:
-    """Keeps the spec that Gymnasium gives an environment JSON-able: where an argument was a path, it has its text.
+    """Keeps an environment's Gymnasium spec JSON-serialisable by converting paths in its arguments to strings.
 
-    To be named before the Gymnasium class among the bases.
+    List this class before the Gymnasium class among the bases.
     """
 
     _spec: EnvSpec | None = None
 
     @property
     def spec(self) -> EnvSpec | None:
-        """What the environment was made from; None when `gym.make` did not make it."""
+        """The spec of the environment; None if it was not created by `gym.make`."""
         return self._spec
 
     @spec.setter
@@ -101,71 +101,71 @@ class PlainSpec:
 class TextEnv(PlainSpec, gym.Env[str, str]):
     """Base of all text environments.
 
-    A subclass sets `env_id`, calls `super().__init__`, and implements `num_tasks`, `_begin` and `_apply`. The defaults
-    of the other members are right for every environment, and tell less than its own would: states never merge, nothing
-    is proposed, there is no expert. It keeps everything that decides the future in plain attributes, so that
-    `copy.deepcopy(env.unwrapped)` is a clone and the environment pickles.
+    A subclass sets `env_id`, calls `super().__init__`, and implements `num_tasks`, `_begin` and `_apply`. All other
+    members have defaults that are valid for every environment but less informative: states never merge, no actions are
+    proposed, and there is no expert. A subclass must keep its full state in plain attributes, so that
+    `copy.deepcopy(env.unwrapped)` is a clone and the environment can be pickled.
 
     Args:
         split: `"train"`, `"valid"` or `"test"`, or an alias from `split_aliases`.
         max_steps: the step after which an unfinished episode is truncated; at least 1.
-        settings: every other keyword argument that is needed to build the same environment again, JSON-able,
-            without paths (official data is named in `data`); with `logged_settings`, only what these allow.
+        settings: all other keyword arguments that are needed to create the same environment again, JSON-serialisable
+            and without paths (`data` names official data). If `logged_settings` is declared, only settings it allows.
         data: official data in use, name -> SHA-256; empty for embedded tasks.
-        season: the seed of a season of test tasks, checked by `check_season`; `""` for the standard tasks. It becomes a
-            setting unless it is `""`, and is left out of `task_key`: equal tasks of two seasons have equal keys.
+        season: the seed of a season of test tasks, checked by `check_season`; `""` for the standard tasks. Unless it is
+            `""`, it becomes a setting. `task_key` does not include it, so equal tasks of two seasons have equal keys.
         render_mode: one of `metadata["render_modes"]`, or None.
 
     Raises:
         UnknownSplit: `split` is neither a split nor an alias.
-        BadSetting: `max_steps` is not a positive integer, `render_mode` is not offered, a setting has a value that
-            `logged_settings` does not allow, or there is no such season of these tasks.
-        UnknownOption: a setting or a word that `logged_settings` does not name.
+        BadSetting: `max_steps` is not a positive integer, `render_mode` is not supported, a setting has a value that
+            `logged_settings` does not allow, or these tasks have no such season.
+        UnknownOption: `logged_settings` does not list a setting, or a word that is the value of one.
     """
 
     env_id: ClassVar[str]
-    """The registered id of the text face, for example `"agentgym_flow/Sokoban-v0"`."""
+    """The registered id of the text environment, for example `"agentgym_flow/Sokoban-v0"`."""
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as gym.Env declares it)
     split_aliases: ClassVar[Mapping[str, str]] = {}
-    """Official names of splits -> ours; a name that stands for itself is a further split, of official data only."""
+    """Official split name -> our name. A name that maps to itself is an additional split of official data only."""
     reset_options: ClassVar[tuple[str, ...]] = ("task",)
-    """The keys that `reset(options=...)` understands."""
+    """The keys that `reset(options=...)` accepts."""
     presentation_settings: ClassVar[frozenset[str]] = frozenset()
-    """Settings that change the text but not the decision problem; they are left out of `task_key`."""
+    """Settings that change the text but not the decision problem. `task_key` does not include them."""
     optional_info: ClassVar[tuple[str, ...]] = ()
-    """Keys of `info` that cost time, and are there only when they were asked for with `request_info`.
+    """Keys of `info` that are expensive to compute. They are present only after a request with `request_info`.
 
-    `COMPAT_KEY` is the state as the released code of RewardFlow names it.
+    `COMPAT_KEY` is the state key of RewardFlow's released code.
     """
     logged_settings: ClassVar[Mapping[str, Setting] | None] = None
-    """The names and values that `settings` can have; `verify` makes an environment with nothing else.
+    """The names and values that `settings` can have. `verify` creates environments only with these.
 
-    Without a declaration a log may only hold numbers, booleans, None, plain words, and lists of these.
+    Without this declaration, a log may only contain numbers, booleans, None, plain words, and lists of these.
     """
     max_action_length: ClassVar[int] = MAX_ACTION_LENGTH
-    """Characters of the longest action; a longer text is invalid without being read."""
+    """The limit on the length of an action, in characters. A longer text is invalid and is not parsed."""
     outside_requests: ClassVar[Literal["none", "own", "shared"]] = "none"
-    """What a step may ask the outside world: nothing, its own requests, or such as `prepare_steps` makes for several
-    steps at once. Episodes that run by themselves take steps that ask in threads, and wait a moment to share requests.
+    """The requests that a step may send to the outside: none, its own, or requests that `prepare_steps` can combine for
+    several steps. With an asynchronous policy, steps that send requests run in threads and wait briefly to share them.
     """
     train_config: ClassVar[str] = "any_tiny"
-    """The settings that `agentgym-flow train` starts from: a YAML file's name without the ending, beside the module of
+    """The default settings of `agentgym-flow train`: the name of a YAML file without its suffix, next to the module of
     the environment or in the package.
     """
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Algorithm -> the settings that it is trained with in this environment: what its paper fixes here beyond its own
-    constants, or what the state key asks for, such as other anchors where it leaves out what the agent has learnt.
+    """Algorithm -> its training settings in this environment. They come from the algorithm's paper, or are required by
+    the state key: for example other anchors, if the key does not include what the agent has learnt.
     """
     script: ClassVar[str | None] = None
-    """The policy `scripted`, as `module:class`. It reads only what is shown. None where there is none."""
+    """The policy `scripted`, as `module:class`; None if there is none. It reads only observations and `info`."""
     _remembers: ClassVar[bool] = True
-    """Whether the episode so far is kept, for members that the environment leaves to the defaults."""
+    """Whether the episode so far is stored, for members that the environment does not override."""
     _renews_info: ClassVar[bool] = False
-    """Whether `_renewed_info` is used: no class below the one that defines it changes what else `info` is made of."""
+    """Whether `_renewed_info` is used: no subclass of the class that defines it changes other sources of `info`."""
     human_settings: ClassVar[Mapping[str, Any]] = {}
-    """Presentation settings that suit a person better than their defaults; `agentgym-flow play` starts from them."""
+    """Presentation settings that suit a human player. `agentgym-flow play` uses them as defaults."""
     typed_forms: ClassVar[Mapping[str, str]] = {}
-    """Short forms that a person may type, such as `delete {node}`, and the actions that they stand for."""
+    """Short forms that a human player may type, such as `delete {node}`, and the actions they stand for."""
 
     def __init__(
         self,
@@ -217,17 +217,17 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         """The number of tasks in this split."""
 
     def task_type_of(self, task: int) -> str:
-        """Return the family of task number `task`, such as `"pick_and_place_simple"`; `""` if tasks have no families.
+        """Return the type of task number `task`, such as `"pick_and_place_simple"`; `""` if tasks have no types.
 
-        Results are reported by it. It must be known without generating or starting the task.
+        Results can be reported by type. The method must work without generating or starting the task.
         """
         return ""
 
     def tasks_of_types(self, task_types: Collection[str]) -> list[int]:
-        """Return the tasks of these types, ascending.
+        """Return the tasks of these types in ascending order.
 
-        Raises `BadSetting` if `task_types` is not a list with at least one type, and `UnknownOption` for a type that no
-        task of the split has.
+        Raises `BadSetting` if `task_types` is not a list with at least one type, and `UnknownOption` if no task of the
+        split has one of the types.
         """
         if not isinstance(task_types, list | tuple | set | frozenset) or not task_types:
             raise BadSetting(f"task_types must be a list of types, got {shown(task_types)}")
@@ -241,16 +241,16 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def draw_only(self, task_types: Collection[str] | None) -> None:
         """Let `reset(seed=...)` draw only tasks of these types; None for all.
 
-        Tasks keep their numbers and keys, and `options={"task": k}` may still name any, so the filter is no setting
-        that a log needs. Raises as `tasks_of_types`.
+        Tasks keep their numbers and keys, and `options={"task": k}` can still select any task. For this reason logs do
+        not record the filter. Raises the same errors as `tasks_of_types`.
         """
         self._among = None if task_types is None else np.array(self.tasks_of_types(task_types), np.int64)
 
     @property
     def drawn_tasks(self) -> Sequence[int]:
-        """The tasks that seeds draw from, ascending: all of the split, or those that `draw_only` has left.
+        """The tasks that seeds draw from, in ascending order: all tasks of the split, or those chosen by `draw_only`.
 
-        Training and evaluation take their tasks from here.
+        Training and evaluation use these tasks.
         """
         return range(self.num_tasks) if self._among is None else self._among.tolist()
 
@@ -258,27 +258,29 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         """Start task number `task` and return the first observation.
 
-        Sets `self.goal`, and `self.task_key` by `make_task_key`; a task without a key is known by its number.
+        The method sets `self.goal`, and `self.task_key` with `make_task_key`. If it sets no key, the key is made from
+        the split and the task number.
         """
 
     @abstractmethod
     def _apply(self, action: str) -> Transition:
-        """Apply the text `action` to the state. Never raises for any text; an invalid one does not change the state."""
+        """Apply the text `action` to the state. Invalid texts never raise and do not change the state."""
 
     def _refuse(self, action: str) -> Transition:
-        """Refuse a text that is longer than `max_action_length`; by default with what the empty text leads to.
+        """Reject a text that is longer than `max_action_length`; by default it is treated as an empty text.
 
-        An environment in which the empty text is an action overrides this.
+        Override this method if the empty text is a valid action.
         """
         return self._apply("")
 
     def state_key(self) -> str:
         """Return the identity of the present state within `task_key`, at most 64 characters.
 
-        Equal keys imply: the same further actions give the same rewards, terminations, success and admissible
-        actions, time limit aside. Terminal states are `end:success:...` or `end:fail:...`.
+        From states with equal keys, equal actions lead to equal rewards, terminations, success and admissible actions,
+        apart from the time limit. The keys of terminal states are `end:success:...` or `end:fail:...`.
 
-        By default a hash of the accepted actions since the reset, which merges no two ways to a state.
+        By default the key is a hash of the accepted actions since the reset. Different paths to a state then have
+        different keys.
         """
         way = stable_hash([self._reset_bits, self._accepted_actions])[:32]
         if not self._last_transition.terminated:
@@ -286,119 +288,119 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return f"end:{'success' if self.success() else 'fail'}:{way}"
 
     def describe_state(self) -> str:
-        """Return the state that `state_key` stands for, for a person to read; by default the last observation."""
+        """Return a readable description of the state behind `state_key`; by default the last observation."""
         return self._last_transition.observation
 
     def score(self) -> float:
-        """Return the native metric in [0, 1] if the episode ended now; 0 before an irrevocable act.
+        """Return the native metric in [0, 1] that the episode would have if it ended now; 0 before a final action.
 
-        By default 1 once the rules have ended the episode with a positive reward.
+        By default 1 if the rules have ended the episode with a positive reward, otherwise 0.
         """
         return float(self._last_transition.terminated and self._last_transition.reward > 0)
 
     def success(self) -> bool:
-        """Return whether the task is achieved: score 1, unless the data set names another threshold."""
+        """Return whether the task is achieved: the score is 1, unless the data set defines another threshold."""
         return self.score() == 1.0
 
     def admissible_actions(self) -> list[str]:
-        """Return a fresh list of playable strings in a fixed order; complete for closed languages. Empty by default."""
+        """Return a new list of valid actions in a fixed order; complete if the action set is finite. Default: empty."""
         return []
 
     def action_templates(self) -> list[str]:
-        """Return a fresh list of templates such as `"search[{query}]"`; empty when the language is closed."""
+        """Return a new list of templates such as `"search[{query}]"`; empty if the action set is finite."""
         return []
 
     def sample_action(self, rng: Stream) -> str:
-        """Return a random valid action, filling templates from what was shown; by default one of `candidates`."""
+        """Return a random valid action, with templates filled from shown text; by default one of `candidates`."""
         proposed = self.candidates()
         return rng.choice(proposed) if proposed else ""
 
     def candidates(self) -> list[str]:
-        """Return at most `MAX_CANDIDATES` concrete actions, built only from what has been shown."""
+        """Return at most `MAX_CANDIDATES` concrete actions, built only from text that the agent has been shown."""
         return self.admissible_actions()[:MAX_CANDIDATES]
 
     def expert_action(self) -> str | None:
-        """Return a winning next action, or None when the task can no longer be won. May use hidden task data."""
+        """Return a winning next action, or None if the task can no longer be won. May use hidden task data."""
         return None
 
     @property
     def has_expert(self) -> bool:
-        """Whether `expert_action` knows how tasks of this kind are won; where not, it is None in all of them."""
+        """Whether `expert_action` can solve tasks of this kind. If not, it always returns None."""
         return type(self).expert_action is not TextEnv.expert_action
 
     @classmethod
     def end_figures(cls, observation: str) -> dict[str, float]:
-        """Return figures of an episode that ended with this observation, by name; training reports their means.
+        """Return named metrics of an episode that ended with this observation; training reports their means.
 
-        None by default. Success and score are reported anyway.
+        Empty by default. Success and score are always reported.
         """
         return {}
 
     def log_meta(self) -> dict[str, Any]:
-        """Return what the log's `meta` says of the present task: JSON-able, without paths; its type, if it has one."""
+        """Return the task's entries in the log's `meta`: plain JSON without paths; by default its type, if any."""
         return {"task_type": self.task_type} if self.task_type else {}
 
     def _extra_info(self) -> dict[str, Any]:
-        """Return the environment's own keys of `info`, fresh on every call."""
+        """Return the additional `info` keys of the environment, as new objects on every call."""
         return {}
 
     def request_info(self, keys: Iterable[str]) -> None:
-        """Add keys of `optional_info` to `info` from the next reset or step on; `info_keys` are those asked for.
+        """Add keys of `optional_info` to `info` from the next reset or step on; `info_keys` has the requested keys.
 
-        Raises `UnknownOption` for a key that is not optional here.
+        Raises `UnknownOption` if a key is not in `optional_info`.
         """
         self.info_keys = check_info_keys((*self.info_keys, *keys), self.optional_info)
         self._kept_info, self._keeps_info = {}, False
 
     def _requested_info(self, key: str) -> Any:
-        """Return the value of a key of `optional_info`, fresh on every call.
+        """Return the value of a key of `optional_info`, as a new object on every call.
 
-        An environment that declares such keys overrides this.
+        Override this method if the environment declares such keys.
         """
         raise UnknownOption(f"{type(self).__name__} declares {key!r} in optional_info and no _requested_info for it")
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the task that the checked `options` and the seed say, and the 64 bits its noise comes from.
+        """Return the task that the checked `options` and the seed select, and 64 random bits for its noise.
 
-        An environment with more ways to name a task than its number overrides this.
+        Override this method if a task can be selected by more than its number.
         """
         return choose_task(self.np_random, seed, options.get("task"), self.num_tasks, self.split, self._among)
 
     # ---------------------------------------------------------------- what comes from outside (the tape)
     @property
     def tape_entry(self) -> Any:
-        """What the last reset or step took from outside (task, seed, actions), JSON-able; None when nothing."""
+        """The JSON-serialisable external results of the last reset or step, such as server responses; None if none."""
         return None
 
     def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Make the next episode take outside results from `entries` instead of asking again.
+        """Make the next episode take external results from the recorded `entries` instead of requesting them again.
 
         There is one entry for the reset and one for each step.
 
-        Raises `BadSetting` when this environment takes nothing from outside and the tape is not empty.
+        Raises `BadSetting` if this environment uses no external results and the tape is not empty.
         """
         if entries is not None and any(entry is not None for entry in entries):
             raise BadSetting(f"{self.env_id} takes nothing from outside, so it cannot play from a tape")
 
     def keep_answers(self, store: AnswerStore | None) -> None:
-        """Take answers of paid-for servers from `store` where it has them, and give it every new one; None: no more.
+        """Take answers of paid servers from `store` if it has them, and add every new answer; None: stop using a store.
 
-        By default it does nothing: for environments that ask such a server.
+        By default this method does nothing. Environments that use such a server override it.
         """
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        """Ask the outside world at once for what the next steps of `envs` with `actions` would ask one by one.
+        """Combine the external requests that the next steps of `envs` with `actions` would send one by one.
 
-        Rollouts call it before they take the steps; by default it does nothing. Failures are raised by the steps.
+        Rollouts call this method before the steps. By default it does nothing. If a request fails, its step raises.
         """
 
     # ---------------------------------------------------------------- Gymnasium
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode.
+        """Start an episode; return the first observation and `info`.
 
-        `seed` draws the task and the noise; `options={"task": k}` fixes the task (noise from `seed`, or 0).
-        Returns the first observation and `info`.
+        `seed` draws the task and the noise. `options={"task": k}` fixes the task; its noise comes from `seed`, or from
+        the bits 0 if there is no seed.
 
         Raises:
             UnknownOption: a key of `options` is not in `reset_options`.
@@ -408,9 +410,9 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return self.begin(seed, options), self._info(True)
 
     def begin(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> str:
-        """Do what `reset` does, but seed no generator and tell no `info`; for faces and batches that tell their own.
+        """Do what `reset` does, but seed no generator and build no `info`; for callers that build their own `info`.
 
-        The draws come from `np_random`, which has been seeded with `seed` already.
+        The draws come from `np_random`, which must already be seeded with `seed`.
         """
         chosen = check_options(options, self.reset_options)
         self.task, bits = self._choose_task(seed, chosen)
@@ -431,19 +433,19 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Apply `action`; return observation, native reward, terminated, truncated and `info`.
 
-        Raises `ResetNeeded` before the first reset and after the end, and `BadAction` for what is no `str`; never for
-        any text.
+        Raises `ResetNeeded` before the first reset and after the end of an episode, and `BadAction` if `action` is not
+        a `str`. Invalid texts never raise.
         """
         (observation, reward, terminated, action_valid), truncated = self.advance(action)
         return observation, reward, terminated, truncated, self._info(action_valid)
 
     @property
     def playing(self) -> bool:
-        """Whether an episode is under way."""
+        """Whether an episode is running."""
         return self._playing
 
     def advance(self, action: str) -> tuple[Transition, bool]:
-        """Do what `step` does, but tell no `info`: return what the rules say of `action`, and whether it truncates."""
+        """Do what `step` does, without `info`: return the transition and whether the step truncates the episode."""
         if not self._playing:
             raise ResetNeeded(
                 "the episode has ended: call reset() before the next step()"
@@ -463,7 +465,7 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return transition, truncated
 
     def render(self) -> Any:
-        """Return the picture of the present state in `render_mode`; `"ansi"` is `describe_state()`."""
+        """Return the present state, rendered in `render_mode`; `"ansi"` gives `describe_state()`."""
         if self.render_mode == "ansi":
             return self.describe_state()
         return None
@@ -476,19 +478,19 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
         return info
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
-        """Return `info`, made from the one that is kept of this episode; by default all of it anew.
+        """Return `info`, built from the `info` stored for this episode; by default it is computed completely.
 
-        An environment in which a step changes few keys overrides this: it copies `kept` and sets these keys, and every
-        key that holds a list or a dictionary. It may also write into `kept` what seldom changes. It is not used in a
-        subclass that changes what `info` is made of, nor from the next reset on where an instance does.
+        Override this method if a step changes only a few keys: copy `kept`, then set these keys and every key that
+        holds a list or a dictionary. The override may also update rarely changing keys in `kept`. The override is not
+        used in subclasses that change other sources of `info`, nor after the next reset if an instance changes them.
         """
         return self._whole_info()
 
     def _whole_info(self) -> dict[str, Any]:
-        """Return `info` with every key looked up, those of `info_keys` and `action_valid` aside.
+        """Return `info` with every key computed, except those of `info_keys` and `action_valid`.
 
-        The first one of an episode is kept, with all keys in their order: to copy and set it takes half the time of a
-        dictionary that grows.
+        The first `info` of an episode is stored with all keys in order. Copying it and setting its values takes half
+        the time of building a new dictionary.
         """
         extra = self._extra_info()
         kept = self._kept_info
@@ -510,14 +512,14 @@ class TextEnv(PlainSpec, gym.Env[str, str]):
 
     # ---------------------------------------------------------------- identity
     def make_task_key(self, content: Any) -> str:
-        """Return the `task_identity` of the JSON-able task `content` under this environment's settings and data."""
+        """Return the `task_identity` of the JSON-serialisable `content` with this environment's settings and data."""
         return task_identity(self.env_id, self._dynamics, self.data, content)
 
 
 def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Mapping[str, Any]:
     """Return the reset options, `{}` for None.
 
-    Raises `UnknownOption` for a key that is not `known`, and `BadSetting` if it is not a dictionary.
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `options` is not a dictionary.
     """
     if options is not None and not isinstance(options, Mapping):
         raise BadSetting(f"options must be a dictionary such as {{{known[0]!r}: ...}}, got {shown(options)}")
@@ -528,9 +530,9 @@ def check_options(options: Mapping[str, Any] | None, known: Sequence[str]) -> Ma
 
 
 def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of `info` to deliver, in the order of `known`.
+    """Return the keys of `info` to return, in the order of `known`.
 
-    Raises `UnknownOption` for one not among them, and `BadSetting` if it is not a collection of keys.
+    Raises `UnknownOption` if a key is not in `known`, and `BadSetting` if `keys` is not a collection of keys.
     """
     try:
         wanted = None if isinstance(keys, str) else list(keys)
@@ -545,7 +547,7 @@ def check_info_keys(keys: Iterable[str], known: Collection[str]) -> tuple[str, .
 
 
 def check_split(split: str, aliases: Mapping[str, str]) -> str:
-    """Return our name of `split`, one of `SPLITS` or what an alias stands for. Raises `UnknownSplit`."""
+    """Return our name of `split`: one of `SPLITS` or the target of an alias. Raises `UnknownSplit`."""
     name = aliases.get(split, split) if isinstance(split, str) else None
     if name not in SPLITS and name not in aliases.values():
         raise UnknownSplit.among(split, dict.fromkeys([*SPLITS, *aliases]))
@@ -558,9 +560,9 @@ def check_season(season: str, split: str, fixed: str = "") -> str:
     Args:
         season: `""`, or an even number of lower-case hexadecimal digits, 2 to 64.
         split: our name of the split.
-        fixed: the argument that names fixed tasks in place of generated ones; `""` if there is none.
+        fixed: the argument that selects fixed tasks instead of generated ones; `""` if there is none.
 
-    Raises `BadSetting` if `season` is neither, or these tasks have no seasons.
+    Raises `BadSetting` if `season` has another form, or these tasks have no seasons.
     """
     if isinstance(season, str) and not season:
         return season
@@ -573,7 +575,7 @@ def check_season(season: str, split: str, fixed: str = "") -> str:
 
 
 def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> str | None:
-    """Return `render_mode`. Raises `BadRenderMode` when it is neither None nor one of `metadata["render_modes"]`."""
+    """Return `render_mode`. Raises `BadRenderMode` if it is neither None nor one of `metadata["render_modes"]`."""
     if render_mode is not None and not (isinstance(render_mode, str) and render_mode in metadata["render_modes"]):
         offered = ", ".join(metadata["render_modes"])
         raise BadRenderMode(f"render_mode {shown(render_mode)} is not offered here; choose one of: {offered}")
@@ -581,12 +583,12 @@ def check_render_mode(render_mode: str | None, metadata: Mapping[str, Any]) -> s
 
 
 def check_positive(name: str, value: object) -> int:
-    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` naming the setting."""
+    """Return `value` as a positive `int` of at most 63 bits. Raises `BadSetting` with the name of the setting."""
     return check_integer(name, value, 1)
 
 
 def check_integer(name: str, value: object, least: int) -> int:
-    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` naming the setting."""
+    """Return `value` as an `int` from `least` to 2^63 - 1. Raises `BadSetting` with the name of the setting."""
     try:
         number = operator.index(cast("SupportsIndex", value))
     except TypeError:

@@ -1,7 +1,7 @@
-"""What happened: a turn, an episode, a group of episodes of one task, and the digest chain that proves an episode.
+"""Records of play: a turn, an episode, a group of episodes of one task, and the digest chain that verifies an episode.
 
-Everything that records play (rollouts, evaluation, replay, the terminal player) uses `EpisodeRecorder`, so there is one
-way in which an episode comes to be, and one format in which it is written (`agentgym_flow.episode_log`).
+Rollouts, evaluation, replay and the terminal player all record episodes with `EpisodeRecorder`, and write them in one
+format (`agentgym_flow.episode_log`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _quoted = json.encoder.encode_basestring_ascii
 _JSON_BOOL = {True: "true", False: "false"}
 
 SCHEMA = "agentgym_flow.episode/1"
-"""The name of the episode log format, the first field of every line."""
+"""The name of the episode log format, which is the first field of every line."""
 
 
 def first_link(settings: list[Any], observation: str, state_key: str) -> bytes:
-    """Return h_0 of the digest chain; `settings`: id, kwargs, data, task key, seed and step budget."""
+    """Return h_0 of the digest chain. `settings` has the id, kwargs, data, task key, seed and step budget."""
     return hashlib.sha256(canonical([SCHEMA, *settings, observation, state_key])).digest()
 
 
@@ -41,7 +41,7 @@ def next_link(
     state_key: str,
     tape: Any,
 ) -> bytes:
-    """Return the link of the digest chain after `link`, for one step."""
+    """Return the link that follows `link` in the digest chain, for one step."""
     plain = tape is None and type(terminated) is type(truncated) is type(success) is bool
     plain = plain and type(reward) is type(score) is float
     if plain and math.isfinite(reward) and math.isfinite(score):
@@ -56,33 +56,33 @@ def next_link(
 
 @dataclass(slots=True)
 class Turn:
-    """One decision and what came of it.
+    """One decision and its outcome.
 
     Attributes:
-        observation: the text the policy saw.
-        state_key: the identity of the state it acted in.
-        action: the environment's command.
+        observation: the text that the policy saw.
+        state_key: the identity of the state before the action.
+        action: the action that the environment received.
         reward: the native reward.
         next_observation: the text after the action.
         next_state_key: the identity of the state after the action.
-        terminated: the rules ended the episode here.
-        truncated: the step budget ended the episode here.
-        action_valid: the text parsed and the rules accepted it.
-        success: the task is achieved after this turn.
+        terminated: whether the rules ended the episode in this turn.
+        truncated: whether the step budget ended the episode in this turn.
+        action_valid: whether the text could be parsed and the rules accepted it.
+        success: whether the task is achieved after this turn.
         score: the native metric after this turn, in [0, 1].
-        tape: what the environment took from outside in this step, or None.
-        completion: the raw text of the policy, or None when it is the action itself.
-        prompt_ids: the tokens the policy was given, when it has tokens.
-        completion_ids: the tokens it sampled.
+        tape: the recorded external results of this step, such as server responses, or None.
+        completion: the raw text of the policy, or None if it is the action itself.
+        prompt_ids: the tokens of the prompt, if the policy uses tokens.
+        completion_ids: the tokens that the policy sampled.
         logprobs: their log-probabilities under the sampling policy, one per token of `completion_ids`.
-        policy: the name of the policy that acted, where several share an episode; in no digest.
-        version: of that policy's weights, where they change; in no digest.
+        policy: the name of the policy that acted, if several share an episode; not part of a digest.
+        version: the version of that policy's weights, if they change; not part of a digest.
         phi: the potential of `state_key`, written by `rewards.relabel`.
         phi_next: the potential of `next_state_key`, written by `rewards.relabel`.
-        anchor: the identity of the group of turns that decided in the same state, written by `rewards.relabel`.
-        compat_key: `state_key` as the released code of RewardFlow names that state; None unless the recorder keeps it.
-        next_compat_key: the same of `next_state_key`.
-        info: what the recorder was asked to keep of `info` after this turn; in no log and no digest. None when nothing.
+        anchor: the identity of the group of turns that acted in the same state, written by `rewards.relabel`.
+        compat_key: the key of the state before the action in RewardFlow's released code; None unless it is recorded.
+        next_compat_key: the same key for the state after the action.
+        info: the keys of `info` after this turn that the recorder keeps, or None; not part of a log or a digest.
     """
 
     observation: str
@@ -111,18 +111,18 @@ class Turn:
     info: Mapping[str, Any] | None = None
 
     def is_by(self, policy: str | None) -> bool:
-        """Return whether `policy` took this turn; None stands for all policies."""
+        """Return whether `policy` took this turn. None stands for all policies."""
         return policy is None or self.policy == policy
 
 
 @dataclass(slots=True)
 class Episode:
-    """One attempt at a task, from the reset on.
+    """One attempt at a task, starting with the reset.
 
     Attributes:
         env_id: the id of the text environment.
         kwargs: its settings (without split, step budget and paths).
-        data: official data used, name -> SHA-256.
+        data: the official data used, name -> SHA-256.
         split: the split of the task.
         task: the index of the task in the split.
         task_key: the identity of the decision problem.
@@ -132,10 +132,10 @@ class Episode:
         max_steps: the step budget.
         observation: the text after the reset.
         state_key: the identity of the initial state.
-        tape: what the reset took from outside, or None.
-        turns: the decisions, in order.
-        task_type: the family of the task, for statistics by type; empty if tasks have no families.
-        meta: anything else about the run (policy name, sampling); never part of the digest.
+        tape: the recorded external results of the reset, or None.
+        turns: the turns, in order.
+        task_type: the type of the task, for statistics by type; empty if tasks have no types.
+        meta: other data about the run, such as the policy name and sampling settings; never part of the digest.
     """
 
     env_id: str
@@ -167,7 +167,7 @@ class Episode:
 
     @property
     def success(self) -> bool:
-        """Whether the task was achieved when the episode ended (or where it was cut off)."""
+        """Whether the task was achieved when the episode ended (or was cut off)."""
         return bool(self.turns) and self.turns[-1].success
 
     @property
@@ -177,17 +177,17 @@ class Episode:
 
     @property
     def total_reward(self) -> float:
-        """The undiscounted return: the sum of native rewards, rounded once, so equal in every version of Python."""
+        """The undiscounted return: the sum of native rewards. It is rounded only once, so all Python versions agree."""
         return math.fsum(turn.reward for turn in self.turns)
 
     @property
     def state_keys(self) -> list[str]:
-        """The states visited, the initial one first; one longer than `turns`."""
+        """The keys of the visited states, starting with the initial state; one more than `turns`."""
         return [self.state_key, *(turn.next_state_key for turn in self.turns)]
 
     @property
     def start_digest(self) -> str:
-        """SHA-256 (hex) of what the episode started from; equal for all members of a group."""
+        """The SHA-256 (hex) of the start of the episode; equal for all members of a group."""
         settings = [self.env_id, self.kwargs, self.data, self.task_key, self.seed, self.max_steps]
         return first_link(settings, self.observation, self.state_key).hex()
 
@@ -196,7 +196,7 @@ class Episode:
         return [turn for turn in self.turns if policy is None or turn.is_by(policy)]
 
     def counts_for(self, policy: str | None) -> bool:
-        """Return whether the outcome says something about `policy`: not if only others took the turns."""
+        """Return whether the outcome counts for `policy`: it does not if only other policies took turns."""
         return policy is None or not self.turns or any(turn.is_by(policy) for turn in self.turns)
 
     def digests(self) -> list[str]:
@@ -226,9 +226,9 @@ class Episode:
 
 @dataclass(slots=True)
 class Group:
-    """Several attempts at one task from one identical start, the unit of relative advantages.
+    """Several attempts at one task from an identical start. Relative advantages are computed within a group.
 
-    Raises `GroupMismatch` when empty or when two members have different `start_digest`s.
+    Raises `GroupMismatch` if the group is empty or two members have different `start_digest`s.
     """
 
     episodes: list[Episode]
@@ -264,14 +264,14 @@ class Group:
 
 
 class EpisodeRecorder:
-    """Plays one `TextEnv` and writes down what happens.
+    """Plays one `TextEnv` and records the episode.
 
-    Works on the unwrapped environment, so that what is recorded are native rewards whatever wrappers shape.
+    The recorder uses the unwrapped environment, so it records native rewards even if wrappers change them.
 
     Args:
         env: a text environment, possibly wrapped.
-        keep: keys of `info` that are kept on every turn, for rewards that are computed from recorded episodes. The
-            environment is asked for those that it tells only on request.
+        keep: the keys of `info` to store with every turn, for rewards that are computed from recorded episodes.
+            Optional keys are requested from the environment.
 
     Raises:
         TypeError: the environment is not a `TextEnv`.
@@ -289,9 +289,9 @@ class EpisodeRecorder:
         self.info: dict[str, Any] = {}
 
     def reset(self, *, seed: int, task: int | None = None, attempt: int = 0, **options: Any) -> Episode:
-        """Start an episode and return it; it grows with every `step`. `task` None lets the seed draw the task.
+        """Start an episode and return it; every `step` appends a turn. If `task` is None, the seed draws the task.
 
-        Raises what the environment's `reset` raises, and `UnknownOption` when `info` lacks a key that is to be kept.
+        Raises the errors of the environment's `reset`, and `UnknownOption` if `info` lacks a key in `keep`.
         """
         env = self.env
         chosen = options if task is None else {"task": task, **options}
@@ -321,8 +321,8 @@ class EpisodeRecorder:
     def step(self, action: str, **of_policy: Any) -> Turn:
         """Apply `action`, append the turn to the episode and return it.
 
-        `of_policy` may hold `completion`, `prompt_ids`, `completion_ids`, `logprobs`, `policy` and `version`. Raises
-        `ResetNeeded` when no episode is under way.
+        `of_policy` may contain `completion`, `prompt_ids`, `completion_ids`, `logprobs`, `policy` and `version`. Raises
+        `ResetNeeded` if no episode is running.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         assert self.episode is not None  # step() above raises ResetNeeded before the first reset

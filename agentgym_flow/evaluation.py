@@ -1,4 +1,4 @@
-"""Evaluate a policy on a split: equal tasks and seeds for everyone, a log to replay, numbers with intervals."""
+"""Evaluate a policy on a split: the same tasks and seeds for every policy, a log to replay, metrics with intervals."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ _SCORER = "scorer"  # in an episode's meta, from `TextEnv.log_meta`
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a policy achieved. All rates are shares in [0, 1]; intervals are 95 % ones, over tasks.
+    """The results of a policy. All rates are shares in [0, 1]. Intervals are 95 % intervals over tasks.
 
-    They say how far a figure may move with other tasks of the same kind, not with another training run. Episodes of
-    one task, several attempts or tasks of a split that are the same, count as one task in them.
+    The intervals show how much a metric may vary with other tasks of the same kind. They do not cover the variation
+    between training runs. All episodes of a task (several attempts, or equal tasks of a split) count as one task.
 
     Attributes:
         policy: the name of the policy.
-        env_id: the environment.
+        env_id: the id of the environment.
         split: the split.
-        tasks: how many different tasks were played, by `task_key`.
-        split_tasks: how many tasks the split has (of the chosen types, if there are any); None if that is not known.
-        attempts: the most episodes that a task of the split got.
-        episodes: how many were played.
-        success: the share of episodes that achieved their task.
-        success_interval: of it, see `intervals.share_interval`; with one episode a task, Wilson's score interval.
+        tasks: the number of different tasks played, by `task_key`.
+        split_tasks: the number of tasks in the split (of the chosen types, if any); None if unknown.
+        attempts: the largest number of episodes of one task of the split.
+        episodes: the number of episodes played.
+        success: the success rate: the share of episodes that achieved their task.
+        success_interval: its interval, see `intervals.share_interval`; with one episode per task, the Wilson score
+            interval.
         score: the mean native metric.
-        score_interval: percentile bootstrap of it, `intervals.RESAMPLES` resamples of tasks; where all scores are 0 or
-            1, the interval of a share.
+        score_interval: its percentile bootstrap interval with `intervals.RESAMPLES` resamples of tasks; if all scores
+            are 0 or 1, the interval of a share.
         mean_return: the mean sum of native rewards.
         mean_length: the mean number of steps.
         invalid_rate: the share of all actions that were invalid.
         truncated_rate: the share of episodes that the step budget ended.
-        errors: episodes in which the environment raised; they count with the score they had.
-        failed_requests: requests to a model server that failed for good; their turns count as invalid actions.
-        scorers: what decided the scores, such as `"math-verify 0.9.0"`, where the environment has more than one way.
+        errors: the number of episodes in which the environment raised; they count with the score at that point.
+        failed_requests: the number of requests to a model server that failed finally; their turns count as invalid
+            actions.
+        scorers: the methods that computed the scores, such as `"math-verify 0.9.0"`, if the environment has several.
     """
 
     policy: str
@@ -74,11 +76,11 @@ class Evaluation:
     def of(
         cls, episodes: Sequence[Episode], policy: str, split_tasks: int | None = None, *, turns_by: str | None = None
     ) -> Evaluation:
-        """Sum up episodes of one environment and split.
+        """Summarise episodes of one environment and split.
 
-        Where several policies share the episodes, `turns_by` is the name of one: steps and invalid actions are then
-        those of its turns, and all else is of the episodes in which it acted. Raises `BadSetting` when there are no
-        episodes or they are mixed.
+        If several policies share the episodes, `turns_by` is the name of one policy: steps and invalid actions then
+        count only its turns, and all other metrics count the episodes in which it acted. Raises `BadSetting` if there
+        are no episodes, or if they are of several environments or splits.
         """
         episodes = [episode for episode in episodes if episode.counts_for(turns_by)]
         kinds = {(episode.env_id, episode.split) for episode in episodes}
@@ -112,7 +114,7 @@ class Evaluation:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain JSON-able data."""
+        """Return the fields as plain, JSON-serialisable data."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -127,9 +129,9 @@ class Evaluation:
 
 
 def by_task_type(episodes: Sequence[Episode], policy: str) -> dict[str, Evaluation]:
-    """Return type -> the evaluation of the episodes whose tasks are of it, in the order of names.
+    """Return task type -> the evaluation of its episodes, sorted by type.
 
-    Raises `BadSetting` when there are none or they are mixed.
+    Raises `BadSetting` if the episodes are of several environments or splits.
     """
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
@@ -154,40 +156,40 @@ def evaluate(
     on_plan: Callable[[EpisodePlan], None] | None = None,
     on_episode: Callable[[Episode], None] | None = None,
 ) -> tuple[Evaluation, list[Episode]]:
-    """Play every task of a split, and sum up.
+    """Evaluate a policy on the tasks of a split; return the results and the episodes.
 
-    Task *i* is played with seed `seed + i`, by everyone and in every attempt.
+    Task *i* is played with seed `seed + i`, for every policy and in every attempt.
 
     Args:
-        policy: who acts.
-        env_id: the environment.
+        policy: the policy to evaluate.
+        env_id: the id of the environment.
         split: the split.
-        num_episodes: only the first so many tasks. None: all of the split; of `train`, which is large, the first
-            `play_split.TRAIN_TASKS`.
-        attempts: how many episodes each task gets.
-        task_types: only tasks of these types; None for all.
-        seed: of task 0; not negative.
+        num_episodes: play only the first `num_episodes` tasks. None: all tasks of the split, or the first
+            `play_split.TRAIN_TASKS` of `train`, which is large.
+        attempts: the number of episodes per task.
+        task_types: play only tasks of these types; None for all.
+        seed: the seed of task 0, a non-negative integer.
         env_kwargs: other arguments of the environment.
-        num_envs: the largest number of episodes under way; changes nothing but time.
-        log: where to write the episode log, one line per episode in the order of seeds, when all is done; after Ctrl-C,
-            or when the policy, a reset or the executor fails, it holds the episodes that had finished.
-        replace: `log` may be there already, and is replaced; so is the journal of an evaluation that was stopped.
-        resume: go on with the evaluation that was stopped, if one was: finished episodes, and of a policy that answers
-            by what it sees alone (a model server) also the answers in unfinished ones, are taken from the journal
-            beside the log (`agentgym_flow.journal`), and so are the answers of servers behind the environment. Episodes
-            in which the environment raised are played again.
-        on_plan: called once, before the first episode, with what will be played.
-        on_episode: called with every finished episode at once (for a progress bar).
+        num_envs: the largest number of episodes played in parallel. It changes only the speed, not the results.
+        log: the file for the episode log, with one line per episode in the order of seeds. It is written at the end.
+            After Ctrl-C, or if the policy, a reset or the executor fails, it contains the finished episodes.
+        replace: replace an existing `log`, and the journal of a stopped evaluation.
+        resume: continue a stopped evaluation, if there is one. Finished episodes are taken from the journal next to the
+            log (`agentgym_flow.journal`), and so are recorded answers of servers behind the environment. If the answers
+            of a policy depend only on its inputs (a model server), its answers in unfinished episodes are taken from
+            the journal too. Episodes in which the environment raised are played again.
+        on_plan: called once with the plan, before the first episode.
+        on_episode: called with every episode as soon as it finishes, for example for a progress bar.
 
     Raises:
-        UnknownEnvironment: the id is not registered; and what the environment's constructor raises.
+        UnknownEnvironment: the id is not registered. Errors of the environment's constructor propagate.
         BadSetting: a number is out of range, or the split has fewer than `num_episodes` tasks.
-        BadResume: the stopped evaluation had other settings, another process is at it, or it is to be replaced as well.
+        BadResume: the stopped evaluation had other settings, another process is running it, or `replace` is also set.
         UnknownOption: the split has no task of one of `task_types`.
-        ExecutorFailed: the server that does the work in the environment cannot be reached any more; the log holds the
-            episodes that had finished before.
-        FileExistsError: the log is there already.
-        OSError: the log cannot be written; nothing is left of it. What the policy and a reset raise passes through.
+        ExecutorFailed: the server behind the environment has become unreachable; the log contains the episodes that
+            finished before.
+        FileExistsError: the log exists already.
+        OSError: the log cannot be written; no partial log remains. Errors of the policy and of a reset propagate.
     """
     if resume and log is None:
         raise BadSetting("resume needs the log of the evaluation that was stopped")
@@ -223,7 +225,7 @@ def evaluate(
 
 
 class Difference(NamedTuple):
-    """A mean difference and its 95 % interval; `low > 0` or `high < 0` is a difference beyond noise."""
+    """A mean difference and its 95 % interval. The difference is significant if `low > 0` or `high < 0`."""
 
     mean: float
     low: float
@@ -231,14 +233,14 @@ class Difference(NamedTuple):
 
 
 def paired_difference(before: Sequence[Episode], after: Sequence[Episode], metric: str = "success") -> Difference:
-    """Return how much `after` is above `before`: the mean difference task by task, with a paired bootstrap interval.
+    """Return the mean difference of `after` minus `before` over tasks, with a paired bootstrap interval.
 
-    Pairing takes out how hard the tasks are, so far smaller improvements show than by comparing two intervals. The
-    bootstrap draws tasks, with all their attempts.
+    Pairing removes the variation in difficulty between tasks, so it detects much smaller improvements than a comparison
+    of two intervals. The bootstrap resamples tasks with all their attempts.
 
     Args:
         before: the episodes of one evaluation.
-        after: the episodes of another over the same tasks and seeds, in any order.
+        after: the episodes of another evaluation of the same tasks and seeds, in any order.
         metric: `"success"`, `"score"` or `"total_reward"`.
 
     Raises:

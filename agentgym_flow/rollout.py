@@ -1,7 +1,8 @@
-"""Collect episodes: in rounds, with one call of the policy for all that are under way, or each by itself.
+"""Collect episodes, either in rounds with one policy call for all running episodes, or each episode independently.
 
-An episode depends on its start and on the policy, never on the others beside it, on `num_envs` or on the order in
-which slots become free. So the same starts give the same episodes at any batch size, in rounds or without.
+An episode depends only on its start and on the policy. It does not depend on episodes that run in parallel, on
+`num_envs`, or on the order in which slots become free. So the same starts give the same episodes at any batch size,
+with or without rounds.
 """
 
 from __future__ import annotations
@@ -28,28 +29,30 @@ def rollout(
 ) -> list[Episode]:
     """Play one episode per start and return them in the order of `starts`.
 
-    At most `num_envs` environments are used, again and again; an episode that ends leaves the batch and the next start
-    takes its place. An environment that raises in a step is data: the episode ends there with the class and the
-    message of the exception in `episode.meta["error"]`, the environment is replaced, and the others go on. What a
-    reset raises ends the rollout.
+    The rollout reuses at most `num_envs` environments. When an episode ends, the next start takes its place in the
+    batch.
 
-    A `Policy` is asked in rounds, for all running episodes at a time; what it raises ends the rollout. An `AsyncPolicy`
-    is asked for every episode by itself, so that none waits for the answer to another; what it raises ends that
-    episode, see `agentgym_flow.independent`.
+    If an environment raises in a step, its episode ends there, and `episode.meta["error"]` records the class and the
+    message of the exception. The environment is replaced, and the other episodes continue. If a reset raises, the
+    rollout stops and the exception propagates.
+
+    A `Policy` is called in rounds, once for all running episodes. If it raises, the rollout stops. An `AsyncPolicy` is
+    called for every episode independently, so that no episode waits for the answer of another. If it keeps raising for
+    one answer, only that episode ends, see `agentgym_flow.independent`.
 
     Args:
-        policy: who acts.
-        make_env: makes one environment (wrappers are looked through: native rewards are recorded), to be closed in the
-            end; or a pool of them, which is left open.
-        starts: the beginnings, in order.
-        num_envs: the largest number of episodes under way.
-        on_episode: called with every finished episode at once, in order of finishing; also of those before a Ctrl-C.
-        stop: asked after every step that did not end the episode; true cuts the episode short (neither terminated
-            nor truncated).
+        policy: the policy that acts.
+        make_env: a function that makes one environment, or a pool of environments. Environments from a function are
+            closed at the end; a pool stays open. Native rewards are recorded even if wrappers change them.
+        starts: the starts of the episodes, in order.
+        num_envs: the largest number of episodes that run in parallel.
+        on_episode: called with every episode as soon as it finishes, including those that finish before Ctrl-C.
+        stop: called after every step that did not end the episode; True cuts the episode short (neither terminated nor
+            truncated).
 
     Raises:
         BadSetting: `num_envs` is not a positive integer.
-        BadPolicy: the policy did not answer with one move per view.
+        BadPolicy: the policy did not answer with one output per input.
     """
     check_positive("num_envs", num_envs)
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
@@ -97,7 +100,7 @@ def _play_in_rounds(
 
 
 def _prepare(envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-    """Let the environments of each kind ask the outside world together before they take their steps."""
+    """Let the environments of each class combine their external requests before they take their steps."""
     kinds: dict[type[TextEnv], None] = dict.fromkeys(map(type, envs))
     for kind in kinds:
         pairs = [(env, action) for env, action in zip(envs, actions, strict=True) if type(env) is kind]
@@ -116,12 +119,13 @@ def rollout_groups(
 ) -> list[Group]:
     """Play `group_size` attempts at every task and return one group per task, in order.
 
-    Attempts are numbered from the task's own `attempt` on. All episodes share one pool, as in `rollout`, which see
-    for the arguments.
+    The numbers of the attempts start with the task's own `attempt`. All episodes share one pool. The other arguments
+    are those of `rollout`.
 
     Raises:
         BadSetting: `group_size` or `num_envs` is not a positive integer.
-        GroupMismatch: the attempts at a task did not start alike: the environment is not a function of task and seed.
+        GroupMismatch: the attempts at a task have different starts, so the environment does not depend only on task
+            and seed.
     """
     check_positive("group_size", group_size)
     starts = [EpisodeSpec(t.seed, t.task, t.attempt + number) for t in tasks for number in range(group_size)]

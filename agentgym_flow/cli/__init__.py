@@ -1,4 +1,4 @@
-"""The command `agentgym-flow`: one file a command, thin around functions that programs can call."""
+"""The command `agentgym-flow`: one file per command, each a thin layer over functions of the Python API."""
 
 from agentgym_flow.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""The program `agentgym-flow`: its commands, its options, and what becomes of an error."""
+"""The program `agentgym-flow`: its commands, its options, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ BAD_INPUT = 2
 
 
 class _Commands(TyperGroup):
-    """Turns the errors that this package raises on purpose, and those of the file system, into one line."""
+    """Prints errors of this package and of the file system as one line, without a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take `--import MODULE` from wherever it stands: it is meant for all commands."""
+        """Accept `--import MODULE` anywhere on the command line, because it applies to all commands."""
         if ctx.parent is None:
             args = [*_imports(args), *args]
         return super().parse_args(ctx, args)
@@ -83,7 +83,7 @@ def _explain(error: Exception) -> None:
 
 
 def _discard_unwritten() -> None:
-    """Drop what standard output still holds if it cannot be written: Python would try again at its end and complain."""
+    """Discard buffered standard output that cannot be written; Python would try again at exit and fail."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -117,16 +117,18 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="For developers: show where an error was raised.")
+        bool, typer.Option("--traceback", help="Show the Python traceback of an error (for developers).")
     ] = False,
     modules: Annotated[
         list[str] | None,
         typer.Option(
-            "--import", metavar="MODULE", help="Import a module that registers environments. Repeatable; any place."
+            "--import",
+            metavar="MODULE",
+            help="Import a module that registers environments. Repeatable; may stand anywhere on the command line.",
         ),
     ] = None,
 ) -> None:
-    """Take the options of all commands; the first two are read elsewhere."""
+    """Take the options that all commands share; `version` and `traceback` are read elsewhere."""
     if ctx.invoked_subcommand == "validate":  # which imports in another process, within its time
         return
     for module in modules or ():

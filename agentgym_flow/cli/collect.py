@@ -1,4 +1,4 @@
-"""`agentgym-flow collect`: demonstrations, as an episode log or as rows for supervised fine-tuning."""
+"""`agentgym-flow collect`: record demonstrations as an episode log or as rows for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ def collect(
     task_type: TaskTypes = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
     form: Annotated[
-        str, typer.Option("--format", help="log: an episode log; sft: a row per turn, prompt and completion.")
+        str,
+        typer.Option("--format", help="log: an episode log. sft: one row per turn, with prompt and completion."),
     ] = "log",
-    profile: Annotated[str, typer.Option(help="The prompt of the rows: text, or another of the environment.")] = "text",
-    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0; task i has SEED + i.")] = 0,
+    profile: Annotated[
+        str, typer.Option(help="The prompt template of the rows: text, or another one of the environment.")
+    ] = "text",
+    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
     env_arg: environments.EnvArgs = None,
     policy_arg: PolicyArgs = None,
     patience: Patience = None,
@@ -53,9 +56,10 @@ def collect(
     resume: Resume = False,
     force: Force = False,
 ) -> None:
-    """Let a policy play and write down what it did: demonstrations to clone or to fine-tune on.
+    """Record demonstrations of a policy, for behaviour cloning or supervised fine-tuning.
 
-    Ctrl-C and SIGTERM keep the episodes that have finished and exit with status 130 or 143; --resume goes on.
+    On Ctrl-C or SIGTERM the command keeps the finished episodes and exits with status 130 or 143. Continue the run with
+    --resume.
     """
     env_id = environments.full_id(env)
     if is_complete(out, resume, force):

@@ -1,4 +1,4 @@
-"""`agentgym-flow compare`: two logs over the same tasks, task by task."""
+"""`agentgym-flow compare`: compare two logs of the same tasks, task by task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = tuple[str, int]
 
 
 class Metric(StrEnum):
-    """What is compared."""
+    """The metric to compare."""
 
     SUCCESS = "success"
     SCORE = "score"
@@ -26,13 +26,13 @@ class Metric(StrEnum):
 
 def compare(
     first: Annotated[Path, typer.Argument(metavar="A", dir_okay=False, help="An episode log.")],
-    second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False, help="Another one, of the same tasks.")],
-    metric: Annotated[Metric, typer.Option(help="What is compared.")] = Metric.SUCCESS,
-    most: Annotated[int, typer.Option(min=0, help="The most tasks to name.")] = 20,
+    second: Annotated[Path, typer.Argument(metavar="B", dir_okay=False, help="An episode log of the same tasks.")],
+    metric: Annotated[Metric, typer.Option(help="The metric to compare.")] = Metric.SUCCESS,
+    most: Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")] = 20,
 ) -> None:
-    """Compare two logs task by task: the difference with its interval, a paired test, and where they differ.
+    """Compare two logs task by task: the mean difference, its interval, a paired test, and the tasks that differ.
 
-    The figures are those that the logs state; `agentgym-flow verify` checks them.
+    The command trusts the results written in the logs. Use `agentgym-flow verify` to check them.
     """
     from agentgym_flow.leaderboard import comparison
 

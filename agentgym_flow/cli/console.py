@@ -1,4 +1,4 @@
-"""Printing: text of others is made harmless for a terminal, boards get colours."""
+"""Printing: strip control characters from untrusted text, and colour boards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN_WIDTH = 80  # columns of a terminal that says nothing of itself
 _QUIET = "#_."
 _COLOURS = ("green", "yellow", "bright_blue", "cyan", "red", "magenta")
 
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 def stdout() -> Console:
@@ -42,12 +42,12 @@ def printed(text: str) -> Text:
 
 
 def note(text: str) -> None:
-    """Say something beside the result, on standard error."""
+    """Print a remark to standard error, apart from the result."""
     stderr().print(printed(text), soft_wrap=True)
 
 
 def show_table(table: Table) -> None:
-    """Print `table` on standard output; a terminal narrower than 80 columns wraps its lines, and no cell is cut off."""
+    """Print `table` on standard output. No cell is cut off: a terminal narrower than 80 columns wraps the lines."""
     console = stdout()
     needed = console.measure(table, options=console.options.update(max_width=_PLAIN_WIDTH)).maximum
     console.width = max(console.width, needed)
@@ -55,9 +55,9 @@ def show_table(table: Table) -> None:
 
 
 def board(text: str) -> Text:
-    """Return an observation; on a board (one symbol a cell) every kind of symbol has a colour of its own.
+    """Return an observation as text. On a board (one symbol per cell), each kind of symbol gets its own colour.
 
-    The colour follows from the code of the symbol, so any environment with a board gets them.
+    The code of a symbol determines its colour, so this works for any environment with a board.
     """
     shown = printed(text)
     rows = shown.plain.split("\n")
@@ -72,7 +72,7 @@ def board(text: str) -> Text:
 
 
 def p_value(value: float) -> str:
-    """Return a p value as `p = 0.0123`; `p < 0.0001` for what would be shown as 0."""
+    """Return a p value as `p = 0.0123`, or `p < 0.0001` if it would round to 0."""
     return f"p = {value:.4f}" if value >= 1e-4 else "p < 0.0001"
 
 
@@ -83,7 +83,7 @@ def share(value: float, interval: tuple[float, float] | None = None) -> str:
 
 
 def progress_bars() -> Progress:
-    """Return bars for long work on standard error; none where that is not a terminal."""
+    """Return progress bars on standard error; they are hidden if standard error is not a terminal."""
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

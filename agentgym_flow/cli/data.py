@@ -1,4 +1,4 @@
-"""`agentgym-flow data`: give official data on this machine a name, and write generated data in official formats."""
+"""`agentgym-flow data`: register official data under a name, and write generated data in official formats."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from agentgym_flow.envs.webshop.official import OfficialFiles
 
 _READERS = ("alfworld", "canvas", "search", "sokoban")
-"""The environments whose data can be looked into."""
+"""The environments whose data this command can read."""
 
 app = typer.Typer(
-    help="Register, check and import official data, and write generated tasks as files.", no_args_is_help=True
+    help="Register, check and import official data, and export generated tasks as files.", no_args_is_help=True
 )
 
 
@@ -34,12 +34,12 @@ def add(
     ],
     path: Annotated[str, typer.Argument(metavar="PATH", help="The file or folder.")],
     env: Annotated[
-        str | None, typer.Option(help=f"Refuse what this environment cannot read: {', '.join(_READERS)}.")
+        str | None, typer.Option(help=f"Reject data that this environment cannot read: {', '.join(_READERS)}.")
     ] = None,
 ) -> None:
-    """Register a file or folder; its content is hashed, so that a change is noticed.
+    """Register a file or folder under a name. The SHA-256 of its content is stored, so that later changes are detected.
 
-    Data named alfworld are read as ALFWorld does, and its games are counted by split.
+    Data named alfworld is read as ALFWorld reads it, and the command prints the number of games in each split.
     """
     if not path:  # an unset variable of a shell; it would name the current folder
         raise BadData("PATH is empty; name a file or a folder")
@@ -67,18 +67,18 @@ def list_data() -> None:
 
 @app.command("export")
 def export(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks are written.")],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where; made if it is missing.")],
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment whose generated tasks to write.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The output folder. It is created if missing.")],
     split: Annotated[
         str | None, typer.Option(help="ALFWorld, Sokoban: train, valid or test.", show_default="valid")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(help="ALFWorld, Sokoban: only the first so many.", min=1)] = None,
+    tasks: Annotated[int | None, typer.Option(help="ALFWorld, Sokoban: export only the first N tasks.", min=1)] = None,
     env_arg: environments.EnvArgs = None,
     force: Force = False,
 ) -> None:
-    """Write generated tasks as files in published formats, for other tools (ALFWorld, Search, Sokoban, WebShop).
+    """Write generated tasks of ALFWorld, Search, Sokoban or WebShop as files in published formats, for other tools.
 
-    Sokoban's levels are those of --env-arg size, boxes and min_pushes.
+    For Sokoban, --env-arg size, boxes and min_pushes choose the levels.
     """
     from agentgym_flow.envs.alfworld.source import ENV_ID as GAMES
     from agentgym_flow.envs.sokoban.source import ENV_ID as LEVELS
@@ -104,13 +104,13 @@ def export(
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Raise `FileExistsError` if there is something in the folder, which could be official data of the same names."""
+    """Raise `FileExistsError` if the folder is not empty: it could hold official data with the same file names."""
     if not force:
         check_free(folder)
 
 
 def _writer(env_id: str, *, besides: tuple[str, ...]) -> tuple[Callable[[str], list[Path]], str]:
-    """Return what writes the generated world of an environment, and what to call that world."""
+    """Return the function that writes the generated world of an environment, and the name of that world."""
     from agentgym_flow.envs.search.env import ENV_ID as QUESTIONS
     from agentgym_flow.envs.webshop.env import ENV_ID as SHOP
 
@@ -159,16 +159,17 @@ def _export_games(folder: str, split: str, tasks: int | None, force: bool) -> No
 
 @app.command("import")
 def import_data(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment that the data are for: webshop.")],
+    env: Annotated[str, typer.Argument(metavar="ENV", help="The environment that uses the data: webshop.")],
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The folder of the official files, or the file of products.")
+        str, typer.Argument(metavar="SOURCE", help="The folder of the official files, or the products file.")
     ],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The store to make.")],
-    products: Annotated[int | None, typer.Option(help="Only the first so many records.", min=1)] = None,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The store to create.")],
+    products: Annotated[int | None, typer.Option(help="Import only the first N records.", min=1)] = None,
 ) -> None:
-    """Make a store of official files that are too large for memory (WebShop's catalogue).
+    """Import official files that are too large for memory (WebShop's catalogue) into a store on disk.
 
-    It takes some ten minutes for a million products. Ctrl-C or a full disk loses nothing: the same command goes on.
+    Importing a million products takes about ten minutes. After Ctrl-C or a full disk, run the same command again: it
+    continues from where it stopped.
     """
     from agentgym_flow.envs.webshop import importing
     from agentgym_flow.envs.webshop.official import official_files
@@ -202,7 +203,7 @@ def import_data(
 
 
 def _check_import(source: Path, folder: Path, files: OfficialFiles) -> None:
-    """Say, before minutes of work, what would come of it. Raises `BadData` when it would be of no use."""
+    """Check the input before the long import starts. Raises `BadData` if the result would be unusable."""
     from agentgym_flow.envs.webshop.official import NAMES
 
     if source.is_dir() and source.resolve() in folder.resolve().parents:
@@ -219,13 +220,16 @@ def check(
     data: Annotated[str, typer.Argument(metavar="DATA", help="The name of registered data, or a path.")],
     env: Annotated[
         str | None,
-        typer.Option(help=f"Also read it as this environment does, and say what is in it: {', '.join(_READERS)}."),
+        typer.Option(help=f"Also read the data as this environment does and print a summary: {', '.join(_READERS)}."),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Canvas: the name of the published set, where no file's name tells it.")
+        str | None, typer.Option(help="Canvas: the name of the published set, if the file names do not show it.")
     ] = None,
 ) -> None:
-    """Read data again, all of it, and compare its digest, where one is known; of a store, that of its content."""
+    """Read data completely, and compare its digest with the registered one. A store is checked against its own digest.
+
+    If no digest is known for the data, the command only prints it.
+    """
     from agentgym_flow.envs.webshop.store import StoredCatalogue, is_store
 
     if env is None and dataset is not None:
@@ -245,7 +249,7 @@ def check(
 
 
 def _teller(env: str, dataset: str | None) -> Callable[[registry.DataSet], Iterator[str]]:
-    """Return what says, line by line, what is in data of an environment."""
+    """Return a function that describes data of an environment, line by line."""
     name = env.lower().removeprefix("agentgym_flow/").removesuffix("-v0")
     if name != "canvas" and dataset is not None:
         raise BadSetting("--dataset is for canvas: it says which published set the problems are of")

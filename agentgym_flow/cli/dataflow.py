@@ -1,12 +1,12 @@
-"""`agentgym-flow dataflow`: the manager of rollouts in a process of its own, and what can be seen of it."""
+"""`agentgym-flow dataflow`: run the rollout manager as its own process, and monitor it."""
 
 from __future__ import annotations
 
 import typer
 
-app = typer.Typer(help="Manage rollouts that are played by separate workers.", no_args_is_help=True)
+app = typer.Typer(help="Manage, monitor and simulate rollouts that separate workers play.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Hold the commands, which other modules add: `app.command("name")(function)`."""
+    """Group the commands. Other modules add them with `app.command("name")(function)`."""

@@ -1,4 +1,4 @@
-"""`agentgym-flow dataflow evaluate`: the success of policies that share episodes, each in its own turns."""
+"""`agentgym-flow dataflow evaluate`: evaluate a team of policies that share episodes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from agentgym_flow.episode import Episode
 def evaluate(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="The run folder of each policy of the team.")],
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Only the first so many test tasks. Without it all are played.")
+        int | None, typer.Option(min=1, help="Play only the first N test tasks (default: all).")
     ] = None,
-    before: Annotated[bool, typer.Option("--before", help="Also with the weights that training began with.")] = False,
+    before: Annotated[bool, typer.Option("--before", help="Also evaluate the weights from before training.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the logs and summary.json into this folder.", file_okay=False)
     ] = None,
 ) -> None:
-    """Let policies that were trained together play test tasks together, sampled and greedy.
+    """Evaluate policies that were trained together: they play the test tasks as a team, sampled and greedy.
 
-    Every policy acts in its own turns, as in training. Success has a 95 % interval over tasks.
+    Each policy acts in its own turns, as in training. The success rate has a 95 % interval over tasks.
     """
     from agentgym_flow.dataflow.team import AFTER, BEFORE, Team
     from agentgym_flow.training.run import quiet

@@ -1,4 +1,4 @@
-"""`agentgym-flow dataflow serve` and `status`: the manager in a process of its own, and what it says of itself."""
+"""`agentgym-flow dataflow serve` and `status`: run the manager as its own process, and show its status."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ if TYPE_CHECKING:
     from agentgym_flow.dataflow.records import Flow
 
 MOST_ROWS = 40
-"""The table has so many workers at most, those that were heard of last."""
+"""The table shows at most this many workers: those heard from most recently."""
 
 TokenFile = Annotated[
-    Path | None, typer.Option(help="The file with the manager's token; otherwise AGENTGYM_FLOW_TOKEN has it.")
+    Path | None, typer.Option(help="The file with the manager's token. By default it is read from AGENTGYM_FLOW_TOKEN.")
 ]
 
 
 def serve(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the manager keeps its journal and weights.")
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="The folder in which the manager keeps its journal and weights."),
     ] = None,
     upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="Relay this manager, for the workers of a region, instead.")
+        str | None,
+        typer.Option(metavar="URL", help="Run a relay to the manager at this URL, for the workers of one region."),
     ] = None,
     upstream_token_file: TokenFile = None,
     settings: Annotated[Path | None, typer.Option(help="The YAML file of `train --dataflow`.")] = None,
     token_file: Annotated[
         Path,
         typer.Option(
-            help="The file with the token of trainers. That of workers is beside it, with .worker behind its name. "
-            "Both are made if missing."
+            help="The file with the trainers' token. The workers' token is in the file of the same name plus .worker. "
+            "Both are created if missing."
         ),
     ] = Path("dataflow.token"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8300,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0 chooses a free one.")] = 8300,
     host: Annotated[
-        str, typer.Option(help="The address to listen on. There is no encryption: beyond one machine, use a tunnel.")
+        str,
+        typer.Option(help="The address to listen on. Connections are not encrypted: use a tunnel between machines."),
     ] = "127.0.0.1",
 ) -> None:
-    """Manage rollouts in a process of its own. Killed and started again on its FOLDER, it goes on.
+    """Run the rollout manager as its own process. If it is killed, start it again with the same FOLDER to continue.
 
     Trainers join with `agentgym-flow train --dataflow FILE --engine URL`, workers with `agentgym-flow worker`.
     """
@@ -80,11 +83,11 @@ def serve(
 def status(
     url: Annotated[str, typer.Argument(metavar="URL", help="The address of the manager, or of a relay.")],
     token_file: TokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures once, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between updates of the table.")] = 1.0,
 ) -> None:
-    """Show streams, policies and workers of a dataflow, until Ctrl-C."""
+    """Show the streams, policies and workers of a dataflow, and update the table until Ctrl-C."""
     from rich.live import Live
 
     from agentgym_flow.dataflow.network.http_client import HttpFlow

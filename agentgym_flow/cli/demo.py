@@ -1,4 +1,4 @@
-"""`agentgym-flow demo`: what dense rewards look like, in a few seconds and without training anything."""
+"""`agentgym-flow demo`: show dense rewards in a few seconds, without training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym_flow.rollout import EpisodeSpec, rollout_groups
 ENV_ID = "agentgym_flow/Sokoban-v0"
 SEED = 30
 SKILLS = (0.0, 0.0, 0.3, 0.5, 0.6, 0.7, 0.85, 1.0)
-"""For each of the eight attempts, the probability that a step is the expert's and not a random one."""
+"""For each of the eight attempts, the probability that the expert chooses a step; otherwise the step is random."""
 
 
 class MixedPolicy:
@@ -29,7 +29,7 @@ class MixedPolicy:
     name = "mixed"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return one move per view."""
+        """Return one output per policy input."""
         return [self._move(view) for view in views]
 
     @staticmethod
@@ -42,7 +42,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder for demo.html and demo.jsonl.")] = Path(),
     force: Force = False,
 ) -> None:
-    """Play 8 attempts at one Sokoban level, print its potentials, write demo.html and demo.jsonl."""
+    """Play 8 attempts at one Sokoban level, print the potentials of its states, and write demo.html and demo.jsonl."""
     from agentgym_flow.report import write_report
     from agentgym_flow.rewards import relabel
 

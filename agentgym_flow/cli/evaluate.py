@@ -1,4 +1,4 @@
-"""`agentgym-flow evaluate`: play a split with a policy, show the success as it grows, write the log."""
+"""`agentgym-flow evaluate`: evaluate a policy on a split, show the success rate so far, and write the log."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ def evaluate(
     env: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ENV]", help="An id such as Sokoban-v0; `agentgym-flow list` has them. Not with --track."
+            metavar="[ENV]", help="An id such as Sokoban-v0; see `agentgym-flow list`. Omit it with --track."
         ),
     ] = None,
     policy: PolicyName = "random",
     track: Annotated[
-        str | None, typer.Option(help="Play the tasks of this track of a leaderboard: its name or its file.")
+        str | None, typer.Option(help="Play the tasks of this leaderboard track, given by its name or its file.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="With --track: write the log and the result into this folder, for `submit`.", file_okay=False
+            help="With --track: the folder for the log and the result; `submit` takes this folder.", file_okay=False
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     episodes: Episodes = None,
     attempts: Attempts = 1,
     task_type: TaskTypes = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0; task i has SEED + i.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
     data: executor.Data = None,
     dataset: executor.SetName = None,
     executor_name: executor.ExecutorName = None,
@@ -79,13 +79,14 @@ def evaluate(
     num_envs: NumEnvs = 64,
     resume: Resume = False,
     force: Force = False,
-    log: Annotated[Path | None, typer.Option(help="Write the episode log here (.jsonl or .jsonl.gz).")] = None,
-    by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report each type of task.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Write the episode log to this file (.jsonl or .jsonl.gz).")] = None,
+    by: Annotated[str | None, typer.Option(metavar="task_type", help="Also report results for each task type.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure a policy on a split: success with a 95 % interval, and a log that anyone can verify.
+    """Evaluate a policy on a split: print the success rate with a 95 % interval, write a log that anyone can verify.
 
-    Ctrl-C and SIGTERM keep the episodes that have finished, and sum them up (exit status 130 or 143); --resume goes on.
+    On Ctrl-C or SIGTERM the command keeps the finished episodes, summarises them, and exits with status 130 or 143.
+    Continue the evaluation with --resume.
     """
     if by not in (None, "task_type"):
         raise UnknownOption.among(by, ["task_type"])
@@ -164,7 +165,7 @@ def evaluate(
 
 
 def _check_same(log: Path, asked: tuple[str, str, int, str]) -> None:
-    """Raise `FileExistsError` if a log has another environment, split, seed or policy, `BadLog` if it is no log."""
+    """Raise `FileExistsError` if the log has another environment, split, seed or policy; `BadLog` if it is no log."""
     first = next(read_log(log), None)
     if first is None or asked != (first.env_id, first.split, first.seed - first.task, (first.meta or {}).get("policy")):
         check_new(log)
@@ -206,7 +207,7 @@ def _show(result: Evaluation, types: Mapping[str, Evaluation], used: Usage | Non
 
 
 def _tasks(result: Evaluation) -> str:
-    """Return how many different tasks were played, and of how many of the split if that is another number."""
+    """Return the number of different tasks played, and the size of the split if it differs."""
     of_split = "" if result.split_tasks in (None, result.tasks) else f" of {result.split_tasks:,}"
     return f"{result.tasks:,} different{of_split}" if of_split else f"{result.tasks:,}"
 

@@ -1,4 +1,4 @@
-"""Options for environments whose work a model does: which one, on which problems, and what it used."""
+"""Options for environments that call a model: which model, on which problems, and how much it used."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     str | None,
-    typer.Option(help="A file, a folder or registered data to play; for Canvas also a published set, through the Hub."),
+    typer.Option(help="A file, a folder or the name of registered data. Canvas: also a published set, from the Hub."),
 ]
-SetName = Annotated[str | None, typer.Option("--dataset", help="Canvas: the published set that the data are of.")]
+SetName = Annotated[str | None, typer.Option("--dataset", help="Canvas: the published set that the data belongs to.")]
 ExecutorName = Annotated[
-    str | None, typer.Option("--executor", help="Canvas: who does the work of the operators: simulated or openai.")
+    str | None, typer.Option("--executor", help="Canvas: the executor that runs the operators: simulated or openai.")
 ]
 BaseUrl = Annotated[
-    str | None, typer.Option(metavar="URL", help="Canvas: the server of the executor, http://localhost:8000/v1.")
+    str | None, typer.Option(metavar="URL", help="Canvas: the executor's server, such as http://localhost:8000/v1.")
 ]
 ExecutorModel = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Canvas: its model; the server's only one unless told.")
+    str | None, typer.Option(metavar="NAME", help="Canvas: the executor's model. Optional if the server has only one.")
 ]
 
 
 def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the arguments of an environment, of `--env-arg` and of options that stand for some of them.
+    """Return the arguments of an environment, from `--env-arg` and from options that set some of them.
 
     Args:
         env_id: the environment.
-        pairs: what `--env-arg` says.
-        options: argument -> what the option for it says; None where it was not given.
+        pairs: the values of `--env-arg`.
+        options: argument -> the value of its option; None if the option was not given.
 
     Raises:
         UnknownOption: the environment does not take an argument.
-        BadSetting: an argument is given twice; or no model is named, and the server does not have just one.
+        BadSetting: an argument is given twice; or no model is named and the server does not have exactly one.
     """
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     kwargs = environments.env_settings(env_id, [*(pairs or ()), *given])
@@ -56,7 +56,7 @@ def env_settings(env_id: str, pairs: Iterable[str] | None, options: Mapping[str,
 
 
 def _name_set(env_id: str, kwargs: dict[str, Any]) -> None:
-    """Take data that are neither registered nor a path, but a published set of Canvas, for its name."""
+    """Treat `data` as the name of a published set of Canvas if it is one, and neither registered nor a path."""
     from agentgym_flow.envs.canvas.env import ENV_ID
     from agentgym_flow.envs.canvas.tasks.sets.load import SETS
 
@@ -68,7 +68,7 @@ def _name_set(env_id: str, kwargs: dict[str, Any]) -> None:
 
 
 def backend_of(kwargs: Mapping[str, Any]) -> OpenAIBackend | None:
-    """Return the backend that the environments with these arguments share; None where no server does the work."""
+    """Return the backend that environments with these arguments share; None if they use no server."""
     if kwargs.get("executor") != "openai" or not kwargs.get("base_url"):
         return None
     from agentgym_flow.envs.canvas.backends.executors import openai_backend
@@ -77,7 +77,7 @@ def backend_of(kwargs: Mapping[str, Any]) -> OpenAIBackend | None:
 
 
 def used_rows(used: Usage) -> dict[str, str]:
-    """Return what a backend used, as rows of a table."""
+    """Return the usage of a backend as rows of a table."""
     failed = f", {used.failures:,} failed" if used.failures else ""
     rows = {
         "operator calls": f"{used.calls:,}{failed}",

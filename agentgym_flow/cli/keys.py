@@ -15,10 +15,10 @@ except ImportError:  # Windows: lines are read instead of keys
     termios = None  # type: ignore[assignment]
 
 AVAILABLE = termios is not None
-"""Whether this system can hand out single keys."""
+"""Whether this system can deliver single key presses."""
 
 END_OF_INPUT = "\x04"
-"""Ctrl-D: a terminal that delivers single keys delivers it as a key."""
+"""Ctrl-D, which a terminal in single-key mode delivers as a key."""
 
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _REST_OF_SEQUENCE = 0.05  # seconds; the bytes of an arrow key arrive together
@@ -27,7 +27,7 @@ _PATIENCE = 0.2  # seconds
 
 @contextlib.contextmanager
 def single_keys() -> Iterator[None]:
-    """Make the terminal deliver keys at once and not show them; Ctrl-C still interrupts. Restores it at the end."""
+    """Make the terminal deliver keys immediately and without echo. Ctrl-C still interrupts. Restores it at the end."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
@@ -38,7 +38,7 @@ def single_keys() -> Iterator[None]:
 
 
 def read_key() -> str:
-    """Wait for a key and return it: a character, `up`, `down`, `left`, `right` for arrows, `""` at the end of input."""
+    """Wait for a key and return it: a character; `up`, `down`, `left` or `right` for arrows; `""` at end of input."""
     descriptor = sys.stdin.fileno()
     # A Ctrl-C between two instructions does not interrupt a read that begins right after it, so no wait is a long one.
     while not select.select([descriptor], [], [], _PATIENCE)[0]:

@@ -1,4 +1,4 @@
-"""`agentgym-flow leaderboard` and `agentgym-flow submit`: tracks, submissions, and what CI decides about them."""
+"""`agentgym-flow leaderboard` and `agentgym-flow submit`: tracks, submissions, and the checks that CI runs."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from agentgym_flow.policies import Policy
 
 SECRET = "AGENTGYM_FLOW_SEASON_SECRET"
-"""The environment variable with the secret of the boards."""
+"""The environment variable with the season's secret."""
 
 ENOUGH = 0.95
-"""The share of turns that must agree: numerics of engines differ now and then."""
+"""The share of turns that must agree. It is below 1 because the numerics of inference engines differ slightly."""
 
-app = typer.Typer(help="Tracks, submissions, and the checks that decide on them.", no_args_is_help=True)
+app = typer.Typer(help="Create tracks, check submissions, and publish leaderboards.", no_args_is_help=True)
 app.add_typer(season.app, name="season")
 
 Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
-Jobs = Annotated[int | None, typer.Option(min=0, help="Processes; one per core by default.")]
+Jobs = Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")]
 DataPaths = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="Where official data is, if not registered. Repeatable."),
+    typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
 ]
 
 
 @app.command()
 def ci(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="The commit or branch that would take the change.")],
+    base: Annotated[str, typer.Argument(metavar="BASE", help="The commit or branch to merge into.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="The commit or branch with the submission.")],
     repository: Annotated[Path, typer.Option(help="The git repository.", file_okay=False)] = Path(),
     out: Annotated[
@@ -53,9 +53,10 @@ def ci(
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Decide whether a branch may be merged: one new submission that holds, and nothing else. Exit with 1 if not.
+    """Decide whether a branch may be merged: it must add one valid submission and change nothing else.
 
-    Nothing of the branch is checked out, imported or run, and the tracks are those of BASE.
+    Exits with status 1 if the branch must not be merged. Files of the branch are never checked out, imported or run,
+    and the tracks are read from BASE.
     """
     from agentgym_flow.leaderboard.ci import decide
     from agentgym_flow.leaderboard.git import Repository
@@ -80,7 +81,7 @@ def check(
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Check one submission as CI will. Exit with 1 if it is refused."""
+    """Run the checks of CI on one submission. Exits with status 1 if it is rejected."""
     from agentgym_flow.leaderboard.judge import judge
 
     place = folder.resolve().parent.name, folder.resolve().name
@@ -93,10 +94,10 @@ def publish(
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Give every merged entry that has none its verdict; what CI runs after a merge.
+    """Compute the verdict of every merged entry that has none yet. CI runs this command after a merge.
 
-    The secret with which fresh tasks are drawn for submitted weights is in AGENTGYM_FLOW_SEASON_SECRET. Without it
-    they play the tasks of a rehearsal, which anybody could know.
+    Submitted weights are evaluated on fresh tasks, which are drawn with the secret in AGENTGYM_FLOW_SEASON_SECRET.
+    Without the secret they play rehearsal tasks, which are public.
     """
     from agentgym_flow.leaderboard.publish import publish as publish_all
 
@@ -110,11 +111,11 @@ def publish(
 def render(
     root: Root = Path(ROOT),
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit with 1 if the site is not as it would be rendered.")
+        bool, typer.Option("--check", help="Write nothing, and exit with status 1 if the rendered site is out of date.")
     ] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Render the site of the boards: pages that load nothing, the same bytes from the same files."""
+    """Render the leaderboard site: self-contained pages. The same input files give the same bytes."""
     from agentgym_flow.leaderboard import site
 
     if not check:
@@ -129,10 +130,10 @@ def render(
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="An entry: TRACK/DATE-NAME.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another entry of the same track.")],
-    most: Annotated[int, typer.Option(min=0, help="The most tasks to name.")] = 20,
+    most: Annotated[int, typer.Option(min=0, help="The largest number of tasks to list.")] = 20,
     root: Root = Path(ROOT),
 ) -> None:
-    """Compare two entries task by task: the difference with its interval, a paired test, and where they differ."""
+    """Compare two entries task by task: the mean difference, its interval, a paired test, and the tasks that differ."""
     from agentgym_flow.leaderboard.compared import compared
 
     found = compared(root, first, second, most)
@@ -152,14 +153,19 @@ def compare(
 @app.command()
 def rescore(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of an attested entry.", file_okay=False)],
-    model: Annotated[str, typer.Option(help="The open weights: a Hugging Face folder, or a downloaded model.")],
-    share: Annotated[float, typer.Option(help="Of all turns, drawn at random.")] = 0.02,
-    seed: Annotated[str, typer.Option(help="Draws the turns; choose what the submitter could not know.")] = "",
-    dtype: Annotated[str, typer.Option(help="Of the weights, such as bfloat16.")] = "float32",
+    model: Annotated[str, typer.Option(help="The open weights: a Hugging Face folder or a downloaded model.")],
+    share: Annotated[float, typer.Option(help="The share of all turns to score, drawn at random.")] = 0.02,
+    seed: Annotated[
+        str, typer.Option(help="The seed that draws the turns. Choose one that the submitter could not know.")
+    ] = "",
+    dtype: Annotated[str, typer.Option(help="The data type of the weights, such as bfloat16.")] = "float32",
     root: Root = Path(ROOT),
     data: DataPaths = None,
 ) -> None:
-    """Score a share of an attested entry's completions again. Exit with 1 if fewer than 95 % of the turns agree."""
+    """Recompute the log-probabilities of a share of an attested entry's completions with the open weights.
+
+    Exits with status 1 if fewer than 95 % of the turns agree.
+    """
     from agentgym_flow.leaderboard.submission import LOG, Submission
     from agentgym_flow.leaderboard.track import Track
     from agentgym_flow.prompts import profile_for
@@ -188,22 +194,22 @@ def rescore(
 def track(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the track, such as sokoban-10x10-4.")],
     env: Annotated[str, typer.Option(metavar="ENV", help="An id such as Sokoban-v0.")],
-    title: Annotated[str, typer.Option(help="One line for the board.")],
-    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks of the split.")] = None,
+    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
+    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks of the split.")] = None,
     env_arg: environments.EnvArgs = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    attempts: Annotated[int, typer.Option(min=1, help="Episodes of a task.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Task i is played with SEED + i.")] = 0,
-    rules: Annotated[str, typer.Option(help="open, same data, zero-shot or ten minutes.")] = "open",
+    attempts: Annotated[int, typer.Option(min=1, help="Episodes per task.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of task 0. Task i is played with SEED + i.")] = 0,
+    rules: Annotated[str, typer.Option(help="The rules: open, same data, zero-shot or ten minutes.")] = "open",
     prompt: Annotated[
         list[str] | None,
-        typer.Option(help="A prompt that is admitted: compact, choice, text or numeric. Repeatable."),
+        typer.Option(help="An allowed prompt template: compact, choice, text or numeric. Repeatable."),
     ] = None,
-    metric: Annotated[str, typer.Option(help="What is ranked: success or score.")] = "success",
+    metric: Annotated[str, typer.Option(help="The metric that ranks entries: success or score.")] = "success",
     root: Root = Path(ROOT),
     force: Force = False,
 ) -> None:
-    """Make a track: the tasks of a split with their keys, as this version of the package generates them."""
+    """Create a track: list the tasks of a split with their keys, as this version of the package generates them."""
     from agentgym_flow.leaderboard.track import make_track
 
     env_id = environments.full_id(env)
@@ -229,37 +235,38 @@ def track(
 
 def submit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `evaluate --track ... --out RUN` wrote.")],
-    name: Annotated[str, typer.Option(help="The name of the entry, in lower case with hyphens.")],
-    title: Annotated[str, typer.Option(help="One line for the board.")],
-    author: Annotated[list[str], typer.Option(help="Who made it. Repeatable.")],
-    command: Annotated[str, typer.Option(help="What was run, so that others can.")],
-    prompt: Annotated[str, typer.Option(help="The prompt profile of the policy, such as compact or text.")],
+    name: Annotated[str, typer.Option(help="The name of the entry: lower case, with hyphens.")],
+    title: Annotated[str, typer.Option(help="The title on the leaderboard, one line.")],
+    author: Annotated[list[str], typer.Option(help="An author. Repeatable.")],
+    command: Annotated[str, typer.Option(help="The command that was run, so that others can repeat it.")],
+    prompt: Annotated[str, typer.Option(help="The prompt template of the policy, such as compact or text.")],
     trained_in: Annotated[
-        list[str] | None, typer.Option(help="An environment that the policy has learnt in. Repeatable.")
+        list[str] | None, typer.Option(help="An environment that the policy was trained in. Repeatable.")
     ] = None,
-    extra_data: Annotated[str, typer.Option(help="Other data that it has learnt from.")] = "",
-    badge: Annotated[str, typer.Option(help="What is to be proved: reproduced, attested or replayed.")] = "replayed",
+    extra_data: Annotated[str, typer.Option(help="Other data that the policy was trained on.")] = "",
+    badge: Annotated[str, typer.Option(help="The badge to apply for: reproduced, attested or replayed.")] = "replayed",
     policy: Annotated[
         Path | None, typer.Option(help="For reproduced: the folder with config.json and model.safetensors.")
     ] = None,
-    link: Annotated[str | None, typer.Option(help="Where to read more, https://...")] = None,
+    link: Annotated[str | None, typer.Option(help="A link to more information, https://...")] = None,
     model: Annotated[str | None, typer.Option(help="The name of the model.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Submitted weights take the most likely token.")] = False,
-    layout: Annotated[str, typer.Option(help="What a prompt of submitted weights is: turn or conversation.")] = "turn",
+    greedy: Annotated[bool, typer.Option("--greedy", help="Submitted weights choose the most likely token.")] = False,
+    layout: Annotated[str, typer.Option(help="The prompt layout of submitted weights: turn or conversation.")] = "turn",
     half: Annotated[bool, typer.Option("--half", help="Store the weights in half precision.")] = False,
-    core_seconds: Annotated[float | None, typer.Option(min=0, help="What training cost.")] = None,
+    core_seconds: Annotated[float | None, typer.Option(min=0, help="The cost of training, in core-seconds.")] = None,
     source: Annotated[
-        Path | None, typer.Option(help="The file that trained the policy. It is shown, never run.", dir_okay=False)
+        Path | None,
+        typer.Option(help="The source file of the training. The site shows it; it is never run.", dir_okay=False),
     ] = None,
     training: Annotated[
         Path | None,
-        typer.Option(help="For tracks where the whole run is in CI: the YAML file of its settings.", dir_okay=False),
+        typer.Option(help="For tracks where CI runs the training: the YAML file of its settings.", dir_okay=False),
     ] = None,
     root: Root = Path(ROOT),
     data: DataPaths = None,
     jobs: Jobs = None,
 ) -> None:
-    """Make the folder of a submission, and run the checks that CI will run. Exit with 1 if they refuse it."""
+    """Create the folder of a submission and run the checks of CI on it. Exits with status 1 if it is rejected."""
     from agentgym_flow.leaderboard.judge import judge
     from agentgym_flow.leaderboard.submit import About, make_submission
 
@@ -279,7 +286,7 @@ def submit(
 
 
 def _policy() -> MakePolicy | None:
-    """Return what makes policies of submitted weights, if PyTorch is installed."""
+    """Return a function that makes a policy from submitted weights; None if PyTorch is not installed."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         return None
 
@@ -304,7 +311,7 @@ def _policy() -> MakePolicy | None:
 
 
 def _show(verdict: SubmissionVerdict) -> None:
-    """Print a verdict; exit with 1 if it refuses."""
+    """Print a verdict. Exits with status 1 if the submission is rejected."""
     from agentgym_flow.leaderboard.ci import Decision
 
     stdout().print(printed(Decision(verdict).summary().rstrip()), soft_wrap=True)

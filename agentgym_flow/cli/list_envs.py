@@ -1,4 +1,4 @@
-"""`agentgym-flow list`: which environments there are and how many tasks each has."""
+"""`agentgym-flow list`: list the environments and the number of their tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agentgym_flow.core import SPLITS
 from agentgym_flow.envs import make_text_env
 
 EXTRAS: Mapping[str, str] = {"agentgym_flow/Sokoban-v0": "sokoban, for backend=gym-sokoban"}
-"""What needs an extra; the embedded default of every environment needs none."""
+"""Environments that need an extra for some settings. The defaults of every environment need none."""
 
 
 def list_envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the environments, the tasks of their splits, and what needs an extra."""
+    """List the environments, the number of tasks in each split, and the extras that some settings need."""
     rows = [_row(env_id) for env_id in environments.registered_ids()]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))

@@ -1,4 +1,4 @@
-"""`agentgym-flow evaluate --track`: the track says what is played, and the result goes into one folder."""
+"""`agentgym-flow evaluate --track`: play the tasks of a track, and write the log and the result into one folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OF_TRACK = ("env", "split", "episodes", "attempts", "task_type", "seed", "env_a
 
 @dataclass(frozen=True)
 class OnTrack:
-    """What an evaluation of a track plays, and where it writes.
+    """The tasks of an evaluation on a track, and its output folder.
 
     Attributes:
         track: the track.
-        folder: where log and result go.
+        folder: the folder for the log and the result.
         env_kwargs: the arguments of the environment.
     """
 
@@ -47,11 +47,11 @@ class OnTrack:
 
 
 def on_track(context: typer.Context, name: str, out: Path | None, data: str | None) -> OnTrack:
-    """Return what `--track` and `--out` come to.
+    """Return the evaluation that `--track` and `--out` describe.
 
     Raises:
-        BadSetting: something that the track says is given as well, or there is no `--out`.
-        UnknownTrack, BadTrack, BadData: there is no such track, or its tasks or data are not those here.
+        BadSetting: an option sets what the track already fixes, or `--out` is missing.
+        UnknownTrack, BadTrack, BadData: the track does not exist, or its tasks or data differ from those installed.
     """
     for other in _OF_TRACK:
         source = context.get_parameter_source(other)

@@ -1,4 +1,4 @@
-"""`agentgym-flow play`: a person plays in the terminal, by keys where a letter says it all, else by typing commands."""
+"""`agentgym-flow play`: play in the terminal, with single keys if they suffice, otherwise by typing commands."""
 
 from __future__ import annotations
 
@@ -51,18 +51,20 @@ _LONGEST_KEY = 32  # a state key that is a digest tells a person nothing
 def play(
     env: environments.EnvName,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
-    task: Annotated[int | None, typer.Option(min=0, help="The task; without it the seed draws one.")] = None,
+    task: Annotated[int | None, typer.Option(min=0, help="The task number (default: drawn by the seed).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the episode.")] = 0,
     env_arg: environments.EnvArgs = None,
-    log: Annotated[Path | None, typer.Option(help="Write the episode here when it is over, or left.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Write the episode to this file when it ends or you quit.")] = None,
     force: Force = False,
-    commands: Annotated[bool, typer.Option("--commands", help="Type whole commands even where keys would do.")] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Type full commands even if single keys suffice.")
+    ] = False,
     profile: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Play as a language model does: read its prompt and type its answer. text, choice, or NAME:PATH for a "
-            "prompt that others have published.",
+            help="Play as a language model does: read its prompt and type its answer. The prompt template is text, "
+            "choice, or NAME:PATH for a published prompt.",
         ),
     ] = None,
     policy: Annotated[
@@ -70,14 +72,16 @@ def play(
         typer.Option(
             "--policy",
             "-p",
-            help="Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other of `evaluate`.",
+            help="Watch this policy play instead: openai:MODEL@URL, hf:FOLDER, expert or any other that `evaluate` "
+            "accepts.",
         ),
     ] = None,
     policy_arg: PolicyArgs = None,
 ) -> None:
     """Play one episode yourself, or watch a policy play it turn by turn (--policy).
 
-    You play by arrow keys or first letters where the actions allow it, else by typing; q quits.
+    If the first letters of the actions differ, play with these letters or the arrow keys. Otherwise type the actions.
+    q quits.
     """
     env_id = environments.full_id(env)
     if policy is not None:
@@ -116,7 +120,7 @@ def play(
 
 
 def check_log(log: Path | None, force: bool, settings: Mapping[str, Any]) -> None:
-    """Raise if the log cannot be written: a game is not to be lost to a name that no file can have."""
+    """Raise if the log cannot be written, before the game starts, so that no game is lost."""
     if log is not None:
         check_new(log, replace=force, inputs=data_files(settings))
 
@@ -134,9 +138,9 @@ def watch(policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | Non
 
 
 def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
-    """Return key -> action for a closed language whose actions have different first letters; empty for any other.
+    """Return key -> action if the action language is closed and its first letters differ; otherwise an empty mapping.
 
-    Arrow keys are there where the actions are called so.
+    Arrow keys are included for actions named `up`, `down`, `left` and `right`.
     """
     actions = info["admissible_actions"]
     letters = [action[:1].lower() for action in actions]
@@ -147,9 +151,9 @@ def key_bindings(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Facts:
-    """What an environment says beside the contract: all of it at the start, later only what has changed since.
+    """The additional `info` of an environment: all of it at the start, later only keys that have changed since.
 
-    Lists and long mappings are left out: they are for programs, and grow.
+    Lists and long mappings are left out: they are meant for programs and can grow long.
     """
 
     def __init__(self) -> None:
@@ -157,7 +161,7 @@ class Facts:
         self._changed: set[str] = set()
 
     def of(self, recorder: EpisodeRecorder) -> dict[str, str]:
-        """Return the facts to show now; those that are empty say nothing, and are left out."""
+        """Return the facts to show now, without empty ones."""
         assert recorder.episode is not None  # reset() comes before
         told = {key: value for key, value in recorder.info.items() if key not in _CONTRACT}
         now = {key: str(value) for key, value in told.items() if not isinstance(value, list)}
@@ -228,12 +232,12 @@ def _play_by_prompts(recorder: EpisodeRecorder, profile: PromptTemplate, console
 
 
 def _no_step(error: RetrieverFailed) -> Text:
-    """Return what the player is shown: nothing has changed, and the step may be taken when the server is back."""
+    """Return the message for a failed step: the state has not changed, and the step can be repeated later."""
     return Text.assemble(("No step was taken", "bold yellow"), ": ", printed(str(error)))
 
 
 def meant(line: str, forms: Mapping[str, str]) -> str:
-    """Return the action that a typed line stands for, by the short `forms`; the line itself if none fits."""
+    """Return the action that a typed line stands for according to the short `forms`, or the line if no form matches."""
     for form, action in forms.items():
         pattern = re.escape(form)
         names = _FIELD.findall(form)
@@ -253,7 +257,7 @@ def _choices(info: Mapping[str, Any], forms: Mapping[str, str]) -> Text:
 
 
 def _scene(recorder: EpisodeRecorder, last: Turn | None, told: Facts) -> RenderableType:
-    """Return what the player sees: the observation, the last step, and what the environment says beside it."""
+    """Return what the player sees: the observation, the last step, and the additional facts."""
     env: TextEnv = recorder.env
     assert recorder.episode is not None  # reset() comes before
     facts = {

@@ -1,4 +1,4 @@
-"""A policy at work for a command: its progress, and what becomes of exceptions, of its code and of the environment."""
+"""Run a policy for a command: show progress, and handle exceptions of the policy and of the environment."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ ProfileName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The prompt that a language model is given: text (the default), choice, or NAME:PATH for one that others "
-        "have published, such as verl_agent:prompts/alfworld.py.",
+        help="The prompt template of a language model: text (the default), choice, or NAME:PATH for a published prompt "
+        "such as verl_agent:prompts/alfworld.py.",
     ),
 ]
 Episodes = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Only the first so many tasks. Without it all tasks of the split are played, of train the first "
-        f"{TRAIN_TASKS}.",
+        help="Play only the first N tasks. By default all tasks of the split are played, or the first "
+        f"{TRAIN_TASKS} of train.",
     ),
 ]
-Attempts = Annotated[int, typer.Option(min=1, help="How many episodes each task gets.")]
+Attempts = Annotated[int, typer.Option(min=1, help="Episodes per task.")]
 TaskTypes = Annotated[
     list[str] | None,
     typer.Option("--task-type", metavar="TYPE", help="Only tasks of this type, as in info['task_type']. Repeatable."),
@@ -61,18 +61,20 @@ Patience = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long to wait for a model server that has answered and then answers nobody, such as 10m (the default)."
-        " 0: its failures are data at once.",
+        help="How long to retry when a model server stops answering in the middle of a run, such as 10m (the default). "
+        "0: record failed requests immediately, without waiting.",
     ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run for this file that was stopped, if one was.")
+    bool, typer.Option("--resume", help="Continue a stopped run that was writing this file, if there is one.")
 ]
-NumEnvs = Annotated[int, typer.Option(min=1, help="Episodes played at a time; changes nothing but time.")]
+NumEnvs = Annotated[
+    int, typer.Option(min=1, help="Episodes played in parallel. It changes only the speed, not the results.")
+]
 
 
 def is_complete(file: Path | None, resume: bool, force: bool) -> bool:
-    """Return whether there is nothing to resume: the file is there, and no journal of a stopped run beside it."""
+    """Return whether there is nothing to resume: the file exists, without the journal of a stopped run beside it."""
     return resume and not force and file is not None and file.is_file() and not path_of(file).exists()
 
 
@@ -83,14 +85,14 @@ def leave(file: Path) -> NoReturn:
 
 
 def say_how_to_resume(file: Path | None) -> None:
-    """Name the journal of a stopped run, if it left one."""
+    """Print how to resume a stopped run, if it left a journal."""
     if file is not None and path_of(file).exists():
         note(f"what was played and answered is in {path_of(file)}; the same command with --resume goes on from there")
 
 
 @contextmanager
 def _code_of(policy: str) -> Iterator[None]:
-    """Turn what the code of a policy raises into a `BadPolicy` that names the exception and the line."""
+    """Convert exceptions of a policy's code into a `BadPolicy` that names the exception and the line."""
     try:
         yield
     except AgentGymFlowError:
@@ -105,7 +107,7 @@ def _code_of(policy: str) -> Iterator[None]:
 
 
 def seconds(text: str) -> float:
-    """Return how many seconds a duration such as `90`, `90s`, `10m` or `1.5h` has. Raises `BadSetting`."""
+    """Return the number of seconds in a duration such as `90`, `90s`, `10m` or `1.5h`. Raises `BadSetting`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if found is None:
         raise BadSetting(f"a duration is a number with s, m or h, such as 90s or 10m, got {text!r:.60}")
@@ -113,7 +115,7 @@ def seconds(text: str) -> float:
 
 
 def patient(policy: str, settings: Mapping[str, Any], patience: str | None) -> dict[str, Any]:
-    """Return the settings of a policy with `--patience` among them, if it asks a server. Raises as `seconds`."""
+    """Return the settings of a policy, including `--patience` if the policy uses a server. Raises as `seconds`."""
     if patience is None or not policy.startswith("openai:"):
         return dict(settings)
     if "patience" in settings:
@@ -122,9 +124,9 @@ def patient(policy: str, settings: Mapping[str, Any], patience: str | None) -> d
 
 
 def prompted(policy: str, settings: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return the settings of a policy with `--profile` among them.
+    """Return the settings of a policy, including `--profile`.
 
-    Raises `BadSetting` when the policy has no prompt, or `--policy-arg` names one, too.
+    Raises `BadSetting` if the policy uses no prompt, or if `--policy-arg` sets a prompt template too.
     """
     if profile is None:
         return dict(settings)
@@ -136,12 +138,12 @@ def prompted(policy: str, settings: Mapping[str, Any], profile: str | None) -> d
 
 
 def watched(description: str, env_id: str, **settings: Any) -> Policy | AsyncPolicy:
-    """Return the policy that `make_policy` makes, whose own exceptions are explained.
+    """Return the policy that `make_policy` makes, wrapped so that its exceptions are explained.
 
-    One that asks a server is stopped when that answers nothing at the start: in the middle of a run a failed request is
-    data; at the start it is a wrong URL, name or key.
+    If a policy uses a server and the first requests of all episodes fail, the run stops: the URL, the model name or the
+    key is probably wrong. Later in a run, failed requests are recorded as data.
 
-    Raises `BadPolicy` when its code does, now or later; and what `make_policy` raises.
+    Raises `BadPolicy` if the policy's code raises, now or later, and whatever `make_policy` raises.
     """
     with _code_of(description):
         policy = make_policy(description, env_id, **settings)
@@ -155,7 +157,7 @@ class _Watched:
         self._policy, self._description = policy, description
 
     def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
-        """Return the moves of the policy."""
+        """Return the outputs of the policy."""
         with _code_of(self._description):
             return self._policy.act(views)
 
@@ -171,7 +173,7 @@ class _AsyncWatched(Around):
         self._kinds: list[str] = []  # how their first requests failed
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move of the policy."""
+        """Return the output of the policy."""
         first = not view.episode.turns
         self._begun += first
         with _code_of(self._description):
@@ -188,10 +190,10 @@ class _AsyncWatched(Around):
 
 
 class Live:
-    """The progress bar, the episodes it has counted, and their success so far.
+    """The progress bar, the finished episodes, and their success rate so far.
 
     Args:
-        num_envs: how many are played at a time.
+        num_envs: the number of episodes played in parallel.
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -207,7 +209,7 @@ class Live:
         self._bar = self.progress.add_task("success", total=None)
 
     def begin(self, plan: EpisodePlan) -> None:
-        """Take note of how many episodes there will be."""
+        """Store the number of episodes that will be played."""
         self.split_tasks, self.total = plan.split_tasks, len(plan.tasks) * plan.attempts
         self._one_attempt = plan.attempts == 1
         self._at_start = min(self._at_start, self.total)
@@ -216,8 +218,8 @@ class Live:
     def add(self, episode: Episode) -> None:
         """Count a finished episode.
 
-        Raises `BadSetting` when the environment raised in the first step of all that began the run: in the middle of
-        it a server that does not answer is data, at the start it is a wrong address.
+        Raises `BadSetting` if the environment raised in the first step of all the first episodes: probably its server
+        has a wrong address. Later in a run, a server that does not answer is recorded as data.
         """
         self.finished.append(episode)
         self._successes += episode.success
@@ -235,7 +237,7 @@ class Live:
 
     @property
     def kept(self) -> str:
-        """What a file holds when the run ends early: the episodes that had finished, and how many of them were lost."""
+        """What the file holds after a run that ended early: the finished episodes, and how many of them were lost."""
         finished, lost = len(self.finished), len(self._lost)
         if lost == finished:
             return f"the {finished} episodes in which the environment raised, and no others"
@@ -243,7 +245,7 @@ class Live:
 
     @property
     def loss(self) -> str:
-        """One sentence on the episodes in which the environment raised; nothing when there is none."""
+        """One sentence about the episodes in which the environment raised; empty if there are none."""
         lost = self._lost
         if not lost:
             return ""
@@ -253,7 +255,7 @@ class Live:
 
 
 def _reasons(lost: Sequence[Episode]) -> str:
-    """Return the most frequent error of the environment, and how many others there were."""
+    """Return the most frequent error of the environment, and the number of other errors."""
     errors = Counter(f"{error['class']}: {error['message']}" for episode in lost if (error := episode.meta.get(ERROR)))
     [(first, count)] = errors.most_common(1)
     others = errors.total() - count

@@ -1,4 +1,4 @@
-"""`agentgym-flow retriever`: index a corpus, and serve it to rollouts and to other projects' trainers."""
+"""`agentgym-flow retriever`: index a corpus, and serve it to rollouts and to trainers of other projects."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ if TYPE_CHECKING:
     from agentgym_flow.retrieval.resuming import ImportProgress
 
 EMBEDDED = "embedded"
-"""In place of a folder: the articles of Search's generated questions, indexed at the start. A folder of this name is
+"""Stands for the articles of Search's generated questions, which are indexed at start. For a folder of this name, write
 `./embedded`."""
 
-app = typer.Typer(help="Index a corpus of passages, and serve it as Search-R1's /retrieve.", no_args_is_help=True)
+app = typer.Typer(
+    help="Index a corpus of passages, and serve it with the /retrieve protocol of Search-R1.", no_args_is_help=True
+)
 
-Kind = Annotated[str, typer.Option(help="bm25 (words), dense (meaning) or hybrid (both); the latter need an extra.")]
+Kind = Annotated[
+    str, typer.Option(help="bm25 (words), dense (meaning) or hybrid (both). dense and hybrid need an extra.")
+]
 Index = Annotated[
-    str | None, typer.Option(help="Of the vectors: flat, ivf, hnsw or pq.", show_default="by the number of passages")
+    str | None, typer.Option(help="The vector index: flat, ivf, hnsw or pq.", show_default="by the number of passages")
 ]
 
 
 @app.command("build")
 def build(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The corpus: JSON lines as of Search-R1, or a JSON list.")
+        str, typer.Argument(metavar="SOURCE", help="The corpus: JSON lines as in Search-R1, or a JSON list.")
     ],
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to make.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder to create.")],
     kind: Kind = "bm25",
     index: Index = None,
 ) -> None:
-    """Index a corpus. Ctrl-C, a kill or a full disk loses little: the same command goes on from there.
+    """Index a corpus. After Ctrl-C, a kill or a full disk, run the same command again: it continues from there.
 
-    With --kind dense, a FOLDER that is finished gets vectors beside its words, and SOURCE is not read again.
+    With --kind dense, a FOLDER that already has a finished word index gets vectors too, without reading SOURCE again.
     """
     from agentgym_flow.retrieval.kinds import build_retriever
 
@@ -70,26 +74,28 @@ def serve(
         str,
         typer.Argument(
             metavar="FOLDER",
-            help="What `retriever build` made; or `embedded`: the articles of Search's generated questions.",
+            help="A folder that `retriever build` created, or `embedded`: the articles of the generated questions.",
         ),
     ],
     kind: Kind = "bm25",
     index: Index = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0 chooses a free one.")] = 8000,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; another one than this machine's own needs a token.")
+        str, typer.Option(help="The address to listen on. Addresses that other machines can reach need a token.")
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN", help="What clients have to send.")
+        str | None, typer.Option(envvar="AGENTGYM_FLOW_RETRIEVER_TOKEN", help="The token that clients must send.")
     ] = None,
-    topk: Annotated[int, typer.Option(min=1, help="Passages of an answer when a request does not say.")] = 3,
-    max_batch: Annotated[int, typer.Option(min=1, help="Queries that are searched for at once.")] = 64,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Queries that may wait; more get status 503.")] = 16_384,
+    topk: Annotated[int, typer.Option(min=1, help="Passages per query if a request does not set topk.")] = 3,
+    max_batch: Annotated[int, typer.Option(min=1, help="The largest number of queries searched in one batch.")] = 64,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Queries that may wait. Further ones get status 503.")
+    ] = 16_384,
 ) -> None:
-    """Serve an index as Search-R1's POST /retrieve; GET /health tells how it is doing. Ctrl-C ends it.
+    """Serve an index as POST /retrieve, with the protocol of Search-R1. GET /health reports the status of the server.
 
-    Requests under way are answered before it ends. Works with `RemoteRetriever`, Search-R1, SkyRL and other
-    clients of the same protocol.
+    Ctrl-C stops the server after it has answered the running requests. Works with `RemoteRetriever`, Search-R1, SkyRL
+    and other clients of the same protocol.
     """
     from agentgym_flow.retrieval.server import (
         serve as server,  # first: a missing extra should be told before data are read

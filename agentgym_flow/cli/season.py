@@ -1,4 +1,4 @@
-"""`agentgym-flow leaderboard season`: commit to a season, open it, close it, check a closed one."""
+"""`agentgym-flow leaderboard season`: commit to a season, open it, close it, and check it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentgym_flow.cli.console import note, printed, stdout
 from agentgym_flow.leaderboard.places import ROOT, TRACKS
 from agentgym_flow.leaderboard.season import new_season, season_file
 
-app = typer.Typer(help="Commit to a season, open it, close it, check a closed one.", no_args_is_help=True)
+app = typer.Typer(help="Commit to a season, open it, close it, and check it.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the season, such as s1.")]
 Root = Annotated[Path, typer.Option(help="The folder with tracks, submissions and verdicts.", file_okay=False)]
@@ -24,10 +24,10 @@ def new(
     name: Name,
     opens: Annotated[str, typer.Option(metavar="DAY", help="The first day, year-month-day.")],
     closes: Annotated[str, typer.Option(metavar="DAY", help="The last day.")],
-    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret here. Keep this file to yourself.")],
+    keep: Annotated[Path, typer.Option(metavar="FILE", help="Write seed and secret to this file. Keep it private.")],
     root: Root = Path(ROOT),
 ) -> None:
-    """Draw the seed and the secret of a season, and write their SHA-256 into the season's public file."""
+    """Draw the seed and the secret of a season, and write their SHA-256 digests into the season's public file."""
     file = season_file(root, name)
     for path in (file, keep):
         if path.exists():
@@ -47,9 +47,9 @@ def open_season(
     seed: Annotated[str, typer.Option(help="The seed that the season was committed to.")] = "",
     root: Root = Path(ROOT),
 ) -> None:
-    """Reveal the seed of a season, and make the task lists of its tracks from tracks.toml.
+    """Reveal the seed of a season, and create the task lists of its tracks from tracks.toml.
 
-    Without --seed the tracks of an open season are made that are missing, such as those whose official data has come.
+    Without --seed, create the missing tracks of an open season, for example after their official data was added.
     """
     from agentgym_flow.leaderboard.definitions import made_tracks
     from agentgym_flow.leaderboard.season import Season
@@ -81,7 +81,7 @@ def close(
     secret: Annotated[str, typer.Option(help="The secret that the season was committed to.")],
     root: Root = Path(ROOT),
 ) -> None:
-    """Reveal the secret of a season, so that everybody can draw the fresh tasks again."""
+    """Reveal the secret of a season, so that everybody can draw its fresh tasks again."""
     from agentgym_flow.leaderboard.season import Season
 
     file = season_file(root, name)
@@ -91,9 +91,9 @@ def close(
 
 @app.command()
 def check(name: Name, root: Root = Path(ROOT)) -> None:
-    """Check a season: its tracks come from its seed, and its draws for submitted weights from its secret.
+    """Check that a season's tracks follow from its seed, and the tasks drawn for submitted weights from its secret.
 
-    Exit with 1 at the first that does not.
+    Exits with status 1 at the first mismatch.
     """
     from agentgym_flow.leaderboard.audit import audit
 

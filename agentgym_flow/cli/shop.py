@@ -1,4 +1,4 @@
-"""`agentgym-flow shop`: WebShop as a web page on this machine, where a person shops and every visit is recorded."""
+"""`agentgym-flow shop`: serve WebShop as a local web page, on which a person shops, and record every visit."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from agentgym_flow.cli.console import note, printed, stderr, stdout
 
 
 def shop(
-    split: Annotated[str, typer.Option(help="The split that the start page proposes: train, valid or test.")] = "train",
-    task: Annotated[int | None, typer.Option(min=0, help="The task that it proposes; without it one is drawn.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Visit n of the folder has the seed SEED + n.")] = 0,
-    goals: Annotated[str, typer.Option(help="synthetic or human instructions.")] = "synthetic",
+    split: Annotated[
+        str, typer.Option(help="The split that the start page preselects: train, valid or test.")
+    ] = "train",
+    task: Annotated[int | None, typer.Option(min=0, help="The task that it preselects (default: drawn).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Visit n in the folder has the seed SEED + n.")] = 0,
+    goals: Annotated[str, typer.Option(help="The instructions: synthetic or human.")] = "synthetic",
     data: Annotated[
-        str | None, typer.Option(help="Official data: a folder, a store, or a registered name; else the embedded shop.")
+        str | None,
+        typer.Option(help="Official data: a folder, a store or a registered name. Default: the embedded shop."),
     ] = None,
     noun_tagger: Annotated[
-        str, typer.Option(help="What tells the nouns in titles for the score: spacy, words, or auto.")
+        str, typer.Option(help="How the score finds nouns in titles: spacy, words or auto.")
     ] = "auto",
-    search: Annotated[str, typer.Option(help="Who ranks: bm25 (ours) or pyserini (Lucene itself).")] = "bm25",
-    max_steps: Annotated[int, typer.Option(min=1, help="Searches and clicks that a visit may have.")] = 100,
+    search: Annotated[str, typer.Option(help="The search engine: bm25 (built in) or pyserini (Lucene).")] = "bm25",
+    max_steps: Annotated[int, typer.Option(min=1, help="The largest number of searches and clicks per visit.")] = 100,
     show_attributes: Annotated[
-        bool, typer.Option("--show-attributes", help="Products have a page of what goals are made of.")
+        bool, typer.Option("--show-attributes", help="Give products a page with the attributes that goals are made of.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port. 0 chooses a free one.")] = 8000,
     out: Annotated[Path, typer.Option(help="The folder of the logs.")] = Path("runs/shop"),
     token: Annotated[
-        str | None, typer.Option(envvar="AGENTGYM_FLOW_SHOP_TOKEN", help="What the list of all visits asks for.")
+        str | None,
+        typer.Option(envvar="AGENTGYM_FLOW_SHOP_TOKEN", help="The token that protects the list of all visits."),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the shop in the browser.")] = False,
 ) -> None:
-    """Open the shop on this machine: a person shops as an agent does, and every visit is recorded.
+    """Serve the shop on this machine: a person shops in the browser as an agent does, and every visit is recorded.
 
-    A visit is written to two files when it ends: an episode log that `agentgym-flow verify` checks, and the pages in
-    the form of WebShop's own logs. The list of all visits is at /admin. Ctrl-C closes the shop.
+    When a visit ends, the shop writes two files: an episode log that `agentgym-flow verify` can check, and the pages in
+    the format of WebShop's logs. All visits are listed at /admin. Ctrl-C closes the shop.
     """
     from agentgym_flow.envs.webshop.site.serve import (
         serve,  # first: a missing extra should be told before data are read

@@ -1,4 +1,4 @@
-"""A policy that plays one episode while a person reads along: prompt, answer, action and reward, turn by turn."""
+"""Print an episode of a policy while it plays: prompt, answer, action and reward of every turn."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from agentgym_flow.rollout import EpisodeSpec, rollout
 def play_shown(
     policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, template: Any, console: Console
 ) -> Episode:
-    """Play one episode and print every turn as it happens; return the episode.
+    """Play one episode, print every turn as it happens, and return the episode.
 
-    `template` is the prompt template of a language model, whose first prompt is printed whole; None for other policies.
-    The environment is closed in the end. Raises what `rollout` raises.
+    `template` is the prompt template of a language model, whose first prompt is printed completely; None for other
+    policies. The environment is closed at the end. Raises the same errors as `rollout`.
     """
     narrator = _Narrator(console, template)
     shown = _ShownAsync(policy, narrator) if isinstance(policy, AsyncPolicy) else _Shown(policy, narrator)
@@ -37,7 +37,7 @@ class _Narrator:
         self._told = 0  # turns whose outcome is printed
 
     def tell_prompt(self, view: PolicyInput) -> None:
-        """Print what the last turn brought, and what the policy sees now."""
+        """Print the outcome of the last turn and the present policy input."""
         self.tell_outcome(view.episode)
         if not view.episode.turns and self._template is not None:
             self._block("prompt", printed(self._template.prompt(view)))
@@ -45,13 +45,13 @@ class _Narrator:
             self._block(f"turn {len(view.episode.turns) + 1}", board(view.observation))
 
     def tell_move(self, move: PolicyOutput) -> None:
-        """Print what the policy says, and which action that is."""
+        """Print the answer of the policy and the action in it."""
         if move.completion is not None and move.completion != move.action:
             self._block("answer", printed(move.completion))
         self._console.print(Text.assemble(("action  ", "dim"), printed(move.action)), soft_wrap=True)
 
     def tell_outcome(self, episode: Episode) -> None:
-        """Print the reward of turns that have not been told yet."""
+        """Print the reward of turns that have not been printed yet."""
         for turn in episode.turns[self._told :]:
             self._console.print(_outcome(turn))
         self._told = len(episode.turns)
@@ -72,7 +72,7 @@ class _Shown:
         self._policy, self._narrator = policy, narrator
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return the moves of the policy, and print them."""
+        """Print and return the outputs of the policy."""
         for view in views:
             self._narrator.tell_prompt(view)
         moves = ask(self._policy, views)
@@ -87,7 +87,7 @@ class _ShownAsync(Around):
         self._narrator = narrator
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move of the policy, and print it."""
+        """Print and return the output of the policy."""
         self._narrator.tell_prompt(view)
         move = checked(self.policy, await self.policy.respond(view))
         self._narrator.tell_move(move)

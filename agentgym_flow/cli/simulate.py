@@ -1,4 +1,4 @@
-"""`agentgym-flow dataflow simulate` and `dataflow trace`: how long a dataflow would take, and pictures of one."""
+"""`agentgym-flow dataflow simulate` and `dataflow trace`: estimate how long a dataflow takes, and draw a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Modes = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[MODE]...",
-        help="synchronous, overlap, or fixed:S and ready:S at a staleness S. Several are compared. "
+        help="synchronous, overlap, fixed:S or ready:S, where S is the staleness. Name several to compare them. "
         f"[default: {' '.join(_DEFAULT_MODES)}]",
     ),
 ]
@@ -34,8 +34,9 @@ Regions = Annotated[
     typer.Option(
         "--region",
         metavar="NAME=WORKERSxPLACES[,speed=X][,gbit=X][,delay=SECONDS][,direct]",
-        help="Workers at one place, and how many episodes each plays at once. gbit and delay are of the link to the "
-        "trainer; direct: each worker fetches weights itself, without a relay. Can be repeated. [default: local=64x1]",
+        help="The workers of one region, and how many episodes each plays in parallel. gbit and delay describe the "
+        "link to the trainer. direct: each worker fetches weights itself, without a relay. Repeatable. "
+        "[default: local=64x1]",
     ),
 ]
 Events = Annotated[
@@ -43,7 +44,7 @@ Events = Annotated[
     typer.Option(
         "--change",
         metavar="HOURS:KIND:WORKERS:REGION",
-        help="Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Can be repeated.",
+        help="Workers that join, leave or die (kill) after some hours, such as 1:join:32:local. Repeatable.",
     ),
 ]
 
@@ -52,48 +53,56 @@ def simulate(
     modes: Modes = None,
     region: Regions = None,
     change: Events = None,
-    updates: Annotated[int, typer.Option(help="Batches to train on.")] = 100,
-    groups: Annotated[int, typer.Option(help="Tasks of a batch.")] = 16,
-    size: Annotated[int, typer.Option(help="Episodes of a task.")] = 8,
-    median: Annotated[float, typer.Option(help="Seconds of an episode.")] = 30.0,
-    sigma: Annotated[float, typer.Option(help="Spread of these seconds (lognormal); 0: all are equal.")] = 0.8,
+    updates: Annotated[int, typer.Option(help="The number of batches to train on.")] = 100,
+    groups: Annotated[int, typer.Option(help="Tasks per batch.")] = 16,
+    size: Annotated[int, typer.Option(help="Episodes per task.")] = 8,
+    median: Annotated[float, typer.Option(help="The median duration of an episode, in seconds.")] = 30.0,
+    sigma: Annotated[float, typer.Option(help="The spread of these durations (lognormal). 0: all are equal.")] = 0.8,
     train: Annotated[
         list[float] | None,
-        typer.Option(help="Seconds of training on a batch; repeat it for each policy. [default: 60]"),
+        typer.Option(help="Seconds of training per batch. Repeat it for each policy. [default: 60]"),
     ] = None,
-    train_sigma: Annotated[float, typer.Option(help="Spread of these seconds.")] = 0.0,
-    one_device: Annotated[bool, typer.Option("--one-device", help="Policies train one after the other.")] = False,
-    lockstep: Annotated[
-        bool, typer.Option("--lockstep", help="No policy begins a batch before all have finished the one before.")
+    train_sigma: Annotated[float, typer.Option(help="The spread of the training time.")] = 0.0,
+    one_device: Annotated[
+        bool, typer.Option("--one-device", help="Policies train one after the other, on one device.")
     ] = False,
-    versions: Annotated[int, typer.Option(help="Versions of the weights that a worker holds at once.")] = 2,
-    weights: Annotated[str, typer.Option(help="What moves at an update: full, delta or lora.")] = "delta",
+    lockstep: Annotated[
+        bool,
+        typer.Option("--lockstep", help="No policy starts a batch before all policies have finished the previous one."),
+    ] = False,
+    versions: Annotated[int, typer.Option(help="How many versions of the weights a worker holds.")] = 2,
+    weights: Annotated[str, typer.Option(help="What each update transfers: full, delta or lora.")] = "delta",
     gigabytes: Annotated[
-        float | None, typer.Option(help="Of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]")
+        float | None, typer.Option(help="The size of an update. [default: 28 for full, 1.5 for delta, 0.05 for lora]")
     ] = None,
-    full_gigabytes: Annotated[float, typer.Option(help="Of all weights, which come first.")] = 28.0,
-    lease_seconds: Annotated[float, typer.Option(help="After which an unrenewed lease ends.")] = 60.0,
+    full_gigabytes: Annotated[
+        float, typer.Option(help="The size of the full weights, which workers fetch first.")
+    ] = 28.0,
+    lease_seconds: Annotated[
+        float, typer.Option(help="Seconds after which a lease expires if it is not renewed.")
+    ] = 60.0,
     hours_to_death: Annotated[
-        float | None, typer.Option(help="Mean hours until a worker dies by itself. [default: never]")
+        float | None, typer.Option(help="The mean time until a worker dies, in hours. [default: never]")
     ] = None,
-    restart: Annotated[float, typer.Option(help="Seconds until such a worker is back.")] = 30.0,
-    seeds: Annotated[int, typer.Option(min=1, help="How often to simulate; more than one gives intervals.")] = 1,
+    restart: Annotated[float, typer.Option(help="Seconds until such a worker has restarted.")] = 30.0,
+    seeds: Annotated[int, typer.Option(min=1, help="The number of simulations. More than one gives intervals.")] = 1,
     trace: Annotated[
-        Path | None, typer.Option(help="Write events and pictures of the first seed to this folder, one mode only.")
+        Path | None,
+        typer.Option(help="Write events and pictures of the first seed to this folder. Needs a single mode."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print all figures as JSON lines, one a mode and seed.")
+        bool, typer.Option("--json", help="Print all figures as JSON lines, one per mode and seed.")
     ] = False,
     force: Force = False,
 ) -> None:
-    """Simulate a dataflow in virtual time, and compare ways to run it.
+    """Simulate a dataflow in virtual time, and compare modes of running it.
 
-    The bookkeeping is that of a real run; episodes and training are only times. Nothing is learnt.
+    The simulation uses the manager's real bookkeeping. Episodes and training are only durations: nothing is trained.
 
-    In the table: hours with half the width of their 95 % interval; how busy workers and trainers are; episodes dropped
-    for being too stale, and played again because a worker died; the mean length of trained episodes over that of all
-    that were planned; by how many updates weights are stale; gigabytes of weights that crossed links; calls to the
-    manager per second.
+    The table shows: hours, with half the width of their 95 % interval; how busy workers and trainers are; episodes
+    dropped because they were too stale; episodes played again because a worker died; the mean length of trained
+    episodes, divided by that of all planned episodes; the staleness of weights, in updates; gigabytes of weights sent
+    over links; calls to the manager per second.
     """
     from agentgym_flow.dataflow.simulator.scenario import Scenario
 
@@ -133,12 +142,14 @@ def simulate(
 
 def trace(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or its trace.jsonl.")],
-    out: Annotated[Path | None, typer.Option(help="The folder for the pictures. [default: that of the trace]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the pictures. [default: the folder of the trace]")
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Write pictures of a run: who did what when, staleness, and where its slots were.
+    """Draw a run: a timeline of workers and trainers, the staleness of its weights, and the states of its slots.
 
-    trace.json is for Perfetto (ui.perfetto.dev) or chrome://tracing; trace.html shows all pictures.
+    Open trace.json in Perfetto (ui.perfetto.dev) or chrome://tracing. trace.html shows all pictures.
     """
     from agentgym_flow.dataflow.pictures.timeline import write_pictures
     from agentgym_flow.dataflow.pictures.trace import NAME, read_trace

@@ -1,4 +1,4 @@
-"""`agentgym-flow train`: the recipe of the baselines for anyone who has the package; needs the extra `train`."""
+"""`agentgym-flow train`: train a policy with the recipe of the baselines. Needs the extra `train`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentgym_flow.training.results import Results
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""What the command line needs to pass on settings that it does not know itself."""
+"""Click settings that let the command pass on options that it does not define."""
 
 
 def _list(wanted: bool) -> None:
@@ -71,11 +71,11 @@ def train(
         str,
         typer.Argument(
             metavar="ALGO",
-            help="grpo, rloo, gigpo, ...: see --list; or module:function, a credit function of your own.",
+            help="An algorithm such as grpo or gigpo (see --list), or module:function for your own credit function.",
         ),
     ],
     env: Annotated[
-        str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; `agentgym-flow list` has them.")
+        str | None, typer.Option(metavar="ENV", help="An id such as Sokoban-v0; see `agentgym-flow list`.")
     ] = None,
     config: Annotated[
         str | None,
@@ -85,31 +85,39 @@ def train(
     ] = None,
     dataflow: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Let workers play the training episodes: a YAML file of how; may be empty."),
+        typer.Option(
+            metavar="FILE",
+            help="Let workers play the training episodes. FILE has their settings as YAML, and may be empty.",
+        ),
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="Where its manager and workers are: local, ray, ray:ADDRESS, or the URL of a manager."),
+        typer.Option(
+            help="Where the dataflow's manager and workers run: local, ray, ray:ADDRESS, or the URL of a manager."
+        ),
     ] = "local",
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="With several policies in a dataflow, the one that this run trains.")
+        str, typer.Option(metavar="NAME", help="The policy that this run trains, if the dataflow has several.")
     ] = "policy",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the run would cost; load no model and run nothing.")
+        bool,
+        typer.Option("--dry-run", help="Estimate the cost of the run, without loading a model or running anything."),
     ] = False,
     settings_only: Annotated[
-        bool, typer.Option("--settings", help="Show the main settings with the values of this run, and run nothing.")
+        bool, typer.Option("--settings", help="Show the main settings with the values of this run, and exit.")
     ] = False,
-    all_settings: Annotated[bool, typer.Option("--all-settings", help="Show every setting, TRL's too.")] = False,
+    all_settings: Annotated[
+        bool, typer.Option("--all-settings", help="Show all settings, including TRL's, and exit.")
+    ] = False,
     _: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List the algorithms and exit.")
     ] = False,
 ) -> None:
-    """Train a policy: warm start, evaluation, training, evaluation, and a folder with everything.
+    """Train a policy: warm start, evaluation, training, evaluation. All results go into one folder.
 
-    Any further setting is given as --key value and wins over the file: --seed 1, --model FOLDER, or, for official data,
-    --env_kwargs '{"data": "PATH"}'. The file `config.yaml` in the folder of a run has all of them. Ctrl-C and SIGTERM
-    keep what was learnt.
+    Give any other setting as --key value; it overrides the configuration file. Examples: --seed 1, --model FOLDER, or,
+    for official data, --env_kwargs '{"data": "PATH"}'. The file `config.yaml` in the folder of a run lists all
+    settings. On Ctrl-C or SIGTERM the command saves the weights trained so far.
     """
     if algorithm.startswith("-") or any(word.partition("=")[0] == "--credit" for word in context.args):
         raise BadSetting("name the algorithm once, as the first word: agentgym-flow train ALGO [--key value ...]")

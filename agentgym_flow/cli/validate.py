@@ -1,4 +1,4 @@
-"""`agentgym-flow validate`: the report card of an environment."""
+"""`agentgym-flow validate`: write the report card of an environment."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _CONTRACT, _FIGURES = 0.4, 0.2  # the shares of what is left that two parts may 
 def validate(
     env: environments.EnvName,
     env_arg: environments.EnvArgs = None,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Stop after so many minutes.")] = 10.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="The time limit, in minutes.")] = 10.0,
     train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train the tiny policy as well; needs the extra train.")
+        bool, typer.Option("--train/--no-train", help="Also train the tiny policy (needs the extra train).")
     ] = True,
     out: Annotated[
         Path | None,
@@ -47,9 +47,9 @@ def validate(
     *,
     ctx: typer.Context,
 ) -> None:
-    """Check an environment: contract, determinism, keys, rewards, floors, speed, and whether a policy can learn in it.
+    """Check an environment: contract, determinism, keys, rewards, baselines, speed, and whether a policy learns in it.
 
-    Exits with status 0 if all essential checks hold, and with 1 if not.
+    Exits with status 0 if all essential checks pass, and with 1 otherwise.
     """
     files = [] if out is None else [out / "report_card.html", out / "report_card.json"]
     for file in files:
@@ -87,7 +87,7 @@ def _check_installed() -> None:
 
 
 def _made(request: ValidationRequest) -> Finding:
-    """Return whether the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
+    """Check that the environment can be made. Raises `AgentGymFlowError` if the command line is wrong."""
     [made] = run_part(MADE, request)
     if REFUSED in made.figures:
         raise AgentGymFlowError(made.figures[REFUSED])

@@ -1,4 +1,4 @@
-"""`agentgym-flow verify`: step every episode of a log again and say where it first differs."""
+"""`agentgym-flow verify`: replay every episode of a log, and report where it first differs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LIMITS = LogLimits()
 
 
 def _limit(what: str) -> Any:
-    return typer.Option(help=what, rich_help_panel="Limits; what goes beyond is a failure of its line")
+    return typer.Option(help=what, rich_help_panel="Limits: each line beyond a limit counts as a failure")
 
 
 LogPath = Annotated[Path, typer.Argument(metavar="LOG", dir_okay=False, help="An episode log, .jsonl or .jsonl.gz.")]
 DataPaths = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="NAME=PATH", help="Where official data is, if not registered. Repeatable."),
+    typer.Option("--data", metavar="NAME=PATH", help="The path of official data that is not registered. Repeatable."),
 ]
 
 
@@ -39,25 +39,27 @@ def verify(
     data: DataPaths = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="N|split", help="Fail unless there are N episodes, or all tasks of the split."),
+        typer.Option(metavar="N|split", help="Fail unless the log has N episodes, or all tasks of the split."),
     ] = None,
     fetch: Annotated[
-        bool, typer.Option("--fetch", help="Let environments download official data; switches the sandbox off.")
+        bool, typer.Option("--fetch", help="Let environments download official data. Disables the sandbox.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=0, help="Processes; one per core by default.")] = None,
-    max_lines: Annotated[int, _limit("Lines to read.")] = _LIMITS.max_lines,
-    max_bytes: Annotated[int, _limit("Bytes to read, unpacked.")] = _LIMITS.max_bytes,
-    max_line_bytes: Annotated[int, _limit("Bytes of a line.")] = _LIMITS.max_line_bytes,
-    max_actions: Annotated[int, _limit("Actions of an episode.")] = _LIMITS.max_actions,
-    max_action_length: Annotated[int, _limit("Characters of an action.")] = _LIMITS.max_action_length,
-    max_cpu_seconds: Annotated[float, _limit("CPU time for a line.")] = _LIMITS.max_cpu_seconds,
-    max_memory_mb: Annotated[int, _limit("Memory of a process, above what it starts with.")] = _LIMITS.max_memory_mb,
+    jobs: Annotated[int | None, typer.Option(min=0, help="Number of processes (default: one per core).")] = None,
+    max_lines: Annotated[int, _limit("Lines per log.")] = _LIMITS.max_lines,
+    max_bytes: Annotated[int, _limit("Bytes per log, uncompressed.")] = _LIMITS.max_bytes,
+    max_line_bytes: Annotated[int, _limit("Bytes per line.")] = _LIMITS.max_line_bytes,
+    max_actions: Annotated[int, _limit("Actions per episode.")] = _LIMITS.max_actions,
+    max_action_length: Annotated[int, _limit("Characters per action.")] = _LIMITS.max_action_length,
+    max_cpu_seconds: Annotated[float, _limit("CPU seconds per line.")] = _LIMITS.max_cpu_seconds,
+    max_memory_mb: Annotated[
+        int, _limit("Memory per process, in addition to its memory at start.")
+    ] = _LIMITS.max_memory_mb,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Step every episode of a log again; exit with 0 when all are as logged, with 1 when any differs.
+    """Replay every episode of a log. Exits with status 0 if all episodes match the log, and with 1 if any differs.
 
-    Needs no model and no GPU: the environment alone decides. It does not prove who chose the actions.
-    A file in which no line is an episode is no log: exit with 2 (with --json 1, as always when it is not as logged).
+    Replay needs no model and no GPU: it only steps the environment. It does not prove who chose the actions.
+    If no line of the file is an episode, the command exits with status 2 (with --json, 1).
     """
     paths = environments.data_paths(data)
     limits = LogLimits(
@@ -99,7 +101,7 @@ def _expected(text: str | None) -> Expected:
 
 
 def _alike(problems: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the first of all problems that differ in their line numbers only, and how many more there are of it."""
+    """Return one problem for each group that differs only in line numbers, with the number of others in its group."""
     first: dict[str, str] = {}
     count: Counter[str] = Counter()
     for problem in problems:

@@ -1,4 +1,4 @@
-"""`agentgym-flow view`: turn a log into a page on which its episodes can be watched."""
+"""`agentgym-flow view`: turn a log into a page with an episode player."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _MOST_GRAPHS = 12
 
 def view(
     log: LogPath,
-    out: Annotated[Path | None, typer.Option(help="The page to write; by default beside the log.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page to write (default: next to the log).")] = None,
     data: DataPaths = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many episodes, the first of the log.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most the first N episodes of the log.")] = 1000,
     force: Force = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Step a log again and write a self-contained page with its state graphs and an episode player.
+    """Replay a log, and write a self-contained page with state graphs and an episode player.
 
-    Attempts at one task from one start become a group with a state graph.
+    Several attempts at one task from the same start form a group. Each group has a state graph.
     """
     from agentgym_flow.report import WORKFLOW, write_report
 
@@ -62,7 +62,7 @@ def view(
 
 
 def groups_of(episodes: list[Episode]) -> list[Group]:
-    """Return a group for every start with several attempts; those with both successes and failures come first."""
+    """Return a group for every start with several attempts. Groups with both successes and failures come first."""
     by_start: dict[str, list[Episode]] = {}
     for episode in episodes:
         by_start.setdefault(episode.start_digest, []).append(episode)
@@ -71,7 +71,7 @@ def groups_of(episodes: list[Episode]) -> list[Group]:
 
 
 def _add_remarks(log: Path, replayed: dict[int, Episode], verdict: LogVerdict) -> None:
-    """Copy onto the replayed episodes what only the log knows, and what verification found."""
+    """Add to the replayed episodes the remarks of the log and the differences that verification found."""
     diverged = dict(verdict.divergences)
     for number, logged in scan_log(log):
         episode = replayed.get(number)
@@ -104,13 +104,13 @@ def _summary(verdict: LogVerdict, replayed: dict[int, Episode]) -> dict[str, str
 
 
 def _settings(episode: Episode) -> str:
-    """Return what the environment was made with, as `name=value` pairs."""
+    """Return the arguments of the environment as `name=value` pairs."""
     settings = {**episode.kwargs, "max_steps": episode.max_steps, **episode.data}
     return ", ".join(f"{name}={json.dumps(value):.200}" for name, value in settings.items())[:1000]
 
 
 def _listed(texts: Iterable[str]) -> str:
-    """Return the different ones of `texts` in one line; of many only the first three, and how many more there are."""
+    """Return the distinct `texts` in one line: at most the first three, and the number of others."""
     different = sorted(set(texts))
     more = f"; and {len(different) - 3} more" if len(different) > 3 else ""
     return "; ".join(different[:3]) + more

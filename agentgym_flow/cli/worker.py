@@ -19,29 +19,30 @@ from agentgym_flow.cli.console import note
 from agentgym_flow.errors import FlowDown
 
 LEAVING = 10.0
-"""Seconds that a worker that was asked to end tries to reach a manager that does not answer."""
+"""Seconds for which a stopping worker tries to reach a manager that does not answer."""
 
 
 def worker(
     join: Annotated[str, typer.Option(metavar="URL", help="The address of the manager, or of a relay.")],
     token_file: Annotated[
-        Path | None, typer.Option(help="The file with the token of workers; otherwise AGENTGYM_FLOW_TOKEN has it.")
+        Path | None,
+        typer.Option(help="The file with the workers' token. By default it is read from AGENTGYM_FLOW_TOKEN."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What the manager calls this worker.", show_default="host and process")
+        str | None, typer.Option(help="The name of this worker at the manager.", show_default="host and process")
     ] = None,
-    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at a time.")] = 16,
-    versions: Annotated[int, typer.Option(min=1, help="Versions of the weights that there is room for.")] = 2,
+    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played in parallel.")] = 16,
+    versions: Annotated[int, typer.Option(min=1, help="How many versions of the weights the worker holds.")] = 2,
     deadline: Annotated[
-        float, typer.Option(min=0.1, help="Seconds without an answer after which the worker ends with an error.")
+        float, typer.Option(min=0.1, help="Seconds without an answer after which the worker exits with an error.")
     ] = 600.0,
-    stay: Annotated[bool, typer.Option("--stay", help="Wait for the next run when all runs are finished.")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="When all runs are finished, wait for the next one.")] = False,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Join a dataflow and play its episodes. Workers may join and leave at any time.
 
-    When all runs are finished, the worker ends with status 0. Ctrl-C (status 0) and SIGTERM (status 143) give
-    unfinished episodes back, so that others play them.
+    When all runs are finished, the worker exits with status 0. On Ctrl-C (status 0) or SIGTERM (status 143) it returns
+    its unfinished episodes to the manager, so that other workers play them.
     """
     from agentgym_flow.dataflow.network.http_client import HttpFlow
     from agentgym_flow.dataflow.network.tokens import read_token
@@ -75,7 +76,7 @@ def worker(
 
 
 def follow(parent: int) -> None:
-    """Ask this process to end when the one that started it is gone."""
+    """Stop this process with SIGTERM when its parent process has ended."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGTERM)

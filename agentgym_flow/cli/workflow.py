@@ -1,4 +1,4 @@
-"""`agentgym-flow workflow`: draw a workflow that is written in a line, and check it against the rules of Canvas."""
+"""`agentgym-flow workflow`: draw a workflow given as one line of text, and check it against the rules of Canvas."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ if TYPE_CHECKING:
     from agentgym_flow.envs.canvas.workflow.graph import Chain
     from agentgym_flow.envs.canvas.workflow.rules import Language
 
-app = typer.Typer(help="Draw and check workflows as Canvas writes them, in a line.", no_args_is_help=True)
+app = typer.Typer(help="Draw and check Canvas workflows, given as one line of text.", no_args_is_help=True)
 
 Text = Annotated[
     str,
-    typer.Argument(metavar="WORKFLOW", help="Such as 'Plan -> [Custom, Programmer] -> Verify ? done : Revise'."),
+    typer.Argument(
+        metavar="WORKFLOW", help="A workflow such as 'Plan -> [Custom, Programmer] -> Verify ? done : Revise'."
+    ),
 ]
 Published = Annotated[
     bool,
-    typer.Option("--published", help="In the published language: A of `Verify ? A : B` runs when the check fails."),
+    typer.Option("--published", help="Use the published language: in `Verify ? A : B`, A runs if the check fails."),
 ]
 
 
 @app.command("draw")
 def draw(
     text: Text,
-    out: Annotated[Path, typer.Option(help="The file to write: .svg, or .html with every instruction in a table.")],
-    down: Annotated[bool, typer.Option("--down", help="From top to bottom, for a narrow page.")] = False,
+    out: Annotated[Path, typer.Option(help="The file to write: .svg, or .html with a table of all instructions.")],
+    down: Annotated[bool, typer.Option("--down", help="Draw from top to bottom, for a narrow page.")] = False,
     published: Published = False,
     force: Force = False,
 ) -> None:
-    """Write the picture of a workflow. No rule on its size is asked."""
+    """Draw a workflow as SVG or HTML. Size limits are not checked."""
     from agentgym_flow.envs.canvas.workflow.plain import plain_graph
     from agentgym_flow.report import workflow_html, workflow_svg
 
@@ -53,7 +55,7 @@ def draw(
 
 @app.command("check")
 def check(text: Text, published: Published = False) -> None:
-    """Say what a workflow is made of; exit with 0 when it can be built in the language, with 1 when a rule forbids it.
+    """Show the parts of a workflow. Exits with status 0 if the language allows it, and with 1 if a rule forbids it.
 
     Exits with status 2 if the text cannot be parsed as a workflow.
     """
@@ -94,7 +96,7 @@ def _language(published: bool) -> Language:
 
 
 def _read(text: str, language: Language) -> Chain:
-    """Return the workflow, however large, that a text says in a language. Raises `BadWorkflow` when it says none."""
+    """Return the workflow of any size that a text describes. Raises `BadWorkflow` if the text is not a workflow."""
     from agentgym_flow.envs.canvas.workflow.text import Reader
 
     return Reader(language).chain_of(text) if text.strip() else ()

@@ -1,8 +1,8 @@
-"""Who acts: the `Policy` protocol, and the policies that need no training.
+"""The `Policy` protocol, and policies that need no training.
 
-A policy is asked once per turn for all running episodes at a time, so that a language model can answer a whole batch
-in one go. It keeps no memory between calls: what it may remember of an episode is in the episode, and its randomness
-is the episode's own stream. So an episode comes out the same whichever others run beside it.
+In every turn, a policy is called once for all running episodes, so that a language model can answer a whole batch. A
+policy keeps no memory between calls: the history is in the episode, and its random numbers come from the episode's own
+stream. So the result of an episode does not depend on the episodes that run in parallel.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from agentgym_flow.errors import BadPolicy, BadSetting
 from agentgym_flow.seeding import Stream
 
 NO_ANSWER = ""
-"""The action of a turn in which a policy had no answer; no environment accepts it."""
+"""The action of a turn in which a policy gave no answer. No environment accepts it."""
 
 
 @dataclass(slots=True)
 class PolicyInput:
-    """What a policy may look at in one running episode.
+    """The input of a policy for one running episode.
 
     Attributes:
-        env: the environment, for methods such as `expert_action`. An honest policy reads `observation` and `info` only.
-        observation: the present text.
+        env: the environment, for methods such as `expert_action`. A fair policy reads only `observation` and `info`.
+        observation: the present observation.
         info: the present `info`.
         episode: the episode so far: all earlier turns.
-        rng: the policy's own randomness in this episode, `Stream("policy", seed, attempt, task)`.
+        rng: the policy's random stream in this episode, `Stream("policy", seed, attempt, task)`.
     """
 
     env: TextEnv
@@ -40,22 +40,22 @@ class PolicyInput:
     rng: Stream
 
     def candidates(self) -> list[str]:
-        """Return concrete actions to choose from, built only from what has been shown; see `TextEnv.candidates`."""
+        """Return concrete actions to choose from, built only from shown text; see `TextEnv.candidates`."""
         return self.env.candidates()
 
 
 @dataclass(slots=True)
 class PolicyOutput:
-    """What a policy answers for one view.
+    """The output of a policy for one policy input.
 
     Attributes:
-        action: the environment's command.
-        completion: the raw text it was read from, or None when it is the action itself.
-        prompt_ids: the tokens the policy was given, when it has tokens.
-        completion_ids: the tokens it sampled.
+        action: the action for the environment.
+        completion: the raw text that contains the action, or None if it is the action itself.
+        prompt_ids: the tokens of the prompt, if the policy uses tokens.
+        completion_ids: the tokens that the policy sampled.
         logprobs: their log-probabilities, one per token of `completion_ids`.
-        policy: the name of who answered, where several policies share an episode.
-        version: of the weights that answered, where they change.
+        policy: the name of the policy that answered, if several policies share an episode.
+        version: the version of the weights that answered, if they change.
     """
 
     action: str
@@ -69,37 +69,38 @@ class PolicyOutput:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Anything with a name that answers views with moves, those of all running episodes at a time."""
+    """An object with a name that maps the policy inputs of all running episodes to policy outputs."""
 
     name: str
 
     def act(self, views: Sequence[PolicyInput]) -> Sequence[PolicyOutput]:
-        """Return one move per view, in order."""
+        """Return one output per input, in order."""
 
 
 @runtime_checkable
 class AsyncPolicy(Protocol):
-    """Anything with a name that answers one view at a time, while others are waiting for their answers.
+    """An object with a name that answers policy inputs one at a time, concurrently for all running episodes.
 
-    Right for whatever has to be waited for, such as a model server: no episode waits for the answer to another. One
-    that holds what belongs to an event loop, such as connections, is an asynchronous context manager as well, and is
-    entered around a rollout. One whose answers depend on the views alone has an attribute `ignores_rng` that is
-    true; then an evaluation that was stopped need not ask again.
+    Use it for policies with latency, such as a model server: no episode waits for the answer of another one.
+
+    A policy that holds resources of an event loop, such as connections, should also be an asynchronous context manager.
+    Rollouts enter it. A policy whose answers depend only on its inputs, not on `rng`, should set the attribute
+    `ignores_rng` to True. A resumed evaluation then reuses its recorded answers instead of requesting them again.
     """
 
     name: str
 
     async def respond(self, view: PolicyInput) -> PolicyOutput:
-        """Return the move for one view."""
+        """Return the output for one input."""
 
 
 class Around:
-    """What policies around an `AsyncPolicy` have in common; a context manager, as that may be one.
+    """Base of policies that wrap an `AsyncPolicy`. It enters the wrapped policy if that is a context manager.
 
     Attributes:
-        policy: the one inside.
-        name: its name.
-        ignores_rng: whether it says that its answers depend on the views alone.
+        policy: the wrapped policy.
+        name: the name of the wrapped policy.
+        ignores_rng: whether the wrapped policy declares that its answers depend only on its inputs.
     """
 
     def __init__(self, policy: AsyncPolicy) -> None:
@@ -116,14 +117,14 @@ class Around:
 
 
 def session(used: object) -> AbstractAsyncContextManager[object]:
-    """Return what is to be entered around the use of a policy, or of what it asks: itself, or nothing."""
+    """Return `used` if it is an asynchronous context manager, otherwise a context manager that does nothing."""
     return used if isinstance(used, AbstractAsyncContextManager) else nullcontext()
 
 
 def ask(policy: Policy, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-    """Return the moves of `policy`, checked: one per view, each a `PolicyOutput` or, for short, its action as a `str`.
+    """Return the checked outputs of `policy`: one per input, each a `PolicyOutput` or an action as a `str`.
 
-    Raises `BadPolicy` when the answer is anything else. What the policy itself raises passes through.
+    Raises `BadPolicy` if the answer has another form. Exceptions of the policy itself propagate.
     """
     moves = policy.act(views)
     if isinstance(moves, str) or not isinstance(moves, Sequence):
@@ -134,7 +135,7 @@ def ask(policy: Policy, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
 
 
 def checked(policy: Policy | AsyncPolicy, move: object) -> PolicyOutput:
-    """Return an answer of `policy` as a move. Raises `BadPolicy` when it is neither a `PolicyOutput` nor a `str`."""
+    """Return an answer of `policy` as a `PolicyOutput`. Raises `BadPolicy` if it is neither one nor a `str`."""
     if isinstance(move, str):
         return PolicyOutput(move)
     if isinstance(move, PolicyOutput) and isinstance(move.action, str):
@@ -143,17 +144,17 @@ def checked(policy: Policy | AsyncPolicy, move: object) -> PolicyOutput:
 
 
 class RandomPolicy:
-    """Draws valid actions: the floor that every result is compared with."""
+    """Draws random valid actions: the lower baseline for all results."""
 
     name = "random"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return `env.sample_action` of each view, drawn from the episode's own stream."""
+        """Return `env.sample_action` for each input, drawn from the episode's own stream."""
         return [PolicyOutput(view.env.sample_action(view.rng)) for view in views]
 
 
 def check_expert(env: TextEnv) -> None:
-    """Raise `BadSetting` when the environment has no expert for its tasks, so that chance would play for it."""
+    """Raise `BadSetting` if the environment has no expert for its tasks; random actions would replace it silently."""
     if not env.has_expert:
         raise BadSetting(
             f"there is no expert for these tasks of {env.env_id}, because nobody knows the way to win them: choose "
@@ -162,15 +163,15 @@ def check_expert(env: TextEnv) -> None:
 
 
 class ExpertPolicy:
-    """Plays `env.expert_action`, which may use hidden task data: the ceiling, and the source of demonstrations.
+    """Plays `env.expert_action`, which may use hidden task data: the upper baseline and the source of demonstrations.
 
-    When the task can no longer be won it plays the first admissible action, or a random valid one where none is listed.
+    If the task can no longer be won, it plays the first admissible action, or a random valid one if none is listed.
     """
 
     name = "expert"
 
     def act(self, views: Sequence[PolicyInput]) -> list[PolicyOutput]:
-        """Return the expert's action of each view. Raises `BadSetting` when an environment has no expert."""
+        """Return the expert's action for each input. Raises `BadSetting` if an environment has no expert."""
         return [PolicyOutput(self._action(view)) for view in views]
 
     @staticmethod
@@ -185,7 +186,7 @@ class ExpertPolicy:
 
 @dataclass(slots=True)
 class FunctionPolicy:
-    """A policy made of a plain function from views to moves (or actions)."""
+    """A policy made of a plain function from policy inputs to policy outputs (or actions)."""
 
     name: str
     function: Callable[[Sequence[PolicyInput]], Sequence[PolicyOutput]]

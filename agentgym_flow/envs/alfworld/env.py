@@ -1,4 +1,4 @@
-"""ALFWorld as text: commands in, what happens out."""
+"""ALFWorld as text: actions are commands, observations are the texts of the game."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from agentgym_flow.settings import Flag, OneOf, SeasonSeed, Setting
 from agentgym_flow.task_choice import choose_task
 
 DEFAULT_MAX_STEPS = 50
-"""The step budget of the published results."""
+"""The step budget of published results."""
 
 RESET_OPTIONS = ("task", "game_file", "task_type")
-"""The ways to say which game is played."""
+"""The reset options that select a game."""
 
 ENGINES = ("fast", "textworld")
-"""Whose rules can decide."""
+"""The available engines."""
 
 WON = "end:success:won"
-"""The state key of a task fulfilled."""
+"""The state key of every fulfilled task."""
 
 _CHANGE_NOTHING = ("examine ", "help", "inventory", "look")
 _MOVE = re.compile(r"move (.+) to (.+)")
@@ -38,14 +38,14 @@ _MARKS = (("You heat the ", "heated"), ("You cool the ", "cooled"), ("You clean 
 
 
 class ALFWorldEnv(TextEnv):
-    """ALFWorld, played by a language model: household tasks in a room that is only known through text.
+    """ALFWorld for language models: household tasks in a room that is described by text.
 
     ## Description
-    An agent stands in a kitchen, a living room, a bedroom or a bathroom. It goes to receptacles, opens them, takes
-    things and puts them elsewhere; it cleans, heats, cools and slices them and switches lamps on. The task is a
-    sentence such as `put a hot mug in cabinet.`; where the mug is, nobody says. The rules, the texts and the lists of
-    commands are to the letter those of ALFWorld's text games, and `engine="textworld"` lets the original packages play
-    the same files.
+    The agent is in a kitchen, a living room, a bedroom or a bathroom. It goes to receptacles, opens them, takes objects
+    and puts them elsewhere. It can clean, heat, cool and slice objects, and switch lamps on. The task is a sentence
+    such as `put a hot mug in cabinet.`. The agent has to find the objects itself. The rules, the texts and the lists of
+    commands are exactly those of ALFWorld's text games. With `engine="textworld"`, the original packages play the same
+    game files.
 
     ```python
     >>> import gymnasium as gym
@@ -65,46 +65,54 @@ class ALFWorldEnv(TextEnv):
     ```
 
     ## Action Space
-    `UnicodeText`: one of the commands in `info["admissible_actions"]`, to the letter; white space around it is ignored.
+    `UnicodeText`: exactly one of the commands in `info["admissible_actions"]`. Surrounding white space is ignored.
 
-    | command | possible |
+    | command | possible when the agent |
     |---|---|
-    | `go to R` | R is elsewhere |
-    | `open R`, `close R` | at R, which has a door |
-    | `take X from R` | at R, which is open or has no door; empty-handed |
-    | `move X to R` | holding X; at R, which is open or has no door, and takes such things |
-    | `examine R`, `examine X` | at R; holding X |
-    | `use X` | where the lamp X is |
-    | `clean X with R`, `heat X with R`, `cool X with R` | holding X, at a sink basin, a microwave, a fridge |
-    | `slice X with Y` | holding the knife Y, where X is |
+    | `go to R` | is not at R |
+    | `open R`, `close R` | is at R, which has a door |
+    | `take X from R` | holds nothing, and is at R, which is open or has no door |
+    | `move X to R` | holds X, and is at R, which is open or has no door, and accepts such objects |
+    | `examine R`, `examine X` | is at R; holds X, respectively |
+    | `use X` | is at the place of the lamp X |
+    | `clean X with R`, `heat X with R`, `cool X with R` | holds X, and is at a sink basin, a microwave or a fridge, respectively |
+    | `slice X with Y` | holds the knife Y, and is at the place of X |
     | `look`, `inventory`, `help` | always |
 
-    Any other text leads to `Nothing happens.`; the world does not change, the step is counted, and
-    `info["action_valid"]` is False. Data before 2023 say `put X in/on R` for `move X to R` and have no `help`. With
-    `aliases` both wordings of putting down are understood; the one that the game prints is the one that is listed.
+    Any other text is invalid: the observation is `Nothing happens.`, the action uses up a step and leaves the world
+    unchanged, and `info["action_valid"]` is False. Game files from before 2023 use `put X in/on R` instead of
+    `move X to R` and have no `help`. With `aliases=True` the environment accepts both wordings, and
+    `info["admissible_actions"]` lists the one that the game prints.
 
     ## Observation Space
     `UnicodeText`: what the game prints. The first observation describes the room and states the task.
 
     ## Starting State
-    The game that the seed draws from the split, or the one that `reset(options=...)` names: `{"task": k}` by number,
-    `{"game_file": path}` by its file (with `data`), `{"task_type": name}` one of that type, drawn with the seed (the
-    name, or the official number from 1 to 6). The same game always starts in the same state.
+    The seed draws a game from the split, unless `reset(options=...)` selects one:
 
-    Generated games (3,553 for training, 500 and 500 for `valid` and `test`) are in ALFWorld's format, with all six task
-    types. Rooms of `valid` are new arrangements; those of `test` are, too, and ask for a pair of object and receptacle
-    that no other split asks for. `agentgym-flow data export alfworld FOLDER` writes them as files for other tools.
+    - `{"task": k}`: the game with number k.
+    - `{"game_file": path}`: the game in this file (with `data`).
+    - `{"task_type": name}`: a game of this type, drawn with the seed. The type is a name or the official number from 1
+      to 6.
+
+    The same game always starts in the same state.
+
+    Generated games (3,553 for training, 500 and 500 for `valid` and `test`) are in ALFWorld's format and cover all six
+    task types. The rooms of `valid` and `test` have new arrangements. Games of `test` also ask for pairs of object and
+    receptacle that no other split asks for. `agentgym-flow data export alfworld FOLDER` writes the games as files for
+    other tools.
 
     ## Rewards
-    1 with the step that fulfils the task, 0 with every other.
+    1 for the step that fulfils the task, 0 for every other step.
 
     ## Episode End
     - Termination: the task is fulfilled.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`. Official games have a trap, and generated ones have it too: a few things,
-    such as a plunger, can be taken though no receptacle of the room takes them back. Holding one ends nothing, but the
-    task is lost (`info["deadlock"]`).
+    Calling `step` after the end raises `ResetNeeded`.
+
+    Official and generated games contain a trap: the agent can take some objects, such as a plunger, that no receptacle
+    of the room accepts. When the agent holds one, the task is lost: `info["deadlock"]` is True. The episode goes on.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -113,29 +121,30 @@ class ALFWorldEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `task_type` (str) | one of ALFWorld's six types, for example `look_at_obj_in_light` |
-    | `game_file` (str or None) | the name of an official game within the data; None for a generated one |
-    | `deadlock` (bool) | the task is certainly lost: the hand holds what fits nowhere in this room |
-    | `compat_key` (str) | on request: the state as RewardFlow's code names it, observation, inventory and marks |
+    | `game_file` (str or None) | the name of an official game within the data; None for a generated game |
+    | `deadlock` (bool) | the task is certainly lost: the agent holds an object that no receptacle of the room accepts |
+    | `compat_key` (str) | on request: the state key of RewardFlow's code: observation, inventory and marks |
 
-    `state_key` is exact: where the agent stands, and a digest of everything else that decides what can follow. A text
-    shows one receptacle, so states that differ elsewhere have the same text, but not the same key.
+    `state_key` identifies the full state: the place of the agent, and a digest of everything else that affects the
+    future. A text shows only one receptacle, so states that differ elsewhere have equal observations but different
+    keys.
 
     ## Arguments
     | argument | default | meaning |
     |---|---|---|
-    | `data` | `None` | official games: a folder or one file, the name of registered data, or `"alfworld"` for the folder that `ALFWORLD_DATA` names; None for generated games |
-    | `engine` | `"fast"` | whose rules decide: ours, or `"textworld"`, the original packages (extra `alfworld`) |
-    | `aliases` | `None` | whether `put X in/on R` stands for `move X to R`, and the other way round; None: with generated games and our engine only, because the original takes neither for the other |
-    | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
+    | `data` | `None` | official games: a folder or one file, the name of registered data, or `"alfworld"` for the folder in `ALFWORLD_DATA`; None for generated games |
+    | `engine` | `"fast"` | the engine: `"fast"` (built in), or `"textworld"`, the original packages (extra `alfworld`) |
+    | `aliases` | `None` | accept both `put X in/on R` and `move X to R`; None: only for generated games with the fast engine, because the original engine does not accept both |
+    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
     | `split` | `"train"` | `"train"`, `"valid"` (official `valid_seen`) or `"test"` (official `valid_unseen`); with official data also `"valid_train"` |
     | `season` | `""` | the seed of a season: other generated test games of the same kind, see "Seasons" in the docs |
     | `max_steps` | `50` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
-    `data` is the folder that `ALFWORLD_DATA` names, `json_2.1.1` in it, or the folder of one split. Less, such as one
-    file, is of the split whose folder it is in, or of `test` if no folder above it is named after a split. What could
-    be read in two ways is refused. As with the original's own tools, games named `movable` or `Sliced` and those that
-    are not marked as solvable are left out.
+    `data` is the folder in `ALFWORLD_DATA`, its sub-folder `json_2.1.1`, or the folder of one split. A smaller part,
+    such as one file, belongs to the split whose folder contains it, or to `test` if no parent folder is named after a
+    split. Ambiguous paths are rejected. Like the original tools, the environment skips games named `movable` or
+    `Sliced` and games that are not marked as solvable.
 
     ## References
     - M. Shridhar et al., *ALFWorld: Aligning Text and Embodied Environments for Interactive Learning*, ICLR 2021.
@@ -145,11 +154,14 @@ class ALFWorldEnv(TextEnv):
     - v0: first version.
 
     Raises:
-        BadSetting, UnknownSplit, UnknownData, BadData: as their names say.
-        BadGame: a game file cannot be read, or states what the rules have no place for.
-        UnknownOption: an unknown engine.
-        EnginesDiffer: `engine="textworld"` compares every step with ours, and they do not agree.
-        MissingExtra: the original packages were asked for and are not installed.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
+        BadGame: a game file cannot be read, or contains something that the rules do not cover.
+        UnknownOption: `engine` is unknown.
+        EnginesDiffer: with `engine="textworld"`, every step is compared with the fast engine, and the two disagree.
+        MissingExtra: `engine="textworld"` and the original packages are not installed.
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
@@ -207,15 +219,15 @@ class ALFWorldEnv(TextEnv):
 
     @property
     def game(self) -> ALFWorldGame:
-        """The game in play. For looking at; `step` is the way to change it."""
+        """The game in play, to read only. Change it with `step`."""
         return self._game
 
     def task_type_of(self, task: int) -> str:
-        """Return which of ALFWorld's six types a game has; the folder of an official game says it."""
+        """Return which of ALFWorld's six types a game has (for official games, read from the folder name)."""
         return self._source.task_type(task)
 
     def log_meta(self) -> dict[str, Any]:
-        """Return the type of the game and, of an official one, its name within the data."""
+        """Return the type of the game and, for an official game, its name within the data."""
         return {**super().log_meta(), **({} if self._game_file is None else {"game_file": self._game_file})}
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
@@ -258,7 +270,7 @@ class ALFWorldEnv(TextEnv):
         return Transition(told, 1.0 if won else 0.0, won, valid)
 
     def _compare(self, when: str, told: str, valid: bool) -> None:
-        """Raise `EnginesDiffer` when the original engine does not say what ours says; the state is the same then."""
+        """Raise `EnginesDiffer` if the original engine and the fast engine give different results."""
         assert self._real is not None
         for what, ours, original in (
             ("the observation", self._observation, told),
@@ -274,40 +286,43 @@ class ALFWorldEnv(TextEnv):
                 )
 
     def _in_its_words(self, action: str) -> str:
-        """Return the command for putting something down in the wording of this game, any other unchanged."""
+        """Return a command for putting an object down in the wording of this game; other commands unchanged."""
         put = self._game.game.words.put
         other = (_MOVE if put.startswith("put") else _PUT).fullmatch(action.strip())
         return action if other is None else put.format(o=other[1], r=other[2])
 
     def state_key(self) -> str:
-        """Return where the agent is and a digest of what else decides the future; one key for all fulfilled tasks."""
+        """Return the place of the agent and a digest of the rest of the state; one key for all fulfilled tasks."""
         return WON if self._won else self._game.state_key()
 
     def describe_state(self) -> str:
-        """Return what every receptacle holds, where the agent is and what it carries, for a person to read."""
+        """Return a readable text: the contents of every receptacle, the place of the agent, and what it carries."""
         return f"{self._game.describe()}\nTask: {self.goal}"
 
     def score(self) -> float:
-        """Return 1.0 when the task is fulfilled, else 0.0."""
+        """Return 1.0 if the task is fulfilled, otherwise 0.0."""
         return 1.0 if self._won else 0.0
 
     def admissible_actions(self) -> list[str]:
-        """Return the commands of this moment, sorted."""
+        """Return the commands that are possible now, sorted."""
         return self._game.commands()
 
     def candidates(self) -> list[str]:
-        """Return the commands; of more than `MAX_CANDIDATES` those that change nothing are left out, then the last."""
+        """Return the possible commands, at most `MAX_CANDIDATES`.
+
+        If there are more, commands that change nothing are dropped first, then the last ones.
+        """
         commands = self.admissible_actions()
         if len(commands) > MAX_CANDIDATES:
             commands = [command for command in commands if not command.startswith(_CHANGE_NOTHING)]
         return commands[:MAX_CANDIDATES]
 
     def sample_action(self, rng: Stream) -> str:
-        """Return one of the commands, uniformly."""
+        """Return one of the possible commands, drawn uniformly."""
         return rng.choice(self.admissible_actions())
 
     def expert_action(self) -> str | None:
-        """Return the next command of a short plan that knows where everything is; None when there is none."""
+        """Return the next command of a short plan that uses the full state; None if there is no plan."""
         move = self._oracle.next(self._game)
         return None if move is None else self._game.text(move)
 
@@ -327,9 +342,9 @@ class ALFWorldEnv(TextEnv):
         return INFO[key](self)
 
     def _compat_key(self) -> str:
-        """Return the state as RewardFlow's code names it.
+        """Return the state key of RewardFlow's code.
 
-        That is the observation and what `inventory` would print, with a mark in the turn that heats, cools or cleans.
+        It is the observation and the output of `inventory`, with a mark in the turn that heats, cools or cleans.
         """
         if self._won:
             return "You Won!"
@@ -339,7 +354,7 @@ class ALFWorldEnv(TextEnv):
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Return a value for a message; of a list of commands, those that the other one does not have."""
+    """Return a value for a message; for a list of commands, only those that the other list lacks."""
     value = [command for command in one if command not in other] if isinstance(one, list) else one
     return f"{value!r:.200}"
 
@@ -359,9 +374,9 @@ INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {
     "deadlock": lambda env: env._game.deadlock,
     "compat_key": ALFWorldEnv._compat_key,
 }
-"""Every key of `info`, and how it is read: for the faces that tell only the keys that were asked for."""
+"""Every key of `info` with the function that reads it, for environments that return only requested keys."""
 
 
 def usual(known: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the keys of `info` that are there without being asked for."""
+    """Return the keys of `info` that are present without a request."""
     return tuple(key for key in known if key not in ALFWorldEnv.optional_info)

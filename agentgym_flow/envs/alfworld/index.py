@@ -1,4 +1,4 @@
-"""ALFWorld for numeric agents: the same text, answered by the number of a command."""
+"""ALFWorld for numeric agents: the same texts, with commands chosen by number."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from agentgym_flow.errors import BadAction
 Masks = npt.NDArray[np.int8]
 
 NUM_ACTIONS = 128
-"""How many commands have a number. No official game offers more than 71 at once."""
+"""The number of actions. No official game offers more than 71 commands at once."""
 
 MASK_OF_COUNT: Masks = np.tri(NUM_ACTIONS + 1, NUM_ACTIONS, -1, np.int8)
 """Row n marks the first n commands."""
 
 NO_COMMAND = ""
-"""What a number beyond the list stands for: a text that no game understands."""
+"""The text for numbers beyond the list: no game understands it."""
 
 
 class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
-    """ALFWorld for agents that choose: the games, seeds, texts and rules of `agentgym_flow/ALFWorld-v0`, numbers out.
+    """ALFWorld for numeric agents: `agentgym_flow/ALFWorld-v0` with commands chosen by their index.
 
     ## Description
-    The game is the text environment's: a seed or an option gives the same game there, the commands give the same
-    texts, rewards and keys. An action is the place of a command in `info["admissible_actions"]`, which is sorted and
-    changes with every step: the same number is another command a step later. `gym.make_vec` gives a batch that steps
-    together (`agentgym_flow.envs.alfworld.vector`).
+    The games, seeds, texts and rules are those of the text environment: a seed or an option selects the same game in
+    both, and the same commands give the same texts, rewards and keys. An action is the index of a command in
+    `info["admissible_actions"]`. This list is sorted and changes with every step, so the same index can mean another
+    command in the next step. `gym.make_vec` creates a batch of games that step together
+    (`agentgym_flow.envs.alfworld.vector`).
 
     ```python
     >>> import gymnasium as gym
@@ -53,42 +54,42 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
     ```
 
     ## Action Space
-    `Discrete(128)`: 0 is the first command of `info["admissible_actions"]`. A number beyond the list leads to
-    `Nothing happens.`; the world does not change, the step is counted, and `info["action_valid"]` is False. What is
-    outside the space or no integer raises `BadAction`.
+    `Discrete(128)`: 0 is the first command of `info["admissible_actions"]`. An index beyond the list is invalid: the
+    observation is `Nothing happens.`, the action uses up a step and leaves the world unchanged, and
+    `info["action_valid"]` is False. A value outside the space or that is not an integer raises `BadAction`.
 
-    Official games offer at most 71 commands at once. Should a game offer more than 128, those after the first 128 have
-    no number and cannot be chosen here; the text environment takes them all.
+    Official games offer at most 71 commands at once. If a game offers more than 128, commands after the first 128 have
+    no index and cannot be chosen here. The text environment accepts all of them.
 
     ## Observation Space
     `UnicodeText`: what the game prints, as in the text environment.
 
     ## Starting State
-    The game that the seed draws from the split, or the one that `reset(options=...)` names by `"task"`, `"game_file"`
-    or `"task_type"`, as in the text environment.
+    The seed draws a game from the split, unless `reset(options=...)` selects one by `"task"`, `"game_file"` or
+    `"task_type"`, as in the text environment.
 
     ## Rewards
-    1 with the step that fulfils the task, 0 with every other.
+    1 for the step that fulfils the task, 0 for every other step.
 
     ## Episode End
     - Termination: the task is fulfilled.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`.
+    Calling `step` after the end raises `ResetNeeded`.
 
     ## Information
     The keys of `agentgym_flow/ALFWorld-v0`, and:
 
     | key | meaning |
     |---|---|
-    | `action_mask` (int8[128]) | 1 for each number that is a command of this moment |
+    | `action_mask` (int8[128]) | 1 for each index that is a command now |
 
     ## Arguments
     Those of `agentgym_flow/ALFWorld-v0`, and:
 
     | argument | default | meaning |
     |---|---|---|
-    | `info_keys` | `None` | the keys of `info` to deliver; None for all but `compat_key` |
+    | `info_keys` | `None` | the keys of `info` to return; None for all but `compat_key` |
 
     ## References
     - M. Shridhar et al., *ALFWorld: Aligning Text and Embodied Environments for Interactive Learning*, ICLR 2021.
@@ -97,8 +98,8 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
     - v0: first version.
 
     Raises:
-        BadSetting, UnknownSplit, UnknownData, BadData, BadGame, MissingExtra: as the text environment.
-        UnknownOption: an unknown engine or info key.
+        BadSetting, UnknownSplit, UnknownData, BadData, BadGame, MissingExtra: as in the text environment.
+        UnknownOption: `engine` or a key in `info_keys` is unknown.
     """
 
     metadata: dict[str, Any] = ALFWorldEnv.metadata
@@ -126,7 +127,7 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
 
     @property
     def text(self) -> ALFWorldEnv:
-        """The text environment that plays the game. For looking at; `step` is the way to change it."""
+        """The text environment that plays the game, to read only. Change it with `step`."""
         return self._text
 
     @property
@@ -140,7 +141,7 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         return self._text.max_steps
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode of the game that the text environment would start; return the first text and `info`.
+        """Start an episode, as in the text environment; return the first text and `info`.
 
         Raises:
             UnknownOption: a key of `options` other than `"task"`, `"game_file"` and `"task_type"`, or an unknown type.
@@ -151,11 +152,11 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         return self._text.begin(seed, options), self._info()
 
     def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Give the command with this number; return the text, reward, terminated, truncated and `info`.
+        """Apply the command with this index; return the text, reward, terminated, truncated and `info`.
 
         Raises:
             BadAction: the action is not an integer from 0 to 127.
-            ResetNeeded: before the first reset or after the end.
+            ResetNeeded: the environment has not been reset, or the episode has ended.
         """
         try:
             index = operator.index(action)
@@ -170,26 +171,26 @@ class ALFWorldIndexEnv(PlainSpec, gym.Env[str, int]):
         return {key: INDEX_INFO[key](self._text) for key in self._info_keys}
 
     def render(self) -> Any:
-        """Return the whole state for a person to read (`"ansi"`), as the text environment does."""
+        """Return the full state as readable text (`"ansi"`), as in the text environment."""
         return self._text.render()
 
 
 def command_at(env: ALFWorldEnv, index: int) -> str:
-    """Return the command with this number; `NO_COMMAND` beyond the list, or when no episode is under way."""
+    """Return the command with this index; `NO_COMMAND` if it is beyond the list or no episode is running."""
     commands = env.admissible_actions() if env.playing else []
     return commands[index] if index < len(commands) else NO_COMMAND
 
 
 def numbered(env: ALFWorldEnv) -> int:
-    """Return how many commands of this moment have a number."""
+    """Return how many of the commands possible now have an index."""
     return min(len(env.admissible_actions()), NUM_ACTIONS)
 
 
 def action_mask(env: ALFWorldEnv) -> Masks:
-    """Return for each number whether it is a command of this moment, `int8[128]`, fresh."""
+    """Return a new `int8[128]` array: 1 for each index that is a command now."""
     mask: Masks = MASK_OF_COUNT[numbered(env)]
     return mask.copy()
 
 
 INDEX_INFO: Mapping[str, Callable[[ALFWorldEnv], Any]] = {**INFO, "action_mask": action_mask}
-"""Every key of `info` of the numeric faces, and how it is read."""
+"""Every key of `info` of the numeric environments, with the function that reads it."""

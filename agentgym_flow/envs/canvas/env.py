@@ -1,4 +1,4 @@
-"""Canvas as text: a task, edits of a workflow that is run after each of them, and a score when it is handed in."""
+"""Canvas as text: a task, edits of a workflow that runs after each edit, and a score when the agent submits it."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ ENV_ID = "agentgym_flow/Canvas-v0"
 """The id of the environment."""
 
 DEFAULT_MAX_STEPS = 20
-"""Turns of an episode unless told otherwise, as published."""
+"""The default step budget, as published."""
 
 
 class CanvasEnv(TextEnv):
-    """Canvas, played by a language model: design an agentic workflow for a task, edit by edit, and hand it in.
+    """Canvas for language models: design an agentic workflow for a task, edit by edit, and submit it.
 
     ## Description
-    FlowSteer's workflow canvas (2026): the agent does not solve the task, it builds a workflow of operators (solvers,
-    checkers, a reviser, ensembles) that does. After every edit the workflow is run and the agent is shown what came of
-    it. The work of the operators is done by a simulator, in which the design decides what is right, or by a real model
-    (`executor`).
+    The workflow canvas of FlowSteer (2026). The agent does not solve the task itself. It builds a workflow of operators
+    (solvers, checkers, a reviser, ensembles) that solves the task. The environment runs the workflow after every edit
+    and shows the result to the agent. The operators are executed by a simulator, in which the design of the workflow
+    determines the result, or by a real model (`executor`).
 
     ```python
     >>> import gymnasium as gym
@@ -85,10 +85,10 @@ class CanvasEnv(TextEnv):
     ```
 
     ## Action Space
-    `UnicodeText`: one action, as a row of tags or as one JSON object with the same fields,
+    `UnicodeText`: one action, written as a sequence of tags or as one JSON object with the same fields,
     `{"action": "add", "operator": "Plan", "prompt": "Name the unknowns first."}`.
 
-    | action | fields it needs | fields it may have |
+    | action | required fields | optional fields |
     |---|---|---|
     | `add` | `operator` | `prompt`, `position` (from 0; the end if left out) |
     | `add`, `structure` is `parallel` | `operators`, one branch each | a `prompt` for each operator, `position` |
@@ -97,40 +97,46 @@ class CanvasEnv(TextEnv):
     | `delete` | `target`, the id of a node | |
     | `modify` | `target`, `operator` | `prompt` |
     | `set_prompt` | `target`, `prompt` | |
-    | `finish` | | `answer`, which nothing is scored by |
+    | `finish` | | `answer`, which does not affect the score |
 
-    Branches, cases and steps are written as workflows are, so that structures nest:
-    `<operators>Plan -> Custom, Programmer</operators>`. What models write around an action and instead of it is read
-    where it can be, and told in `info["repairs"]`; with `strict=True` it is refused. Whatever is refused changes
-    nothing, is counted as a step, and `info["action_valid"]` is False. An edit is applied whole or not at all.
+    Branches, cases and steps are written as workflows, so structures can be nested:
+    `<operators>Plan -> Custom, Programmer</operators>`. An edit is applied completely or not at all.
 
-    With `prompting="two_phase"` an action that brings operators without a prompt waits until each of them has got one,
-    a turn for each. Then a text that is an action and nothing else takes the place of the waiting one; any other
-    text is the prompt: a text without tags, or what is in one pair of `<prompt>` tags. Thinking, other tags and text
-    around these are overlooked and told in `info["repairs"]`; with `strict=True` they are refused, and the action
-    goes on waiting.
+    Models often write text around an action, or deviate from its format. The environment reads such actions if possible
+    and lists the repairs in `info["repairs"]`. With `strict=True` it rejects them. A rejected action uses up a step and
+    leaves the state unchanged, and `info["action_valid"]` is False.
+
+    With `prompting="two_phase"`, an action that adds operators without prompts waits until every operator has a prompt,
+    one turn for each. In these turns, the environment reads the text as follows:
+
+    - A text that is exactly one action replaces the waiting action.
+    - Any other text is the prompt: a text without tags, or the content of one pair of `<prompt>` tags.
+    - Thinking, other tags and surrounding text are ignored and listed in `info["repairs"]`. With `strict=True` they are
+      rejected, and the action continues to wait.
 
     ## Observation Space
-    `UnicodeText`. At first the task; after each action what came of it, the workflow with the id of every node, its
-    counts, verdicts and notes of its checks, what failed, the result, what `finish` still needs, a hint (`hints`), and
-    the turns left. What operators wrote is shown cut and in one line, so that it cannot pass for a line of ours.
+    `UnicodeText`. The first observation is the task. After each action the observation shows its outcome, the workflow
+    with the id of every node, counts, the verdicts and notes of checks, failures, the result, what `finish` still
+    requires, a hint (`hints`), and the turns left. Text from operators is shortened and shown in one line, so that it
+    cannot imitate other lines of the observation.
 
     ## Starting State
-    An empty workflow, and the task that the seed draws from the split, or number k with `options={"task": k}`. Without
-    `data` and `dataset` tasks are generated: word problems, functions to write and questions about passages, in turn.
-    The seed is part of the task: with another one the same workflow can have another result.
+    The workflow is empty. The seed draws a task from the split, unless `options={"task": k}` selects one. Without
+    `data` and `dataset`, tasks are generated: word problems, functions to write, and questions about passages, in turn.
+    The seed is part of the task: with a different seed, the same workflow can have a different result.
 
     ## Rewards
-    With an accepted `finish` the correctness of the result: 1 or 0 for mathematics and for programs (by hidden tests),
-    the F1 of words for questions. Otherwise 0. What a design is worth is not rewarded here; the wrapper
-    `agentgym_flow.rewards.StructureReward` does that.
+    An accepted `finish` gives the correctness of the result: 1 or 0 for mathematics and for programs (by hidden tests),
+    the word F1 for questions. Every other step gives 0. The reward does not include the quality of the design. Use the
+    wrapper `agentgym_flow.rewards.StructureReward` to reward it.
 
     ## Episode End
-    - Termination: `finish` was accepted.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Termination: `finish` is accepted.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`. A server that is not there raises `ExecutorFailed` in `step`, and a
-    sandbox that is not there `SandboxUnavailable`: the state is as before, and the same step may be taken again.
+    Calling `step` after the end raises `ResetNeeded`. If the server is unavailable, `step` raises `ExecutorFailed`. If
+    the sandbox is unavailable, it raises `SandboxUnavailable`. In both cases the state is unchanged, and you can repeat
+    the same step.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -139,77 +145,77 @@ class CanvasEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `task_type` (str) | the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one |
-    | `kind` (str) | what makes a generated task hard, such as `trap`; of a published one `math`, `qa` or `code`. Empty until the episode has ended, because it would tell what to mind |
+    | `kind` (str) | the difficulty of a generated task, such as `trap`; for a published task `math`, `qa` or `code`. Empty until the episode has ended, because it would give a hint |
     | `workflow` (dict) | the workflow and its last run, see below |
-    | `scorer` (str) | what decides the score: `number`, `choice`, `f1`, `tests` or, with its version, `math-verify 0.9.0`; the log's `meta` has it, too |
-    | `repairs` (list of str) | what had to be overlooked to read the last action or prompt |
-    | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` where none is needed |
+    | `scorer` (str) | the method that computes the score: `number`, `choice`, `f1`, `tests` or, with its version, `math-verify 0.9.0`; it is also in the `meta` of the log |
+    | `repairs` (list of str) | the repairs that were needed to read the last action or prompt |
+    | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` if no sandbox is needed |
 
-    Only where it was asked for (`env.unwrapped.request_info(["ablation"])`, `ResponseRecorder(env, keep=["ablation"])`), because
-    the workflow is run again for it:
+    The following key is present only on request (`env.unwrapped.request_info(["ablation"])`,
+    `EpisodeRecorder(env, keep=["ablation"])`), because computing it runs the workflow again:
 
     | key | meaning |
     |---|---|
-    | `ablation` (dict) | what the last result needs: the operators `needed`, each as often as places of it count, and these `places`; how many `structures` of each kind count; the places `undecided`, of which an executor other than the simulator has not said enough, so that they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
+    | `ablation` (dict) | the parts that the last result needs. `needed`: the operators, once for each place that counts; `places`: these places; `structures`: how many structures of each kind count; `undecided`: places for which an executor other than the simulator does not give enough information; they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
 
-    `info["workflow"]` is plain data, fresh at every step, without the right answer:
+    `info["workflow"]` is plain data, created anew at every step, and does not contain the right answer:
 
     | key | meaning |
     |---|---|
     | `text` (str) | the workflow in one line, without instructions |
-    | `graph` (list of dict) | its nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
-    | `run` (list of dict) | the calls of its last run: place, attempt, status, verdict, influence, notes |
-    | `operators` (list of str) | the operators it names, at any depth; `counts` (dict) has how often |
-    | `structures` (dict) | how many of `parallel`, `conditional` and `loop` it has, at any depth |
-    | `depth` (int) | 0 when empty, 1 without structures, one more for each structure around an operator |
-    | `finished` (bool) | whether it was handed in |
-    | `missing` (list of str) | what `finish` still asks for |
-    | `usable` (list of str) | the operators that can be used; with `nesting` (bool) and `first_case` (str) the rules of the language |
-    | `descriptions` (dict) | usable operator -> what it does, one line |
+    | `graph` (list of dict) | the nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
+    | `run` (list of dict) | the calls of the last run: place, attempt, status, verdict, influence, notes |
+    | `operators` (list of str) | the operators in the workflow, at any depth; `counts` (dict): how often each occurs |
+    | `structures` (dict) | the numbers of `parallel`, `conditional` and `loop` structures, at any depth |
+    | `depth` (int) | 0 for an empty workflow, 1 without structures, plus one for each structure around an operator |
+    | `finished` (bool) | whether the workflow has been submitted |
+    | `missing` (list of str) | what `finish` still requires |
+    | `usable` (list of str) | the operators that can be used; `nesting` (bool) and `first_case` (str): the rules of the language |
+    | `descriptions` (dict) | usable operator -> its description, one line |
     | `meets` (dict) | `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one for `finish="published"` and for the structure reward |
-    | `prompting` (str) | the argument `prompting`, which says how to write prompts |
-    | `ran` (list of str) | the operators that ran and did not fail, as often as they did |
+    | `prompting` (str) | the argument `prompting`, which determines how to write prompts |
+    | `ran` (list of str) | the operators that ran without failing, once for each run |
     | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
     | `failed` (list) | `[place, operator, why]` for each call that failed |
-    | `results` (int) | how many results there are: 0, 1, or those of branches that nothing has gathered |
+    | `results` (int) | the number of results: 0, 1, or one for each branch if no operator combines them |
     | `result` (str) | the result in one line, at most 300 characters |
-    | `calls` (int) | calls of the last run; `total_calls` (int): those of the whole episode that were not taken from its cache |
-    | `tokens` (int), `cost` (float) | of all runs so far, without what came from the cache; the simulator's tokens are an estimate |
-    | `correctness` (float) | at the end of an episode what the last result is worth, handed in or not; 0.0 before |
-    | `asked` (str) | the operator whose prompt is asked for, in two phases; else empty |
+    | `calls` (int) | the calls of the last run; `total_calls` (int): the calls of the whole episode that did not come from its cache |
+    | `tokens` (int), `cost` (float) | the totals of all runs so far, except results from the cache; the simulator's tokens are an estimate |
+    | `correctness` (float) | after the end of an episode: the correctness of the last result, submitted or not; before, 0.0 |
+    | `asked` (str) | in two-phase prompting, the operator whose prompt is requested; otherwise empty |
 
-    `state_key` is a digest of the workflow, instructions included, and of an action that waits for a prompt; with an
-    executor other than the simulator also of what every call of the last run came to, failures included, and of all
-    results that the episode keeps: a later edit can bring each of them back. After `finish` it is the outcome alone.
+    `state_key` is a digest of the workflow with its instructions, and of an action that waits for a prompt. With an
+    executor other than the simulator, it also covers the outcome of every call of the last run, failures included, and
+    all results in the cache of the episode, because a later edit can reuse them. After `finish` it is only the outcome.
 
     ## Arguments
     | argument | default | meaning |
     |---|---|---|
     | `data` | `None` | a file or a folder of a published set, or the name of registered data; None for generated tasks |
-    | `dataset` | `None` | the name of the published set, such as `"gsm8k"`; None where names of files tell it. Without `data` it comes through the Hub (extra `canvas`) |
+    | `dataset` | `None` | the name of the published set, such as `"gsm8k"`; None if the file names show it. Without `data` the set is downloaded from the Hub (extra `canvas`) |
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
     | `season` | `""` | the seed of a season: other generated test tasks of the same kind, see "Seasons" in the docs |
-    | `family` | `None` | only generated tasks of `"arithmetic"`, `"code"` or `"qa"` |
-    | `executor` | `"simulated"` | who does the work of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
-    | `model`, `base_url` | `None` | of `"openai"`: the model's name and the server's base URL, or a list of URLs of servers that take turns, or model -> its URLs; without `base_url` only tapes can be played |
+    | `family` | `None` | generate only tasks of this family: `"arithmetic"`, `"code"` or `"qa"`; None for all |
+    | `executor` | `"simulated"` | the executor of the operators: `"simulated"`, `"openai"`, or an object with the method `run` of `agentgym_flow.envs.canvas.operators.calls.Backend` |
+    | `model`, `base_url` | `None` | for `"openai"`: the model's name, and the server's base URL, or a list of URLs of servers that take turns, or a mapping from models to their URLs; without `base_url` only recorded episodes (tapes) can be played |
     | `executor_settings` | `None` | further arguments of `OpenAIBackend`, plain data, such as `{"temperature": 0.7, "models": {"Verify": "other-model"}}` |
-    | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators that are advertised, no nesting, and of `Verify ? A : B` A runs when the check fails |
-    | `operators` | `None` | the only operators that can be used, a list of names, classes and `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
-    | `descriptions` | `None` | name of an operator -> its description, in place of its own one; changes the words only, so it is no part of the task |
-    | `finish` | `"lax"` | what `finish` asks for: `"lax"` (one operator) or `"published"` (five, a structure, a solver, a checker; Test where there are tests; Programmer or Test for code; Format where the result is long) |
-    | `prompting` | `"inline"` | instructions come with the action, or are asked for in turns of their own: `"two_phase"` |
-    | `strict` | `False` | refuse actions and prompts that have to be repaired |
-    | `hints` | `True` | feedback says what to do next; changes the words only, so it is no part of the task |
-    | `skip_damaged` | `False` | leave out rows of a published set that cannot be read, with a warning that counts them; the log's `meta` has the number as `skipped_rows`. Tasks are numbered without them |
-    | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
+    | `language` | `"full"` | `"full"`, or `"published"`: the twelve operators of the published prompt, no nesting, and in `Verify ? A : B` A runs if the check fails |
+    | `operators` | `None` | a list of the operators that can be used, as names, classes or `"module:Class"`; None for all of the language. See "Operators of your own" in the docs |
+    | `descriptions` | `None` | operator name -> a description that replaces the default one; changes only the text, so it is not part of the task |
+    | `finish` | `"lax"` | the requirements of `finish`: `"lax"` (one operator) or `"published"` (five operators, a structure, a solver, a checker; Test if there are tests; Programmer or Test for code; Format if the result is long) |
+    | `prompting` | `"inline"` | `"inline"`: the action contains the instructions; `"two_phase"`: the environment asks for them in separate turns |
+    | `strict` | `False` | reject actions and prompts that need repairs |
+    | `hints` | `True` | feedback suggests the next edit; changes only the text, so it is not part of the task |
+    | `skip_damaged` | `False` | skip rows of a published set that cannot be read, with a warning that counts them; the log's `meta` has the number as `skipped_rows`. Task numbers do not count them |
+    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
     | `max_steps` | `20` | the step budget |
     | `render_mode` | `None` | `"ansi"`: the task, the graph and the result |
 
-    What an executor other than the simulator gave goes on the tape of the episode: its log can be checked without it.
-    The key of a server is read from the environment variable `OPENAI_API_KEY`.
+    With an executor other than the simulator, the episode records all responses (its tape), so that its log can be
+    verified without the executor. The key of a server is read from the environment variable `OPENAI_API_KEY`.
 
-    There is an expert where the simulator does the work: `expert_action()` tries workflows out on it. With every other
-    executor it is None, and `has_expert` is False.
+    With the simulator there is an expert: `expert_action()` tries out workflows on the simulator. With any other
+    executor, `expert_action()` returns None and `has_expert` is False.
 
     ## References
     - FlowSteer: beita6969/FlowSteer on GitHub, 2026.
@@ -218,7 +224,11 @@ class CanvasEnv(TextEnv):
     - v0: first version.
 
     Raises:
-        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
+        UnknownSplit: `split` is not a split.
+        UnknownOption: an argument names an unknown option.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
         MissingExtra: a server, the Hub, a Parquet file or a formula needs a package that is not installed.
     """  # noqa: E501 (a table's row is one line)
 
@@ -249,7 +259,7 @@ class CanvasEnv(TextEnv):
         "season": SeasonSeed(),
     }
     max_action_length: ClassVar[int] = 1 << 15
-    """Eight of the longest instructions."""
+    """Enough for eight instructions of the largest length."""
 
     def __init__(
         self,
@@ -326,7 +336,7 @@ class CanvasEnv(TextEnv):
 
     @property
     def _sandbox(self) -> str:
-        """The level of the sandbox in which programs are run; `"unused"` where none is."""
+        """The level of the sandbox in which programs run; `"unused"` if no sandbox is needed."""
         return "unused" if self._executor.settled and not self._tasks.data else default().probe().level
 
     @property
@@ -340,7 +350,7 @@ class CanvasEnv(TextEnv):
 
     @property
     def game(self) -> CanvasGame:
-        """The present episode. For looking at; `step` is the way to change it. `ResetNeeded` before the first."""
+        """The present episode, to read only. Change it with `step`. Raises `ResetNeeded` before the first reset."""
         if self._game is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._game
@@ -361,7 +371,7 @@ class CanvasEnv(TextEnv):
         return self._game.opening(self.max_steps)
 
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
-        """Return what does the work in the next episode: the simulator, or a recorder before the executor or a tape."""
+        """Return the backend of the next episode: the simulator, or a recorder around the executor or a tape."""
         self._recorder = None
         backend = (
             self._executor.for_task(assignment) if tape is None else ReplayBackend(c for e in tape if e for c in e)
@@ -397,9 +407,9 @@ class CanvasEnv(TextEnv):
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        """Run the workflows that the next steps of `envs` will run at the same time, where a real executor does.
+        """With a real executor, run the workflows of the next steps of `envs` in parallel.
 
-        What a run raises is raised by its step.
+        An error in a run is raised by the corresponding step.
         """
         waiting: list[CanvasEnv] = []
         starts: list[tuple[CanvasGame, ResponseRecorder, str]] = []
@@ -414,19 +424,19 @@ class CanvasEnv(TextEnv):
 
     # ---------------------------------------------------------------- what an executor gave (the tape)
     def keep_answers(self, store: AnswerStore | None) -> None:
-        """Let the executor take answers from `store` and give it every new one, if it asks a server."""
+        """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
             self._executor.backend.keep_answers(store)
 
     @property
     def tape_entry(self) -> list[Any] | None:
-        """The calls of operators that the last step made, with their results; None for the simulator."""
+        """The operator calls of the last step with their results; None for the simulator."""
         return None if self._entry is None else copy.deepcopy(self._entry)
 
     def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Take the results of the next episode's calls from `entries`, as `tape_entry` gave them.
+        """Take the results of the next episode's calls from `entries`, which are values of `tape_entry`.
 
-        Raises `BadSetting` for the simulator, which needs none, and a tape that is not empty.
+        Raises `BadSetting` if the executor is the simulator, which needs no tape, and the tape is not empty.
         """
         if self._executor.settled:
             super().use_tape(entries)
@@ -435,19 +445,19 @@ class CanvasEnv(TextEnv):
 
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
-        """Return a digest of the workflow; with an executor that is not settled, also of its run and what is kept."""
+        """Return a digest of the workflow; with a nondeterministic executor, also of its run and the cached results."""
         return self.game.state_key()
 
     def describe_state(self) -> str:
-        """Return the task, the graph and the result, for a person to read."""
+        """Return a readable text: the task, the graph and the result."""
         return self.game.described()
 
     def score(self) -> float:
-        """Return what the result handed in is worth; 0.0 before that."""
+        """Return the correctness of the submitted result; 0.0 before `finish`."""
         return self.game.score
 
     def admissible_actions(self) -> list[str]:
-        """Return the closed part of the language: `finish` where it is accepted, and the deletion of the last nodes."""
+        """Return the closed part of the language: `finish` if it is accepted, and deletions of the last nodes."""
         game = self.game
         if game.finished or game.draft.waiting is not None:
             return []
@@ -455,13 +465,13 @@ class CanvasEnv(TextEnv):
         return [*finish, *written_deletions(len(game.draft.workflow.nodes), self._drafting.language)]
 
     def action_templates(self) -> list[str]:
-        """Return the actions of the language with what can be filled in; a prompt where one is asked for."""
+        """Return the templates of all actions; only that of a prompt if one is requested."""
         if self.game.finished:
             return []
         return ["{prompt}"] if self.game.draft.waiting is not None else list(TEMPLATES)
 
     def candidates(self) -> list[str]:
-        """Return edits that make sense in most workflows, in a fixed order; see `proposals`."""
+        """Return edits that are useful in most workflows, in a fixed order; see `proposals`."""
         game = self.game
         if game.finished:
             return []
@@ -480,16 +490,16 @@ class CanvasEnv(TextEnv):
         return write_action(action, self._drafting.language)
 
     def sample_action(self, rng: Stream) -> str:
-        """Return one of the candidates, all alike. Raises `ResetNeeded` at the end, when there are none."""
+        """Return one of the candidates, drawn uniformly. Raises `ResetNeeded` at the end: there are none then."""
         proposed = self.candidates()
         if not proposed:
             raise ResetNeeded("the workflow has been handed in, so there is no action to draw: call reset()")
         return proposed[rng.below(len(proposed))]
 
     def expert_action(self) -> str | None:
-        """Return the next edit on the way to a workflow that solves the task, tried out on the simulator.
+        """Return the next edit towards a workflow that solves the task, found by trying workflows on the simulator.
 
-        None when no way was found in the steps that are left, and with every other executor.
+        None if the remaining steps allow no solution, and with any other executor.
         """
         if not self._executor.settled or self.game.finished:
             return None
@@ -497,11 +507,11 @@ class CanvasEnv(TextEnv):
 
     @property
     def has_expert(self) -> bool:
-        """Whether the simulator does the work, on which plans can be tried out."""
+        """Whether the executor is the simulator, on which plans can be tried out."""
         return self._executor.settled
 
     def log_meta(self) -> dict[str, Any]:
-        """Return what the log's `meta` says of the present task: its type, and what decides its score."""
+        """Return the entries of the log's `meta` for the present task: its type, and its scorer."""
         skipped = len(self._tasks.skipped)
         told = {"skipped_rows": skipped} if skipped else {}
         return {**super().log_meta(), "scorer": self.game.task.scorer, **told}

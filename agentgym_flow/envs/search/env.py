@@ -1,4 +1,4 @@
-"""Search as text: a question, searches in passages, and an answer that is scored."""
+"""Search as text: a question, searches over passages, and an answer that gets a score."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ ENV_ID = "agentgym_flow/Search-v0"
 """The id of the environment."""
 
 DEFAULT_MAX_STEPS = 6
-"""Steps of an episode unless told otherwise: the longest chain of the generated questions takes five."""
+"""The default step budget. The longest chain of the generated questions takes five steps."""
 
 
 class SearchEnv(TextEnv):
-    """Search, played by a language model: answer a question with what a retriever finds.
+    """Search for language models: answer a question with the help of a retriever.
 
     ## Description
-    The interaction of Search-R1 (Jin et al., 2025): the agent searches as often as it likes, reads the passages that
-    are found, and answers. The generated questions are about a world of 5,136 invented entities, so that no model can
-    know the answers, and most need what one search brought for the next.
+    The interaction is that of Search-R1 (Jin et al., 2025): the agent searches as often as it wants, reads the passages
+    found, and answers. The generated questions are about a world of 5,136 invented entities, so no model knows the
+    answers in advance. Most questions need several searches, in which each query depends on the result of an earlier
+    one.
 
     ```python
     >>> import gymnasium as gym
@@ -61,32 +62,33 @@ class SearchEnv(TextEnv):
     ```
 
     ## Action Space
-    `UnicodeText`: `search[query]` or `answer[text]`; the brackets run from the first `[` to the last `]`. Anything else
-    changes nothing, is counted as a step, and `info["action_valid"]` is False; so is a search with the last step of the
-    budget, which is for the answer.
+    `UnicodeText`: `search[query]` or `answer[text]`. The text in brackets runs from the first `[` to the last `]`. Any
+    other text is invalid: it uses up a step and leaves the state unchanged, and `info["action_valid"]` is False. A
+    search in the last step of the budget is invalid too, because this step is reserved for the answer.
 
     ## Observation Space
-    `UnicodeText`. At first the question; after a search the passages, a line each, `Doc 1(Title: ...) ...`; after an
-    answer nothing. What a passage says is only shown: no text of it answers, searches or ends an episode. Control
-    characters and line breaks in it become blanks, and after 4,000 characters it is cut.
+    `UnicodeText`: the question at the start, the passages after a search, and an empty text after the answer. Passages
+    have one line each, `Doc 1(Title: ...) ...`. The environment only shows the text of passages: it cannot answer,
+    search or end the episode. Control characters and line breaks in a passage become blanks, and a passage is cut after
+    4,000 characters.
 
     ## Starting State
-    The question that the seed draws from the split, or number k with `options={"task": k}`.
+    The seed draws a question from the split, unless `options={"task": k}` selects one.
 
-    With `data=`, a published set is played: NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle, as
-    their publishers, FlashRAG or Search-R1 write them. Its splits are its files `train`, `dev` and `test`; see
-    `agentgym_flow.envs.search.source` for what stands in for a missing one.
+    With `data=`, the environment uses a published set: NQ, TriviaQA, PopQA, HotpotQA, 2WikiMultihopQA, MuSiQue or
+    Bamboogle, in the format of its publisher, FlashRAG or Search-R1. The splits are the files `train`, `dev` and
+    `test`. `agentgym_flow.envs.search.source` describes what replaces a missing file.
 
     ## Rewards
-    With the answer, its score by `metric`; 0 with every other step.
+    The answer gives its score according to `metric`. Every other step gives 0.
 
     ## Episode End
-    - Termination: an answer was given.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Termination: the agent gives an answer.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`. A retriever that cannot be reached raises `RetrieverFailed` in `step`:
-    the state is as before, and the same step may be taken again. An object that returns something else than passages
-    raises `BadSetting` there.
+    Calling `step` after the end raises `ResetNeeded`. If the retriever cannot be reached, `step` raises
+    `RetrieverFailed`: the state is unchanged, and you can repeat the same step. If a retriever object does not return
+    passages, `step` raises `BadSetting`.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -94,34 +96,34 @@ class SearchEnv(TextEnv):
 
     | key | meaning |
     |---|---|
-    | `task_type` (str) | the kind of a generated question, such as `2 hops`; the set that a published one is from |
+    | `task_type` (str) | for generated questions the kind, such as `2 hops`; for published ones the name of the set |
     | `kind` (str) | the kind of question, such as `2 hops`, `comparison` or `bridge` |
-    | `retrieved` (list of str) | the ids of the passages that this step has brought, best first; a digest for an id that is too long, cannot be printed, or was another passage's |
-    | `scores` (dict) | after the answer: its `em`, `sub_em` and `f1`; before, empty |
-    | `spans` (list) | `[start, end, is_action]` for each stretch of the texts of the episode, put together: the question, then in turn an action and what came of it; what the policy did not write is masked in training |
-    | `compat_key` (str) | on request: the state as RewardFlow's code names it, the question, then the last passages |
+    | `retrieved` (list of str) | the ids of the passages that this step found, best first; a digest replaces an id that is too long, cannot be printed, or already belongs to another passage |
+    | `scores` (dict) | after the answer: its `em`, `sub_em` and `f1`; before it, empty |
+    | `spans` (list) | `[start, end, is_action]` for each part of the concatenated texts of the episode: the question, then alternating actions and observations; training masks the parts that the policy did not write |
+    | `compat_key` (str) | on request: the state key of RewardFlow's code: the question, later the last passages |
 
-    `state_key` is the question with the passages that were brought, in the order of arrival and none twice; after the
-    answer only its outcome, right and wrong ones apart.
+    `state_key` is a digest of the question and the passages found so far, without repetitions, in the order in which
+    they were found. After the answer it is only the outcome, which differs for right and wrong answers.
 
     ## Arguments
     | argument | default | meaning |
     |---|---|---|
-    | `data` | `None` | a folder or file of a published set; the name of registered data; None for generated questions |
+    | `data` | `None` | a folder or file of a published set, or the name of registered data; None for generated questions |
     | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
     | `season` | `""` | the seed of a season: other generated test questions of the same kind, see "Seasons" in the docs |
     | `retriever` | `"bm25"` | `"bm25"`, `"dense"` or `"hybrid"`; the address of a server with `POST /retrieve`; or an object with the method `search` of `agentgym_flow.retrieval.passage.Retriever` |
-    | `corpus` | `None` | what is searched: a folder made by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
-    | `topk` | `3` | a search shows at most so many passages; 1 to 100 |
-    | `metric` | `"em"` | what an answer is scored with: `"em"` (exact match), `"sub_em"` (a right answer is part of it, and it has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD |
+    | `corpus` | `None` | the corpus to search: a folder created by `agentgym-flow retriever build`, or a file of passages; None for the generated articles |
+    | `topk` | `3` | the largest number of passages that a search shows, from 1 to 100 |
+    | `metric` | `"em"` | the metric that scores answers: `"em"` (exact match), `"sub_em"` (the answer contains a right answer and has at most 300 characters) or `"f1"`, all with the normalisation of SQuAD |
     | `remote` | `None` | settings of `RemoteRetriever` for a server, such as `{"single": True, "cache": "queries.db"}` |
-    | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
+    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
     | `max_steps` | `6` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
-    What anything but BM25 over the generated articles finds goes on the tape of the episode: its log can be checked
-    without server and corpus. A server's token is read from the environment variable
-    `AGENTGYM_FLOW_RETRIEVER_TOKEN`.
+    The episode records the passages found (its tape), except those of BM25 over the generated articles, which can be
+    computed again. So its log can be verified without the server and the corpus. The token of a server is read from the
+    environment variable `AGENTGYM_FLOW_RETRIEVER_TOKEN`.
 
     ## References
     - B. Jin et al., *Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning*, 2025.
@@ -130,7 +132,12 @@ class SearchEnv(TextEnv):
     - v0: first version.
 
     Raises:
-        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData, BadIndex: as their names say.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
+        UnknownSplit: `split` is not a split.
+        UnknownOption: an argument names an unknown option.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
+        BadIndex: the index in `corpus` cannot be used.
         MissingExtra: dense retrieval or a Parquet file needs a package that is not installed.
     """  # noqa: E501 (a table's row is one line)
 
@@ -206,13 +213,13 @@ class SearchEnv(TextEnv):
         return len(self._source.questions)
 
     def task_type_of(self, task: int) -> str:
-        """Return the kind of a generated question, such as `"2 hops"`, or the set that a published one is from."""
+        """Return the kind of a generated question, such as `"2 hops"`, or the set of a published question."""
         question = self._source.questions[task]
         return question.kind if self._source.embedded else question.source
 
     @property
     def game(self) -> SearchGame:
-        """The present episode. For looking at; `step` is the way to change it."""
+        """The present episode, to read only. Change it with `step`."""
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
@@ -261,9 +268,9 @@ class SearchEnv(TextEnv):
 
     @classmethod
     def prepare_steps(cls, envs: Sequence[TextEnv], actions: Sequence[str]) -> None:
-        """Search for what all of `envs` are about to search for with one request for each retriever.
+        """Send the queries that `envs` are about to make in one request per retriever.
 
-        What fails is not asked again for each of them: it fails in their steps.
+        A query that fails is not sent again: the error is raised in the steps that need it.
         """
         waiting: dict[tuple[int, int], list[tuple[SearchEnv, str]]] = {}
         for env, action in zip(envs, actions, strict=True):
@@ -287,13 +294,13 @@ class SearchEnv(TextEnv):
 
     @property
     def tape_entry(self) -> list[list[str]] | None:
-        """The passages that the last step showed, each as [id, title, text]; None where they can be computed again."""
+        """The passages that the last step showed, each as [id, title, text]; None if they can be computed again."""
         return None if self._entry is None else [list(passage) for passage in self._entry]
 
     def use_tape(self, entries: Sequence[Any] | None) -> None:
-        """Take the passages of the next episode from `entries`, as `tape_entry` gave them.
+        """Take the passages of the next episode from `entries`, which are values of `tape_entry`.
 
-        Raises `BadSetting` where they can be computed, and the tape is not empty.
+        Raises `BadSetting` if the tape is not empty although the passages can be computed.
         """
         if not self._finder.taped:
             super().use_tape(entries)
@@ -302,11 +309,11 @@ class SearchEnv(TextEnv):
 
     # ---------------------------------------------------------------- state
     def state_key(self) -> str:
-        """Return a digest of the question and the passages that were brought; after the answer only the outcome."""
+        """Return a digest of the question and the passages found so far; after the answer, only the outcome."""
         return self._game.state_key()
 
     def describe_state(self) -> str:
-        """Return the question, what was searched for, and what was shown, for a person to read."""
+        """Return a readable text: the question, the queries so far, and the passages shown."""
         game = self._game
         lines = [f"Question: {game.opening()}", f"Searched for: {'; '.join(game.queries) or 'nothing yet'}"]
         lines += [f"Shown: {one_line(passage.title or passage.id, LONGEST_TITLE)}" for passage in game.passages]
@@ -316,35 +323,35 @@ class SearchEnv(TextEnv):
         return "\n".join(lines)
 
     def score(self) -> float:
-        """Return the score of the answer, 0.0 before it."""
+        """Return the score of the answer; 0.0 before it."""
         return self._game.score
 
     def admissible_actions(self) -> list[str]:
-        """Return nothing: queries and answers are free text; `candidates` proposes some."""
+        """Return an empty list, because queries and answers are free text; `candidates` proposes some."""
         return []
 
     def action_templates(self) -> list[str]:
-        """Return what can be filled in: search and answer; with the last step only the answer."""
+        """Return the templates of search and answer; in the last step only that of the answer."""
         return self._game.action_templates(last=self._on_last_step)
 
     def candidates(self) -> list[str]:
-        """Return searches and answers in words that the question or a passage has shown."""
+        """Return searches and answers made of words from the question and the passages shown."""
         game = self._game
         if game.answered is not None:
             return []
         return candidates(game.opening(), game.recent, game.queries, last=self._on_last_step)
 
     def sample_action(self, rng: Stream) -> str:
-        """Return one of the candidates, all alike. Raises `ResetNeeded` after the answer, when there are none."""
+        """Return one of the candidates, drawn uniformly. Raises `ResetNeeded` after the answer: there are none then."""
         proposed = self.candidates()
         if not proposed:
             raise ResetNeeded("the question has been answered, so there is no action to draw: call reset()")
         return proposed[rng.below(len(proposed))]
 
     def expert_action(self) -> str | None:
-        """Return the next search on the way to the answer, or the answer once its articles were shown.
+        """Return the next search on the path to the answer, or the answer once its articles have been shown.
 
-        None when the steps are too few for that, and for published questions, whose way is not known.
+        None if too few steps are left, and for published questions, whose path is unknown.
         """
         left = self.max_steps - self.steps
         brings = None if self._finder.taped else self._would_bring
@@ -352,7 +359,7 @@ class SearchEnv(TextEnv):
 
     @property
     def has_expert(self) -> bool:
-        """Whether these are the generated questions."""
+        """Whether the questions are generated; published ones have no expert."""
         return self._source.embedded
 
     def _would_bring(self, query: str) -> set[str]:
@@ -371,7 +378,7 @@ class SearchEnv(TextEnv):
         }
 
     def _requested_info(self, key: str) -> str:
-        """Return the state as RewardFlow's published code names it: what was last shown, and nothing at the end."""
+        """Return the state key of RewardFlow's published code: the text shown last; empty at the end."""
         game = self._game
         if game.answered is not None:
             return ""
@@ -379,7 +386,7 @@ class SearchEnv(TextEnv):
 
 
 def _passages_of(answer: Sequence[Sequence[Hit]], queries: int) -> list[list[Passage]]:
-    """Return the passages of what a retriever returned. Raises `BadSetting` when it returned something else."""
+    """Return the passages in a retriever's answer. Raises `BadSetting` if the answer has another form."""
     if not isinstance(answer, list | tuple) or not all(isinstance(found, list | tuple) for found in answer):
         raise _misshapen(answer)
     if len(answer) != queries:
@@ -400,7 +407,7 @@ def _misshapen(returned: object, told: str = "") -> BadSetting:
 
 
 def _passages_on(tape: Sequence[Any], step: int) -> list[Passage]:
-    """Return what a search of step number `step` found, from the tape. Raises `BadData` when it is not there."""
+    """Return the passages that the search in step `step` found, from the tape. Raises `BadData` if they are missing."""
     entry = tape[step] if step < len(tape) else None
     if not isinstance(entry, list) or not all(_is_passage(found) for found in entry):
         raise BadData(f"the tape has no passages for step {step}, with which a search was made")

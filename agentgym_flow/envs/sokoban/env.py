@@ -1,4 +1,4 @@
-"""Sokoban as text: the board in, a word out."""
+"""Sokoban as text: observations are boards, actions are words."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ON_TARGET = LLM_SYMBOLS[TARGET | BOX]
 
 
 class SokobanEnv(TextEnv):
-    r"""Sokoban, played by a language model: push every box onto a target.
+    r"""Sokoban for language models: push every box onto a target.
 
     ## Description
-    A warehouse of square cells, seen from above. The player walks up, down, left and right, and pushes a box by walking
-    into it when the cell behind is free. Boxes are never pulled, so a careless push can make a level impossible:
-    planning ahead is the whole game. Dynamics and rewards are exactly those of gym-sokoban's four push actions, and
-    `backend="gym-sokoban"` lets that package itself decide them. Its push-and-pull, fixed-target and two-player
-    variants are not covered.
+    The board is a warehouse of square cells, seen from above. The player walks up, down, left and right. Walking into a
+    box pushes it if the cell behind it is free. Boxes cannot be pulled, so a careless push can make a level unsolvable,
+    and the player must plan ahead. Dynamics and rewards are exactly those of gym-sokoban's four push actions. With
+    `backend="gym-sokoban"`, that package computes them. Its push-and-pull, fixed-target and two-player variants are not
+    supported.
 
     ```python
     >>> import gymnasium as gym
@@ -54,13 +54,13 @@ class SokobanEnv(TextEnv):
     ```
 
     ## Action Space
-    `UnicodeText`: one of the words `up`, `down`, `left`, `right`, in any case, white space around it ignored. Any other
-    text is invalid: the board does not change, the step is counted and costs -0.1, and `info["action_valid"]` is False.
-    There is no search for a word inside a longer text. Walking into a wall or pushing a stuck box is valid, and does
-    the same to the board.
+    `UnicodeText`: one of the words `up`, `down`, `left`, `right`. Case and surrounding white space are ignored. Any
+    other text is invalid, including a longer text that contains one of the words. An invalid action uses up a step and
+    gives the step reward of -0.1, the board does not change, and `info["action_valid"]` is False. Walking into a wall
+    and pushing a stuck box are valid actions that do not change the board.
 
     ## Observation Space
-    `UnicodeText`: the board, cells separated by one space and rows by a newline.
+    `UnicodeText`: the board. One space separates cells, and a newline separates rows.
 
     | symbol | cell | symbol | cell |
     |---|---|---|---|
@@ -70,11 +70,12 @@ class SokobanEnv(TextEnv):
     | | | `S` | player on a target |
 
     ## Starting State
-    The level that the seed draws from the split, or the one that `reset(options={"task": k})` names. Generated levels
-    are solvable and need at least `min_pushes` pushes. The three splits share no level, rotated and mirrored ones
-    included. Within a split, levels are drawn independently, and small boards have few: of the default 6x6 levels with
-    one box, 472 of 500 in `valid`, 484 of 500 in `test` and 7,211 of 10,000 in `train` differ from all before them
-    (with `min_pushes=3`, 464 and 470 in `valid` and `test`). Boards of 7x7 with two boxes hardly ever repeat.
+    The seed draws a level from the split, unless `reset(options={"task": k})` selects one. Generated levels are
+    solvable and need at least `min_pushes` pushes. The three splits have no level in common, even rotated or mirrored.
+
+    Within a split, levels are drawn independently, so small boards can repeat. Of the default 6x6 levels with one box,
+    472 of 500 in `valid`, 484 of 500 in `test` and 7,211 of 10,000 in `train` differ from all earlier ones (with
+    `min_pushes=3`, 464 and 470 in `valid` and `test`). 7x7 levels with two boxes hardly ever repeat.
 
     ## Rewards
     | event | reward |
@@ -82,17 +83,18 @@ class SokobanEnv(TextEnv):
     | every step | -0.1 |
     | a push brings one more box onto a target | +1 |
     | a push takes a box off a target | -1 |
-    | the last box comes home | +10 |
+    | a push brings the last box onto a target | +10 |
 
-    The events of one step add up; the last push of a level gives 10.9. A box that slides from one target to an adjacent
-    target gives only the -0.1. Boxes that start on a target are counted from the reset on (gym-sokoban counts from 0
-    and would pay for them at the first step; neither generated nor Boxoban levels have any).
+    The rewards of all events in a step are added, so the last push of a level gives 10.9. Pushing a box from one target
+    to an adjacent target gives only -0.1. Boxes that start on a target count from the reset on. (gym-sokoban counts
+    from 0 and would reward them at the first step. Neither generated nor Boxoban levels have such boxes.)
 
     ## Episode End
-    - Termination: every box is on a target. A hopeless board is reported in `info["deadlock"]` and ends nothing.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Termination: every box is on a target. A lost position is reported in `info["deadlock"]` and does not end the
+      episode.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`.
+    Calling `step` after the end raises `ResetNeeded`.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -101,51 +103,59 @@ class SokobanEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `task_type` (str) | the shape of the level: rows, columns and boxes, such as `6x6, 1 box` |
-    | `deadlock` (bool) | the level is certainly lost: a box is stuck off target for good |
-    | `boxes_on_target` (int) | how many boxes stand on a target |
-    | `compat_key` (str) | on request: the state as RewardFlow's code names it, the board |
+    | `deadlock` (bool) | the level is certainly lost: a box is permanently stuck off target |
+    | `boxes_on_target` (int) | the number of boxes on a target |
+    | `compat_key` (str) | on request: the state key of RewardFlow's code, which is the board |
 
-    A `deadlock` of False is no promise: some lost positions are only found by searching. `state_key` is the positions
-    of the boxes, `@`, and the player's, each two hexadecimal digits (row-major cell numbers); beyond 30 boxes a digest
-    of them. On boards of more than 256 cells a box has four digits, and the digest begins beyond 14.
+    If `deadlock` is False, the position may still be lost, because some lost positions can only be found by search.
+
+    `state_key` lists the positions of the boxes, then `@`, then the position of the player. Each position is a
+    row-major cell number of two hexadecimal digits. With more than 30 boxes the key is a digest of the positions. On
+    boards of more than 256 cells, a position has four digits, and the key is a digest with more than 14 boxes.
 
     ## Arguments
     | argument | default | meaning |
     |---|---|---|
-    | `size` | `(6, 6)` | rows and columns of generated levels; an integer for a square |
-    | `boxes` | `1` | boxes in a generated level |
-    | `min_pushes` | `1` | fewest pushes that a generated level may need |
-    | `level` | `None` | one level as text, the only task of every split |
+    | `size` | `(6, 6)` | the rows and columns of generated levels; an integer for a square board |
+    | `boxes` | `1` | the number of boxes in a generated level |
+    | `min_pushes` | `1` | the minimum number of pushes that a generated level needs |
+    | `level` | `None` | one level as text, which is then the only task of every split |
     | `data` | `None` | a file or folder in Boxoban's format or in XSB, or the name of registered data |
-    | `backend` | `"native"` | whose rules decide: ours, or `"gym-sokoban"` (extra `sokoban`) |
+    | `backend` | `"native"` | the rules to use: `"native"`, or `"gym-sokoban"` (extra `sokoban`) |
     | `split` | `"train"` | `"train"`, `"valid"` or `"test"` |
     | `season` | `""` | the seed of a season: other generated test levels of the same kind, see "Seasons" in the docs |
-    | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
+    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
     | `max_steps` | `None` | the step budget; None for 20 up to 6x6, 50 up to 7x7 and 200 beyond |
     | `render_mode` | `None` | `"ansi"` (the board) or `"rgb_array"` |
 
-    `level` may use the symbols of XSB (`# @ + $ * .`; floor is a space, `-` or `_`; also run-length encoded) or those
-    above. Files may be collections of XSB with titles and remarks between the boards. Data are registered with
-    `agentgym-flow data add NAME PATH`; the tasks are the levels in file order. If a folder has sub-folders named after
-    splits, the split picks one of them. A file or folder in a folder named after a split is of that split; any other is
-    of the split `test`. Of the Boxoban repository, give one collection such as `unfiltered`: the whole is refused.
-    `size`, `boxes` and `min_pushes` describe generated levels and are refused beside `level` or `data`.
+    `level` uses the symbols above or those of XSB (`# @ + $ * .`; floor is a space, `-` or `_`; run-length encoding is
+    accepted). Files may be XSB collections with titles and remarks between the boards.
+
+    Register data with `agentgym-flow data add NAME PATH`. The tasks are the levels in file order. If a folder has
+    sub-folders named after splits, `split` selects one of them. A file or folder inside a folder named after a split
+    belongs to that split, and any other belongs to `test`. From the Boxoban repository, choose one collection such as
+    `unfiltered`: the whole repository is rejected.
+
+    `size`, `boxes` and `min_pushes` apply to generated levels only. Passing them together with `level` or `data` is an
+    error.
 
     ## References
     - M.-P. B. Schrader, *gym-sokoban*, 2018: the rules and rewards.
-    - S. Racanière et al., *Imagination-Augmented Agents for Deep Reinforcement Learning*, NeurIPS 2017: the scheme of
-      the rewards.
+    - S. Racanière et al., *Imagination-Augmented Agents for Deep Reinforcement Learning*, NeurIPS 2017: the reward
+      scheme.
     - A. Guez et al., *An investigation of model-free planning*, ICML 2019: the Boxoban levels.
 
     ## Version History
     - v0: first version.
 
     Raises:
-        BadSetting: an argument has a value that cannot work, or contradicts another.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
         BadLevel: `level` or a level in `data` cannot be played.
-        UnknownSplit, UnknownData, BadData: as their names say.
-        UnknownOption: an unknown backend.
-        MissingExtra: gym-sokoban was asked for and is not installed.
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
+        UnknownOption: `backend` is unknown.
+        MissingExtra: `backend="gym-sokoban"` and the package is not installed.
     """
 
     env_id: ClassVar[str] = ENV_ID
@@ -206,7 +216,7 @@ class SokobanEnv(TextEnv):
 
     @property
     def game(self) -> SokobanGame:
-        """The level in play. For looking at; `step` is the way to change it."""
+        """The level in play, to read only. Change it with `step`."""
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
@@ -233,10 +243,10 @@ class SokobanEnv(TextEnv):
         return Transition(self._observation, reward, solved, True)
 
     def _repaint(self, left: int) -> None:
-        """Bring the text up to date after the player left the cell `left`.
+        """Update the text after the player left the cell `left`.
 
-        A move changes at most three cells. Patching those in a canvas of one byte a character, and decoding it whole,
-        is what makes a text step cheap.
+        A move changes at most three cells. Steps are fast because only these cells are changed in a canvas of one byte
+        per character, which is then decoded as a whole.
         """
         board, canvas = self._game.board, self._canvas
         cells, player, pushed_to = board.cells, board.player, board.pushed_to
@@ -252,38 +262,38 @@ class SokobanEnv(TextEnv):
         return text.replace(_STAND_IN, _ON_TARGET) if self._game.board.boxes_on_target else text
 
     def state_key(self) -> str:
-        """Return the positions of the boxes and the player; one key for all solved boards."""
+        """Return the positions of the boxes and the player. All solved boards have the same key."""
         return self._game.state_key()
 
     def describe_state(self) -> str:
-        """Return the board, and under it how many boxes are home and whether the position is known to be lost."""
+        """Return the board, the number of boxes on a target, and whether the position is known to be lost."""
         game = self._game
         note = "; deadlocked" if game.deadlock else ""
         return f"{self._observation}\n{game.board.boxes_on_target} of {len(game.boxes)} boxes on target{note}"
 
     def score(self) -> float:
-        """Return 1.0 when every box is on a target, else 0.0."""
+        """Return 1.0 if every box is on a target, otherwise 0.0."""
         return 1.0 if self._game.board.solved else 0.0
 
     def admissible_actions(self) -> list[str]:
-        """Return the four words."""
+        """Return the four action words."""
         return [*ACTIONS]
 
     def sample_action(self, rng: Stream) -> str:
-        """Return one of the four words, uniformly."""
+        """Return one of the four action words, drawn uniformly."""
         return rng.choice(ACTIONS)
 
     def expert_action(self) -> str | None:
-        """Return the next move of a push-optimal solution from here, or None when there is none."""
+        """Return the next move of a push-optimal solution of the present state, or None if it has no solution."""
         return self._expert.next(self._game.board.player, self._game.boxes)
 
     def _requested_info(self, key: str) -> str:
-        """Return the state as RewardFlow names it: the board, as text where its code takes the picture."""
+        """Return the state key of RewardFlow: the board as text (its code uses the picture)."""
         return self._observation
 
     @classmethod
     def end_figures(cls, observation: str) -> dict[str, float]:
-        """Return how many boxes stand on a target."""
+        """Return the number of boxes on a target."""
         return {"boxes_on_target": float(observation.count(_ON_TARGET))}
 
     def _renewed_info(self, kept: dict[str, Any]) -> dict[str, Any]:
@@ -301,7 +311,7 @@ class SokobanEnv(TextEnv):
         return {"deadlock": self._game.deadlock, "boxes_on_target": self._game.board.boxes_on_target}
 
     def render(self) -> Any:
-        """Return the board as text (`"ansi"`; `Level.parse` reads it back) or as a picture (`"rgb_array"`)."""
+        """Return the board as text (`"ansi"`, which `Level.parse` can read) or as a picture (`"rgb_array"`)."""
         if self.render_mode == "ansi":
             return self._observation
         if self.render_mode == "rgb_array":

@@ -1,4 +1,4 @@
-"""Sokoban as numbers: a grid of cell codes in, an action index out."""
+"""Sokoban as numbers: observations are grids of cell codes, actions are indices."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ RESET_OPTIONS = ("task",)
 
 
 class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
-    """Sokoban for numeric agents: the levels, seeds, rules and state keys of `agentgym_flow/Sokoban-v0`, in numbers.
+    """Sokoban for numeric agents: `agentgym_flow/Sokoban-v0` with numeric observations and actions.
 
     ## Description
-    Push every box onto a target; boxes are never pulled. The game is the text environment's: a seed or a task number
-    gives the same level there, the same moves give the same rewards and the same `state_key`. `gym.make_vec` gives a
-    batch of boards that step together (`agentgym_flow.envs.sokoban.vector`). gym-sokoban's push-and-pull, fixed-target
-    and two-player variants are not covered.
+    Push every box onto a target. Boxes cannot be pulled. The levels, seeds, rules and state keys are those of the text
+    environment: a seed or task number selects the same level in both, and the same moves give the same rewards and the
+    same `state_key`. `gym.make_vec` creates a batch of boards that step together
+    (`agentgym_flow.envs.sokoban.vector`). gym-sokoban's push-and-pull, fixed-target and two-player variants are not
+    supported.
 
     ```python
     >>> import gymnasium as gym
@@ -55,8 +56,8 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
     ```
 
     ## Action Space
-    `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. Walking into a wall or pushing a stuck box is allowed: it costs a step
-    and changes nothing. Any other action raises `BadAction`.
+    `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. Walking into a wall or pushing a stuck box is allowed: it uses up a
+    step and leaves the board unchanged. Any other action raises `BadAction`.
 
     ## Observation Space
     `Box(0, 6, (rows, columns), uint8)`: gym-sokoban's cell codes.
@@ -69,37 +70,37 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
     | 3 | box on a target | | |
 
     ## Starting State
-    The level that the seed draws from the split, or the one that `reset(options={"task": k})` names.
+    The seed draws a level from the split, unless `reset(options={"task": k})` selects one.
 
     ## Rewards
-    -0.1 for every step, +1 when a push brings one more box onto a target, -1 when it takes one off, +10 for the last
-    box.
+    -0.1 for every step, +1 if a push brings one more box onto a target, -1 if it takes one off, and +10 for the last
+    box. All rewards of a step are added.
 
     ## Episode End
     - Termination: every box is on a target.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`.
+    Calling `step` after the end raises `ResetNeeded`.
 
     ## Information
     | key | meaning |
     |---|---|
-    | `task` (int), `task_key` (str) | the level: its index in the split, its identity |
+    | `task` (int), `task_key` (str) | the index of the level in the split, and its identity |
     | `state_key` (str) | the identity of the position within `task_key` |
     | `success` (bool), `score` (float) | whether every box is on a target; 1.0 or 0.0 |
-    | `action_valid` (bool) | always True: every action of the space is |
+    | `action_valid` (bool) | always True, because every action of the space is valid |
     | `deadlock` (bool) | the level is certainly lost |
-    | `boxes_on_target` (int) | how many boxes stand on a target |
+    | `boxes_on_target` (int) | the number of boxes on a target |
     | `action_mask` (int8[4]) | 1 for each action that would change the board |
 
     ## Arguments
-    Those of `agentgym_flow/Sokoban-v0` (the levels of `data` must then be of one size), and:
+    Those of `agentgym_flow/Sokoban-v0`, except that all levels of `data` must have the same size, and:
 
     | argument | default | meaning |
     |---|---|---|
-    | `info_keys` | `None` | the keys of `info` to deliver; None for all |
+    | `info_keys` | `None` | the keys of `info` to return; None for all |
 
-    With `gymnasium.utils.play.play(env, wait_on_player=True)` a person walks with the keys w, s, a and d.
+    To play with the keys w, s, a and d, call `gymnasium.utils.play.play(env, wait_on_player=True)`.
 
     ## References
     - M.-P. B. Schrader, *gym-sokoban*, 2018: the rules, rewards and cell codes.
@@ -108,11 +109,13 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
     - v0: first version.
 
     Raises:
-        BadSetting: an argument has a value that cannot work, or contradicts another.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
         BadLevel: `level` or a level in `data` cannot be played.
-        UnknownSplit, UnknownData, BadData: as their names say.
-        UnknownOption: an unknown backend or info key.
-        MissingExtra: gym-sokoban was asked for and is not installed.
+        UnknownSplit: `split` is not a split.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
+        UnknownOption: `backend` or a key in `info_keys` is unknown.
+        MissingExtra: `backend="gym-sokoban"` and the package is not installed.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (as gym.Env)
@@ -153,11 +156,11 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
 
     @property
     def game(self) -> SokobanGame:
-        """The level in play. For looking at; `step` is the way to change it."""
+        """The level in play, to read only. Change it with `step`."""
         return self._game
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Grid, dict[str, Any]]:
-        """Start an episode: `seed` draws the level, `options={"task": k}` names it. Returns the grid and `info`.
+        """Start an episode of the level that `seed` draws or `options={"task": k}` selects; return grid and `info`.
 
         Raises:
             UnknownOption: a key of `options` other than `"task"`.
@@ -176,11 +179,11 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         return self._grid(), self._info()
 
     def step(self, action: int) -> tuple[Grid, float, bool, bool, dict[str, Any]]:
-        """Play an action index; return the grid, reward, terminated, truncated and `info`.
+        """Apply an action index; return the grid, reward, terminated, truncated and `info`.
 
         Raises:
             BadAction: the action is not an integer from 0 to 3.
-            ResetNeeded: before the first reset or after the end.
+            ResetNeeded: the environment has not been reset, or the episode has ended.
         """
         if not self._playing:
             raise ResetNeeded("there is no episode under way: call reset() before step()")
@@ -215,12 +218,12 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         return {key: _INFO[key](self) for key in self._info_keys}
 
     def action_mask(self) -> npt.NDArray[np.int8]:
-        """Return for each action whether it would change the board, `int8[4]`, fresh."""
+        """Return a new `int8[4]` array: 1 for each action that would change the board."""
         board = self._game.board
         return np.array(effective_actions(board.cells, board.player, self._game.level.width), np.int8)
 
     def render(self) -> Any:
-        """Return the board as the text face shows it (`"ansi"`), or as a picture (`"rgb_array"`)."""
+        """Return the board as in the text environment (`"ansi"`), or as a picture (`"rgb_array"`)."""
         if self.render_mode == "rgb_array":
             return rgb_frame(self._grid())
         if self.render_mode == "ansi":
@@ -228,7 +231,7 @@ class SokobanGridEnv(PlainSpec, gym.Env[Grid, int]):
         return None
 
     def get_keys_to_action(self) -> dict[tuple[str, ...], int]:
-        """Return the keys of `gymnasium.utils.play.play(env, wait_on_player=True)`: w, s, a, d."""
+        """Return the keys for `gymnasium.utils.play.play(env, wait_on_player=True)`: w, s, a, d."""
         return {("w",): 0, ("s",): 1, ("a",): 2, ("d",): 3}
 
 
@@ -244,9 +247,9 @@ _INFO: dict[str, Callable[[SokobanGridEnv], Any]] = {
     "action_mask": lambda env: env.action_mask(),
 }
 INFO_KEYS = tuple(_INFO)
-"""The keys of `info` that the numeric faces know."""
+"""The keys of `info` of the numeric environments."""
 
 
 def single_spaces(source: LevelSource) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """Return the observation and action space of one board. Raises `BadSetting` when the levels differ in size."""
+    """Return the observation and action space of one board. Raises `BadSetting` if the levels differ in size."""
     return spaces.Box(0, NUM_CODES - 1, source.shape, np.uint8), spaces.Discrete(len(ACTIONS))

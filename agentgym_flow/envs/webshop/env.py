@@ -1,4 +1,4 @@
-"""WebShop as text: searches and clicks in, pages out, a score for what is bought."""
+"""WebShop as text: actions are searches and clicks, observations are pages, and a purchase gets a score."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ ENV_ID = "agentgym_flow/WebShop-v0"
 """The id of the environment."""
 
 DEFAULT_MAX_STEPS = 15
-"""The step budget of the published results of verl-agent, GiGPO and RewardFlow."""
+"""The step budget in the published results of verl-agent, GiGPO and RewardFlow."""
 
 OBSERVATION_MODES = {"text": text, "text_rich": text_rich, "html": html, "url": url}
-"""How a page is shown."""
+"""The ways to show a page."""
 
 DRAWS = ("uniform", "weighted")
-"""How `reset(seed=...)` draws a goal: each alike, or by upstream's weights."""
+"""How `reset(seed=...)` draws a goal: uniformly, or with the weights of the original WebShop."""
 
 SEARCH = "search[{query}]"
 
 
 class WebShopEnv(TextEnv):
-    """WebShop, played by a language model: find the product that an instruction asks for, choose its options, buy it.
+    """WebShop for language models: find the product that an instruction asks for, choose its options, and buy it.
 
     ## Description
-    A shop of thousands of products with a search bar, pages of results, pages of products with options to choose, and
-    texts to read. The instruction, such as `Find me machine washable men's shorts with color: navy, and price lower
-    than 40.00 dollars`, is on every page. Buying ends the episode, and the score says how much of what was asked for
-    the purchase has. Pages, rules, search ranking, goals and score are those of WebShop (Yao et al., 2022).
+    A shop has thousands of products. It has a search bar, result pages, product pages with options to choose, and texts
+    to read. Every page shows the instruction, such as `Find me machine washable men's shorts with color: navy, and
+    price lower than 40.00 dollars`. Buying a product ends the episode. The score measures how well the purchase matches
+    the instruction. Pages, rules, search ranking, goals and score are those of WebShop (Yao et al., 2022).
 
     ```python
     >>> import gymnasium as gym
@@ -65,9 +65,9 @@ class WebShopEnv(TextEnv):
     ```
 
     ## Action Space
-    `UnicodeText`: `search[words]` on every page, or `click[what]`, where *what* is one of the page's buttons, products
-    (by ASIN) or options; `info["admissible_actions"]` lists the clicks of the moment, and case does not matter in the
-    brackets.
+    `UnicodeText`: `search[words]` on every page, or `click[what]`, where *what* is a button, a product (by ASIN) or an
+    option of the page. `info["admissible_actions"]` lists the possible clicks. Text in the brackets is
+    case-insensitive.
 
     | page | clicks, in this order |
     |---|---|
@@ -76,39 +76,48 @@ class WebShopEnv(TextEnv):
     | `item_page` | `back to search`, `< prev`, `description`, `features`, `reviews`, `buy now`, every value of an option |
     | `item_sub_page` | `back to search`, `< prev` |
 
-    Anything else changes nothing, is counted as a step, and `info["action_valid"]` is False. As upstream: a search
-    finds at most 50 products; `next >` is offered past the last page, too, and leads to empty pages; `< prev` on a
-    product leads to the results and forgets the chosen options, and so does every search; an option can be changed but
-    not taken back; `buy now` works without any option.
+    Any other text is invalid: it uses up a step and leaves the state unchanged, and `info["action_valid"]` is False.
+
+    The following rules are those of the original WebShop:
+
+    - A search finds at most 50 products.
+    - `next >` is also offered after the last page of results, and leads to empty pages.
+    - `< prev` on a product page leads to the results and clears the chosen options. Every search clears them too.
+    - A chosen option can be changed, but not removed.
+    - `buy now` works without choosing any options.
 
     ## Observation Space
-    `UnicodeText`. `observation_mode` says how a page is shown:
+    `UnicodeText`. `observation_mode` determines how a page is shown:
 
     | mode | text |
     |---|---|
     | `text` | all visible texts, joined by ` [SEP] `; does not show which options are chosen |
-    | `text_rich` | a line each; buttons and what was clicked are marked |
+    | `text_rich` | one text per line; buttons and clicked options are marked |
     | `html` | the source of the page |
-    | `url` | its address only |
+    | `url` | only the address of the page |
 
     ## Starting State
-    The search page, for the goal that the seed draws from the split, or for number k with `options={"task": k}`.
+    The episode starts on the search page. The seed draws a goal from the split, unless `options={"task": k}` selects
+    one.
 
-    The embedded shop is generated, with near-duplicates, missing options and prices just above the limit, so that
-    reading matters; goals of a split ask for products of families that no other split asks for. With `data=`, official
-    files are used: their 1,000 products, or the full catalogue from a store (`agentgym-flow data import webshop`).
-    Goals, price limits and prices drawn from a range come from seeds of their own, so that all processes have the same
-    goals and the splits never overlap; official goals are in the official order (`random.Random(233)`).
+    The embedded shop is generated. It has near-duplicates, products with missing options, and prices just above the
+    limit, so that the agent must read carefully. The goals of a split ask for product families that no other split asks
+    for.
+
+    With `data=`, the environment uses official files: their 1,000 products, or the full catalogue from a store
+    (`agentgym-flow data import webshop`). Goals, price limits, and prices drawn from a range use separate fixed seeds,
+    so all processes have the same goals and the splits never overlap. Official goals are in the official order
+    (`random.Random(233)`).
 
     ## Rewards
-    With the purchase, its score in [0, 1]; 0 with every other step. The score is the share of the wanted attributes,
-    options and price limit that the purchase has, times a factor for the right type of product.
+    The purchase gives its score in [0, 1]. Every other step gives 0. The score is the share of the required attributes,
+    options and price limit that the purchase satisfies, times a factor for the right type of product.
 
     ## Episode End
-    - Termination: something was bought.
-    - Truncation: `max_steps` steps without that. The two never come together.
+    - Termination: the agent buys a product.
+    - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    A step after the end raises `ResetNeeded`.
+    Calling `step` after the end raises `ResetNeeded`.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -117,33 +126,34 @@ class WebShopEnv(TextEnv):
     | key | meaning |
     |---|---|
     | `task_type` (str) | the coarse category of the product that the goal was made from, such as `beauty` |
-    | `page` (str) | which page is shown, as named above; `done` after buying |
-    | `noun_tagger` (str) | what tells the nouns in titles for the score: `words`, or `spacy-` and the model's version |
-    | `score_parts` (dict) | after buying: the parts of the score, under the names of upstream's logs; before, empty |
-    | `compat_key` (str) | on request: the state as RewardFlow's code names it, page text and clicked options |
+    | `page` (str) | the page that is shown, as named above; `done` after the purchase |
+    | `noun_tagger` (str) | the tagger that finds nouns in titles for the score: `words`, or `spacy-` and the model's version |
+    | `score_parts` (dict) | after the purchase: the parts of the score, under the names of the original logs; before it, empty |
+    | `compat_key` (str) | on request: the state key of RewardFlow's code: page text and clicked options |
 
-    `state_key` is exact: what the search found (not its words), the page, the product and the chosen options. It leaves
-    out what was read, so RewardFlow is trained here with `anchors="information"`.
+    `state_key` identifies the full state of the shop: the results of the search (not its words), the page, the product
+    and the chosen options. It does not include what the agent has read. For this reason RewardFlow is trained here with
+    `anchors="information"`.
 
     ## Arguments
     | argument | default | meaning |
     |---|---|---|
     | `data` | `None` | a folder of official files, or a store; the name of registered data; None for the embedded shop |
-    | `goals` | `"synthetic"` | `"synthetic"`, built from attributes and options; `"human"`, written by people or in their manner |
+    | `goals` | `"synthetic"` | `"synthetic"`, built from attributes and options; `"human"`, written by people or in the style of people |
     | `split` | `"train"` | `"train"`, `"valid"` (official `dev`) or `"test"` |
     | `season` | `""` | the seed of a season: other test goals in the embedded shop, see "Seasons" in the docs |
-    | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as upstream does |
+    | `draw` | `"uniform"` | how a seed draws the goal: `"uniform"`, or `"weighted"` as in the original WebShop |
     | `observation_mode` | `"text"` | see above |
-    | `show_attributes` | `False` | product pages have one more button, `attributes` |
-    | `noun_tagger` | `"auto"` | `"spacy"` with the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` without; `"auto"`: the first if it works |
-    | `search` | `"bm25"` | who ranks: ours, which ranks as Lucene does; `"pyserini"`, Lucene itself (extra `pyserini`) |
-    | `num_products` | `None` | only the first so many products of official files |
-    | `task_types` | `None` | `reset(seed=...)` draws only tasks of these types, a list; None for all |
+    | `show_attributes` | `False` | give product pages one more button, `attributes` |
+    | `noun_tagger` | `"auto"` | `"spacy"` uses the model `en_core_web_sm` (`"spacy-3.7.1"`: only that version), `"words"` needs no model; `"auto"`: spaCy if it works, otherwise words |
+    | `search` | `"bm25"` | the search engine: `"bm25"` (built in, ranks as Lucene does), or `"pyserini"`, Lucene itself (extra `pyserini`) |
+    | `num_products` | `None` | use only the first N products of official files |
+    | `task_types` | `None` | a list of task types: `reset(seed=...)` draws only tasks of these types; None for all |
     | `max_steps` | `15` | the step budget |
     | `render_mode` | `None` | `"ansi"` |
 
-    Noun taggers can differ in the score of a product that is not the wanted one, and so can versions of the model;
-    `info` and logs name the one in use.
+    Noun taggers, and versions of the model, can give different scores to a product other than the target. `info` and
+    logs name the tagger in use.
 
     ## References
     - S. Yao et al., *WebShop: Towards Scalable Real-World Web Interaction with Grounded Language Agents*, NeurIPS 2022.
@@ -152,8 +162,12 @@ class WebShopEnv(TextEnv):
     - v0: first version.
 
     Raises:
-        BadSetting, UnknownSplit, UnknownOption, UnknownData, BadData: as their names say.
-        MissingExtra: spaCy's model or pyserini was asked for and is not installed.
+        BadSetting: an argument has an invalid value, or contradicts another argument.
+        UnknownSplit: `split` is not a split.
+        UnknownOption: an argument names an unknown option.
+        UnknownData: `data` is neither a path nor a registered name.
+        BadData: `data` is missing, cannot be read, or differs from its registered digest.
+        MissingExtra: spaCy's model or pyserini is requested and not installed.
     """  # noqa: E501 (a table's row is one line)
 
     env_id: ClassVar[str] = ENV_ID
@@ -234,7 +248,7 @@ class WebShopEnv(TextEnv):
 
     @property
     def game(self) -> WebShopGame:
-        """The present visit to the shop. For looking at; `step` is the way to change it."""
+        """The present visit to the shop, to read only. Change it with `step`."""
         return self._game
 
     def _choose_task(self, seed: int | None, options: Mapping[str, Any]) -> tuple[int, int]:
@@ -279,32 +293,33 @@ class WebShopEnv(TextEnv):
         return Transition(self._page(), self.last_score.total, True, valid)
 
     def state_key(self) -> str:
-        """Return the page and a digest of what else decides the future; after buying only the outcome."""
+        """Return the page and a digest of the rest of the state; after the purchase, only the outcome."""
         if self.last_score is not None:
             return f"end:{'success' if self.success() else 'fail'}:{self.last_score.total:.6f}"
         return f"{self._game.page}:{self._game.digest()[:32]}"
 
     def describe_state(self) -> str:
-        """Return the page with marks for what was clicked, and the chosen options, for a person to read."""
+        """Return a readable text: the page with marks for clicked options, and the chosen options."""
         chosen = ", ".join(f"{name}: {value}" for name, value in self._game.options.items())
         return f"{text_rich(self._game)}\nChosen options: {chosen or 'none'}"
 
     def score(self) -> float:
-        """Return the score of the purchase, 0.0 before it."""
+        """Return the score of the purchase; 0.0 before it."""
         return 0.0 if self.last_score is None else self.last_score.total
 
     def admissible_actions(self) -> list[str]:
-        """Return a click for each button, product and option of the page, in the page's order."""
+        """Return a click for each button, product and option of the page, in page order."""
         return self._game.clicks()
 
     def action_templates(self) -> list[str]:
-        """Return the search, which every page takes; nothing after buying."""
+        """Return the template of a search, which every page accepts; an empty list after the purchase."""
         return [] if self._game.page is Page.DONE else [SEARCH]
 
     def candidates(self) -> list[str]:
-        """Return the clicks, those named by the instruction first where there are too many, and queries from its words.
+        """Return the possible clicks and queries made of words of the instruction.
 
-        On the search page all proposed queries, on others the first two.
+        If there are too many clicks, those named in the instruction are preferred. The search page has all proposed
+        queries, other pages the first two.
         """
         if self._game.page is Page.DONE:
             return []
@@ -316,15 +331,15 @@ class WebShopEnv(TextEnv):
         return [*clicks, *(f"search[{query}]" for query in queries)]
 
     def sample_action(self, rng: Stream) -> str:
-        """Return a click of the page, or a search for some words of the instruction, all alike."""
+        """Return a click of the page or a search for some words of the instruction, all with equal probability."""
         clicks = self.admissible_actions()
         number = rng.below(len(clicks) + 1)
         return clicks[number] if number < len(clicks) else f"search[{random_query(self.goal, rng)}]"
 
     def expert_action(self) -> str | None:
-        """Return the next action on a short way to the wanted product; None when buying it cannot score 1.
+        """Return the next action on a short path to the target product; None if buying it cannot score 1.
 
-        The way leads over the texts that tell what the title leaves open, unless the steps are too few for that.
+        If enough steps are left, the path includes the texts that tell what the title does not.
         """
         return self._expert.next(self._game, self._read, self.max_steps - self.steps)
 
@@ -348,7 +363,7 @@ class WebShopEnv(TextEnv):
         }
 
     def _requested_info(self, key: str) -> str:
-        """Return the state as RewardFlow names it: the page without the instruction, and the options in click order."""
+        """Return the state key of RewardFlow: the page without the instruction, and the options in click order."""
         page = text(self._game).replace(f"Instruction: [SEP] {self.goal} [SEP] ", "", 1)
         return (
             page if self.last_score is not None else f"{page} clicked attributes: {list(self._game.options.values())}"
