@@ -140,7 +140,7 @@ def checked(policy: Policy | AsyncPolicy, move: object) -> PolicyOutput:
         return PolicyOutput(move)
     if isinstance(move, PolicyOutput) and isinstance(move.action, str):
         return move
-    raise BadPolicy(f"policy {policy.name!r} must answer with Move(action) or a string, got {move!r:.60}")
+    raise BadPolicy(f"policy {policy.name!r} must answer with PolicyOutput(action) or a string, got {move!r:.60}")
 
 
 class RandomPolicy:

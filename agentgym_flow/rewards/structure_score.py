@@ -200,6 +200,6 @@ def _checked(weights: Mapping[str, float]) -> dict[str, float]:
 
 def _field(workflow: Mapping[str, Any], name: str) -> Any:
     if name not in workflow:
-        asking = f"; ask for it: Recorder(env, keep=['{WORKFLOW}', '{ABLATION}'])" if name == ABLATION else ""
+        asking = f"; ask for it: EpisodeRecorder(env, keep=['{WORKFLOW}', '{ABLATION}'])" if name == ABLATION else ""
         raise BadData(f"the workflow in info has no {name!r}, which the structure reward reads{asking}")
     return workflow[name]

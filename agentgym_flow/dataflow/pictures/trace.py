@@ -16,7 +16,7 @@ Every line has `at` (seconds of the clock) and `what`; `slots` are lists [batch,
     done     policy                                     only simulated: a trainer has made its updates
     killed   worker                                     only simulated: a worker dies
 
-`TracedFlow` writes them for any manager, and `simulate` makes them in virtual time. `timeline`, beside this module, makes
+`TracedFlow` writes them for any manager, and `simulate` makes them in virtual time. The module `timeline` makes
 pictures of them.
 """
 
