@@ -42,7 +42,7 @@ def _renamed(episode: Episode) -> Episode:
         if turn.compat_key is None or turn.next_compat_key is None:
             raise BadData(
                 f"compat=True compares states by info[{COMPAT_KEY!r}], and a turn of task {episode.task_key} has none: "
-                f"record it with EpisodeRecorder(env, keep=[{COMPAT_KEY!r}]); an environment without it has no published "
+                f"record it with EpisodeRecorder(env, keep=[{COMPAT_KEY!r}]); without the key it has no published "
                 "states, so leave compat out"
             )
         turns.append(replace(turn, state_key=turn.compat_key, next_state_key=turn.next_compat_key))
