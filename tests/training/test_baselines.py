@@ -88,7 +88,7 @@ def test_a_baseline_trains_with_its_own_estimator(finished: dict[str, Path]) -> 
 def test_a_baseline_and_the_command_are_one_recipe(finished: dict[str, Path], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "gigpo", "--env", "sokoban", *arguments(tmp_path / "run")])
     assert result.exit_code == 0, result.output
-    assert "credit=gigpo" in result.stdout
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["credit"] == "gigpo"
     assert "Test success, sampled" in result.stdout
     assert curve(tmp_path / "run") == curve(finished["gigpo"])
     assert (tmp_path / "run" / LOG).read_bytes() == (finished["gigpo"] / LOG).read_bytes()
