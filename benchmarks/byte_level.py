@@ -96,7 +96,7 @@ class Experiment:
 
     def clone(self) -> Stage:
         """Clone demonstrations into the new model."""
-        return self._stage(CLONED, lambda: self._configs(CLONED, 0, self._model), Recipe.clone)
+        return self._stage(CLONED, lambda: self._configs(CLONED, 0, self._model), Recipe.clone_behaviour)
 
     def learn(self, seed: int) -> Stage:
         """Train the cloned model by reinforcement learning."""
@@ -105,7 +105,7 @@ class Experiment:
             run, warm, agent = self._configs(f"seed-{seed}", seed, self._warm_start)
             return run, replace(warm, warm_start_levels=0), agent
 
-        return self._stage(f"seed-{seed}", configs, Recipe.learn)
+        return self._stage(f"seed-{seed}", configs, Recipe.train)
 
     def clone_on(self, first: Stage, seconds: float) -> Stage:
         """Go on with cloning for about as much CPU time."""
@@ -115,7 +115,7 @@ class Experiment:
             updates = max(1, round(warm.warm_start_updates * seconds / first.seconds))
             return run, replace(warm, warm_start_updates=updates), agent
 
-        return self._stage(CLONED_ON, configs, Recipe.clone)
+        return self._stage(CLONED_ON, configs, Recipe.clone_behaviour)
 
     def _stage(self, name: str, configs: Callable[[], Configs], work: Callable[[Recipe], None]) -> Stage:
         """Do the work of a stage and evaluate, unless that was done; return what the stage came to."""

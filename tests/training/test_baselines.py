@@ -131,7 +131,7 @@ def test_ctrl_c_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agentgym_flow.training.recipe.Recipe.learn", interrupted)
+    monkeypatch.setattr("agentgym_flow.training.recipe.Recipe.train", interrupted)
     result = CliRunner().invoke(app, ["train", "grpo", *arguments(tmp_path / "run")])
     assert result.exit_code == 130
     assert "Interrupted" in result.stdout

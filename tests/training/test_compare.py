@@ -245,18 +245,18 @@ def test_ctrl_c_keeps_what_is_finished(
     plan = copied.plan()
     for cell in plan.training()[2:]:
         shutil.rmtree(copied.output / cell.folder)
-    learn, calls = Recipe.learn, iter([False, True])
+    learn, calls = Recipe.train, iter([False, True])
 
     def pressed(recipe: Recipe) -> None:
         if next(calls):
             raise KeyboardInterrupt
         learn(recipe)
 
-    monkeypatch.setattr(Recipe, "learn", pressed)
+    monkeypatch.setattr(Recipe, "train", pressed)
     assert compare.main(copied.arguments()) == 130
     assert "goes on with what is missing" in capsys.readouterr().out
     assert not copied.results.exists()
-    monkeypatch.setattr(Recipe, "learn", learn)
+    monkeypatch.setattr(Recipe, "train", learn)
     assert compare.main(copied.arguments()) == 0
     assert started == [plan.training()[2], plan.training()[3], plan.training()[3]]
 

@@ -108,7 +108,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_resumed_run_ends_like_one_that_was_never_killed(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    examine = recipe.Recipe.examine
+    examine = recipe.Recipe.evaluate
 
     def kill_examining(self: Any, moment: str) -> None:
         if moment == phase:
@@ -116,7 +116,7 @@ def test_a_resumed_run_ends_like_one_that_was_never_killed(
         examine(self, moment)
 
     with monkeypatch.context() as patched:
-        patched.setattr(recipe.Recipe, "examine", kill_examining)
+        patched.setattr(recipe.Recipe, "evaluate", kill_examining)
         if phase == "learning":
             patched.setattr(MetricsFile, "on_log", logging_until(12))
         with pytest.raises(Killed):

@@ -235,7 +235,7 @@ def test_ctrl_c_keeps_finished_trials(
     def pressed(recipe: Recipe) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Recipe, "learn", pressed)
+    monkeypatch.setattr(Recipe, "train", pressed)
     assert tune.main(arguments(copied)) == 130
     assert "goes on with what is missing" in capsys.readouterr().out
     assert [(copied / "runs" / cell.folder).exists() for cell in lost] == [True, False]
