@@ -72,8 +72,8 @@ class TestAsking:
             (["left", "left"], "asked for 1 moves and returned 2"),
             ("left", "must return a list of moves, got 'left'"),
             (None, "must return a list of moves, got None"),
-            ([3], "must answer with Move\\(action\\) or a string, got 3"),
-            ([PolicyOutput(None)], "must answer with Move"),  # type: ignore[arg-type]
+            ([3], "must answer with PolicyOutput\\(action\\) or a string, got 3"),
+            ([PolicyOutput(None)], "must answer with PolicyOutput"),  # type: ignore[arg-type]
         ],
     )
     def test_anything_else_is_refused(answer: Any, complaint: str) -> None:

@@ -102,9 +102,9 @@ class CanvasEnv(TextEnv):
     Branches, cases and steps are written as workflows, so structures can be nested:
     `<operators>Plan -> Custom, Programmer</operators>`. An edit is applied completely or not at all.
 
-    Models often write text around an action, or deviate from its format. The environment reads such actions if possible
-    and lists the repairs in `info["repairs"]`. With `strict=True` it rejects them. A rejected action uses up a step and
-    leaves the state unchanged, and `info["action_valid"]` is False.
+    The environment reads actions with text around them or small errors of format if it can, and lists the repairs in
+    `info["repairs"]`; with `strict=True` it rejects them. A rejected action uses up a step, leaves the state unchanged,
+    and sets `info["action_valid"]` to False.
 
     With `prompting="two_phase"`, an action that adds operators without prompts waits until every operator has a prompt,
     one turn for each. In these turns, the environment reads the text as follows:
@@ -147,9 +147,9 @@ class CanvasEnv(TextEnv):
     | `task_type` (str) | the family of a generated task (`arithmetic`, `code`, `qa`), or the set of a published one |
     | `kind` (str) | the difficulty of a generated task, such as `trap`; for a published task `math`, `qa` or `code`. Empty until the episode has ended, because it would give a hint |
     | `workflow` (dict) | the workflow and its last run, see below |
-    | `scorer` (str) | the method that computes the score: `number`, `choice`, `f1`, `tests` or, with its version, `math-verify 0.9.0`; it is also in the `meta` of the log |
+    | `scorer` (str) | what computes the score: `number`, `choice`, `f1`, `tests` or, with its version, `math-verify 0.9.0`; also in the log's `meta` |
     | `repairs` (list of str) | the repairs that were needed to read the last action or prompt |
-    | `sandbox` (str) | the level of the sandbox in which programs run, `strong`, `limited` or `none`; `unused` if no sandbox is needed |
+    | `sandbox` (str) | the level of the sandbox for programs, `strong`, `limited` or `none`; `unused` if none is needed |
 
     The following key is present only on request (`env.unwrapped.request_info(["ablation"])`,
     `EpisodeRecorder(env, keep=["ablation"])`), because computing it runs the workflow again:
@@ -170,7 +170,7 @@ class CanvasEnv(TextEnv):
     | `depth` (int) | 0 for an empty workflow, 1 without structures, plus one for each structure around an operator |
     | `finished` (bool) | whether the workflow has been submitted |
     | `missing` (list of str) | what `finish` still requires |
-    | `usable` (list of str) | the operators that can be used; `nesting` (bool) and `first_case` (str): the rules of the language |
+    | `usable` (list of str) | the usable operators; `nesting` (bool) and `first_case` (str): the rules of the language |
     | `descriptions` (dict) | usable operator -> its description, one line |
     | `meets` (dict) | `solver`, `checker`, `tests`, `code` and `format` -> the usable operators that count as one for `finish="published"` and for the structure reward |
     | `prompting` (str) | the argument `prompting`, which determines how to write prompts |
@@ -179,8 +179,8 @@ class CanvasEnv(TextEnv):
     | `failed` (list) | `[place, operator, why]` for each call that failed |
     | `results` (int) | the number of results: 0, 1, or one for each branch if no operator combines them |
     | `result` (str) | the result in one line, at most 300 characters |
-    | `calls` (int) | the calls of the last run; `total_calls` (int): the calls of the whole episode that did not come from its cache |
-    | `tokens` (int), `cost` (float) | the totals of all runs so far, except results from the cache; the simulator's tokens are an estimate |
+    | `calls` (int) | the calls of the last run; `total_calls` (int): those of the whole episode, without results from its cache |
+    | `tokens` (int), `cost` (float) | totals of all runs, without results from the cache; the simulator's tokens are an estimate |
     | `correctness` (float) | after the end of an episode: the correctness of the last result, submitted or not; before, 0.0 |
     | `asked` (str) | in two-phase prompting, the operator whose prompt is requested; otherwise empty |
 
