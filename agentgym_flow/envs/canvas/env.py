@@ -162,11 +162,11 @@ class CanvasEnv(TextEnv):
 
     | key | meaning |
     |---|---|
-    | `text` (str) | the workflow in one line, without instructions |
+    | `text` (str) | the workflow in one line |
     | `graph` (list of dict) | the nodes with ids, roles and instructions, see `agentgym_flow.envs.canvas.workflow.plain.plain_graph` |
     | `run` (list of dict) | the calls of the last run: place, attempt, status, verdict, influence, notes |
-    | `operators` (list of str) | the operators in the workflow, at any depth; `counts` (dict): how often each occurs |
-    | `structures` (dict) | the numbers of `parallel`, `conditional` and `loop` structures, at any depth |
+    | `operators` (list of str) | the operators of the workflow; `counts` (dict): how often each occurs |
+    | `structures` (dict) | the numbers of `parallel`, `conditional` and `loop` structures |
     | `depth` (int) | 0 for an empty workflow, 1 without structures, plus one for each structure around an operator |
     | `finished` (bool) | whether the workflow has been submitted |
     | `missing` (list of str) | what `finish` still requires |
@@ -177,7 +177,7 @@ class CanvasEnv(TextEnv):
     | `ran` (list of str) | the operators that ran without failing, once for each run |
     | `checks` (list) | `[place, operator, passed, notes]` for each check that ran |
     | `failed` (list) | `[place, operator, why]` for each call that failed |
-    | `results` (int) | the number of results: 0, 1, or one for each branch if no operator combines them |
+    | `results` (int) | the number of results: one for each branch if no operator combines them |
     | `result` (str) | the result in one line, at most 300 characters |
     | `calls` (int) | the calls of the last run; `total_calls` (int): those of the whole episode, without results from its cache |
     | `tokens` (int), `cost` (float) | totals of all runs, without results from the cache; the simulator's tokens are an estimate |
