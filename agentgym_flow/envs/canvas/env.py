@@ -134,9 +134,8 @@ class CanvasEnv(TextEnv):
     - Termination: `finish` is accepted.
     - Truncation: after `max_steps` steps without termination. The two are never true together.
 
-    Calling `step` after the end raises `ResetNeeded`. If the server is unavailable, `step` raises `ExecutorFailed`. If
-    the sandbox is unavailable, it raises `SandboxUnavailable`. In both cases the state is unchanged, and you can repeat
-    the same step.
+    Calling `step` after the end raises `ResetNeeded`. If the server is unavailable, `step` raises `ExecutorFailed`; if
+    the sandbox is, `SandboxUnavailable`. Either leaves the state unchanged, and you can repeat the step.
 
     ## Information
     The contract keys of `agentgym_flow.core.TextEnv` (`task`, `task_key`, `task_type`, `goal`, `state_key`, `success`,
@@ -158,7 +157,7 @@ class CanvasEnv(TextEnv):
     |---|---|
     | `ablation` (dict) | the parts that the last result needs. `needed`: the operators, once for each place that counts; `places`: these places; `structures`: how many structures of each kind count; `undecided`: places for which an executor other than the simulator does not give enough information; they count if data flowed from them into the result. See `agentgym_flow.envs.canvas.workflow.ablation` |
 
-    `info["workflow"]` is plain data, created anew at every step, and does not contain the right answer:
+    `info["workflow"]` is plain data, created anew at every step, without the right answer:
 
     | key | meaning |
     |---|---|
@@ -181,7 +180,7 @@ class CanvasEnv(TextEnv):
     | `result` (str) | the result in one line, at most 300 characters |
     | `calls` (int) | the calls of the last run; `total_calls` (int): those of the whole episode, without results from its cache |
     | `tokens` (int), `cost` (float) | totals of all runs, without results from the cache; the simulator's tokens are an estimate |
-    | `correctness` (float) | after the end of an episode: the correctness of the last result, submitted or not; before, 0.0 |
+    | `correctness` (float) | after the end: the correctness of the last result, submitted or not; before, 0.0 |
     | `asked` (str) | in two-phase prompting, the operator whose prompt is requested; otherwise empty |
 
     `state_key` is a digest of the workflow with its instructions, and of an action that waits for a prompt. With an
