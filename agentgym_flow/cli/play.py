@@ -85,11 +85,11 @@ def play(
     """
     env_id = environments.full_id(env)
     if policy is not None:
+        settings = environments.env_settings(env_id, env_arg)
+        check_log(log, force, settings)  # before a model is loaded
         asked = prompted(policy, environments.settings(policy_arg, "--policy-arg"), profile)
         player = watched(policy, env_id, **asked)
-        check_log(log, force, environments.env_settings(env_id, env_arg))
-        made = make_text_env(env_id, split=split, **environments.env_settings(env_id, env_arg))
-        watch(player, made, seed, task, log)
+        watch(player, make_text_env(env_id, split=split, **settings), seed, task, log)
         return
     prompt = None if profile is None else profile_for(env_id, profile)
     shown = environments.human_settings(env_id) if prompt is None else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,11 +12,17 @@ from agentgym_flow.core import TextEnv
 from agentgym_flow.episode import Episode, Turn
 from agentgym_flow.policies import AsyncPolicy, Policy, PolicyInput, PolicyOutput
 from agentgym_flow.policies.base import Around, ask, checked
+from agentgym_flow.prompts import PromptTemplate
 from agentgym_flow.rollout import EpisodeSpec, rollout
 
 
 def play_shown(
-    policy: Policy | AsyncPolicy, env: TextEnv, seed: int, task: int | None, template: Any, console: Console
+    policy: Policy | AsyncPolicy,
+    env: TextEnv,
+    seed: int,
+    task: int | None,
+    template: PromptTemplate | None,
+    console: Console,
 ) -> Episode:
     """Play one episode, print every turn as it happens, and return the episode.
 
@@ -32,7 +37,7 @@ def play_shown(
 
 
 class _Narrator:
-    def __init__(self, console: Console, template: Any) -> None:
+    def __init__(self, console: Console, template: PromptTemplate | None) -> None:
         self._console, self._template = console, template
         self._told = 0  # turns whose outcome is printed
 

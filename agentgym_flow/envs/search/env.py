@@ -145,8 +145,7 @@ class SearchEnv(TextEnv):
     train_config = "search_tiny"
     # The state key has the passages that were found; searches that found nothing new are in the prompt alone.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {"credit_settings": {"anchors": "information", "potential": "average"}}
-        for name in ("rewardflow", "graphgpo")
+        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}}
     }
     script = "agentgym_flow.envs.search.scripted:ChainReader"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)

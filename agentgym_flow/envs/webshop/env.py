@@ -174,8 +174,8 @@ class WebShopEnv(TextEnv):
     train_config = "webshop_tiny"
     # The state key does not say what was read, and a page is worth more to one who has read it.
     algorithm_settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        name: {"credit_settings": {"anchors": "information", "potential": "average"}}
-        for name in ("rewardflow", "graphgpo")
+        "rewardflow": {"credit_settings": {"anchors": "information", "potential": "average"}},
+        "graphgpo": {"credit_settings": {"anchors": "information"}},
     }
     script = "agentgym_flow.envs.webshop.scripted:KeywordShopper"
     optional_info: ClassVar[tuple[str, ...]] = (COMPAT_KEY,)
