@@ -4,8 +4,9 @@
 
 A trial is a short training run with the recipe of the baselines, from one warm start that all trials share. Trial *i*
 has the same entropy weight and step sizes for every estimator; the weight and the norm are tried where it has them.
-Trial 0 has the unchanged settings. The trial with the highest mean of sampled and greedy success on validation tasks
-wins. Test tasks are never played.
+Trial 0 has the unchanged settings. Short runs favour large steps, so trial 0 and the best other of every estimator
+(`--finalists`) are trained again for all batches of the setting. The run with the highest mean of sampled and greedy
+success on validation tasks wins. Test tasks are never played.
 
 Runs go to `--output`. The same command again runs only what is missing, with more `--trials` as well, so Ctrl-C or
 SIGTERM loses the runs under way alone. Then `--results` gets `tuning_sokoban.jsonl` with the outcome of every trial on
@@ -28,10 +29,10 @@ from agentgym_flow._util.files import whole
 from agentgym_flow.errors import BadSetting
 from baselines.compare import named, stem_of
 from baselines.comparison.outcome import Outcome, Raw, read_raw, write_raw
-from baselines.comparison.plan import read_settings
+from baselines.comparison.plan import Setting, read_settings
 from baselines.comparison.schedule import exit_status_of, run_missing, show_plan
-from baselines.comparison.trials import Trials, trial, trials, write_tuned
-from baselines.comparison.tuning_page import tuning_page, winners
+from baselines.comparison.trials import Trials, finals, trial, trials, write_tuned
+from baselines.comparison.tuning_page import finalists, tuning_page, winners
 
 SCHEMA = "agentgym_flow.tuning/1"
 SHARE = 4
@@ -55,6 +56,17 @@ def figures(plan: Trials, algos: Sequence[str], count: int, outcomes: Sequence[O
     return Raw(header, outcomes)
 
 
+def with_finals(plan: Trials, setting: Setting, raw: Raw, options: argparse.Namespace, console: Console) -> Raw:
+    """Train the finalists of a tuning for all batches of the setting; return the figures with theirs."""
+    chosen = finalists(raw, options.finalists)
+    if not any(chosen.values()):
+        return raw
+    last = finals(plan, setting, chosen)
+    done = run_missing(last, options.output, options.jobs, console)
+    header = {**raw.header, "finals": chosen, "final_episodes": setting.episodes}
+    return Raw(header, [*raw.outcomes, *(done[cell] for cell in last.training())])
+
+
 def publish(raw: Raw, folder: Path) -> list[Path]:
     """Write the page and the file of winners; return their paths."""
     stem = stem_of(raw.header["env_id"])
@@ -75,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--algos", default="grpo,rloo,gigpo,rewardflow,graphgpo", help="what is tuned")
     parser.add_argument("--trials", type=int, default=8, help="of each algorithm; trial 0 is the settings as they are")
     parser.add_argument("--batches", type=int, help=f"of a trial; by default one in {SHARE} of the setting's")
+    parser.add_argument(
+        "--finalists", type=int, default=2, help="of each algorithm, trained as long as the setting says; 0: none"
+    )
     parser.add_argument("--seed", type=int, default=1000, help="of all trials; not one that a comparison has")
     parser.add_argument("--setting", help="name of a setting in the file; the first by default")
     parser.add_argument("--config", type=Path, help="a YAML file of settings; by default that of the environment")
@@ -86,21 +101,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(options: argparse.Namespace) -> Trials:
+def _plan(options: argparse.Namespace) -> tuple[Setting, Trials]:
+    if options.finalists < 0 or options.finalists > options.trials:
+        raise BadSetting("--finalists must be between 0 and --trials")
     for name in ("trials", "jobs", "batches"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise BadSetting(f"--{name} must be at least 1")
     chosen = None if options.setting is None else [options.setting]
     setting = read_settings(options.env, options.config, chosen)[0]
     batches = options.batches or max(1, setting.batches // SHARE)
-    return trials(setting, named(options.algos), options.trials, batches, options.seed)
+    return setting, trials(setting, named(options.algos), options.trials, batches, options.seed)
 
 
 def _command(plan: Trials, options: argparse.Namespace) -> str:
     """Return the command that repeats the tuning, whatever its folders were."""
     [setting] = plan.settings
     words = ["--env", plan.env_id, "--algos", ",".join(named(options.algos)), "--trials", str(options.trials)]
-    words += ["--batches", str(setting.batches), "--seed", str(options.seed), "--setting", setting.name]
+    words += ["--batches", str(setting.batches), "--finalists", str(options.finalists)]
+    words += ["--seed", str(options.seed), "--setting", setting.name]
     words += ["--config", options.config.name] if options.config else []
     return f"python -m baselines.tune {shlex.join(words)}"
 
@@ -109,12 +127,16 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     if options.remake is not None:
         written = publish(read_raw(options.remake, SCHEMA), options.remake.parent)
     else:
-        plan = _plan(options)
+        setting, plan = _plan(options)
         if options.dry_run:
             show_plan(plan, options.output, console)
+            if options.finalists:  # which trials they are is not known yet, what they cost is
+                numbers = range(options.finalists)
+                show_plan(finals(plan, setting, dict.fromkeys(named(options.algos), numbers)), options.output, console)
             return
         done = run_missing(plan, options.output, options.jobs, console)
         raw = figures(plan, named(options.algos), options.trials, list(done.values()), _command(plan, options))
+        raw = with_finals(plan, setting, raw, options, console)
         path = options.results / f"tuning_{stem_of(plan.env_id)}.jsonl"
         write_raw(path, raw, SCHEMA)
         written = [path, *publish(raw, options.results)]

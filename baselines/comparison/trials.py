@@ -1,9 +1,12 @@
-"""Trials of settings: the same for every estimator, each a short training run that is examined on validation tasks.
+"""Trials of settings: the same for every estimator, each a training run that is examined on validation tasks.
 
 Trial *i* multiplies the environment's entropy weight and step sizes by the same factors for every estimator. An
 estimator that has a weight of its comparison within a state, or a norm, gets those of the trial too; the others get the
 trial without. The factors are point *i* of a low-discrepancy sequence (an additive recurrence), which covers the ranges
 evenly whatever the number of trials, so more trials never change earlier ones. Trial 0 has the unchanged settings.
+
+A short run favours large steps, so trials that are shorter than the runs of a comparison only choose finalists: trial 0
+and the best others of every estimator are trained again as long as the comparison trains them, and those runs decide.
 """
 
 from __future__ import annotations
@@ -55,9 +58,22 @@ def trials(setting: Setting, algos: Sequence[str], count: int, batches: int, see
     return Trials(setting.env_id, list(variants), [seed], [tried])
 
 
+def finals(plan: Trials, setting: Setting, chosen: Mapping[str, Sequence[int]]) -> Trials:
+    """Return the plan that trains the finalists, given by number for each algorithm, for all batches of `setting`."""
+    [short] = plan.settings
+    variants = {final(algo, i): short.variants[trial(algo, i)] for algo, numbers in chosen.items() for i in numbers}
+    whole_runs = replace(short, batches=setting.batches, core_seconds=setting.core_seconds, variants=variants)
+    return Trials(plan.env_id, list(variants), plan.seeds, [whole_runs])
+
+
 def trial(algo: str, number: int) -> str:
     """Return the name of a trial."""
     return f"{algo} trial {number}"
+
+
+def final(algo: str, number: int) -> str:
+    """Return the name of the run of a trial that came into the finals."""
+    return f"{algo} final {number}"
 
 
 def settings_of_trial(setting: Setting, algo: str, number: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from agentgym_flow.errors import BadData
 from baselines.comparison.outcome import Outcome, Raw
 from baselines.comparison.plan import WARM_START
 from baselines.comparison.rows import markdown
-from baselines.comparison.trials import ENTROPY, STEP, WEIGHT, trial
+from baselines.comparison.trials import ENTROPY, STEP, WEIGHT, final, trial
 
 HOW_TO_READ = f"""\
 Every estimator gets the same number of trials. Trial *i* has the same entropy weight and step sizes for all of them,
@@ -22,10 +21,12 @@ and begins with the same cloned weights; the weight of the comparison within a s
 estimator has them. Trial 0 has the unchanged settings; the others divide or multiply the entropy weight by up to
 {ENTROPY:g}, the step sizes by up to {STEP:g} and the weight by up to {WEIGHT:g}.
 
-A trial is a short training run with one seed, and then plays the validation tasks once with sampled and once with the
-most likely actions. The trial with the highest mean of the two shares wins, the earlier one of equals. Sampled success
-alone would favour settings that make a policy sure of itself early, greedy success alone hides what a policy does
-beside its best action; a comparison reports both, and two plays are less noisy than one. Test tasks are not played.
+A trial is a training run with one seed, and then plays the validation tasks once with sampled and once with the
+most likely actions. Short runs favour large steps, so short trials only choose finalists: trial 0 and the best others
+of every estimator are trained again, as long as a comparison trains them. The highest mean of the two success rates
+wins, the earlier trial of equals. Sampled success alone would favour settings that make a policy confident early,
+greedy success alone ignores every action but the most likely one; a comparison reports both, and two plays are less
+noisy than one. Test tasks are not played.
 
 Figures of winners are too high, because the best of several noisy figures is chosen: they are not results. The
 interval of the gain over trial 0 is over validation tasks, not over seeds."""
@@ -46,12 +47,29 @@ def trials_of(raw: Raw, algo: str) -> list[Outcome]:
     return [by_name[name] for name in names]
 
 
+def finalists(raw: Raw, count: int) -> dict[str, list[int]]:
+    """Return algorithm -> numbers of the trials to train as long as a comparison does: trial 0, and the best others."""
+    found = {}
+    for algo in raw.header["algos"]:
+        merits = [merit(outcome) for outcome in trials_of(raw, algo)]
+        others = sorted(range(1, len(merits)), key=lambda number: -merits[number])
+        found[algo] = sorted([0, *others[: count - 1]]) if count else []
+    return found
+
+
+def decisive(raw: Raw, algo: str) -> dict[int, Outcome]:
+    """Return number -> outcome of the runs that decide: the finals, or the trials where there are none."""
+    by_name = {outcome.name: outcome for outcome in raw.outcomes}
+    numbers = raw.header.get("finals", {}).get(algo)  # figures from before there were finals have none
+    return {i: by_name[final(algo, i)] for i in numbers} if numbers else dict(enumerate(trials_of(raw, algo)))
+
+
 def winners(raw: Raw) -> dict[str, int]:
     """Return algorithm -> the number of its best trial."""
     found = {}
     for algo in raw.header["algos"]:
-        merits = [merit(outcome) for outcome in trials_of(raw, algo)]
-        found[algo] = merits.index(max(merits))
+        runs = decisive(raw, algo)
+        found[algo] = max(runs, key=lambda number: (merit(runs[number]), -number))
     return found
 
 
@@ -68,31 +86,34 @@ def tuning_page(raw: Raw) -> str:
         f"{start.greedy_success or 0:.1%} greedy",
         f"- finished {max(outcome.date for outcome in raw.outcomes)}, with {versions}",
     ]
+    finals = any(header.get("finals", {}).values())
+    if finals:
+        facts.insert(1, f"- finals of {header['final_episodes']:,} training episodes each")
     parts = [
         f"# {header['env_id'].partition('/')[2]}: every estimator tuned alike\n",
         f"```bash\n{header['command']}\n```\n",
         "\n".join(facts) + "\n",
         HOW_TO_READ + "\n",
         f"## What won\n\n{_winners_table(raw, best)}\n",
-        f"## All trials\n\n{_trials_table(raw, best)}\n",
+        *([f"## Finals\n\n{_table(raw, best, {a: decisive(raw, a) for a in best})}\n"] if finals else []),
+        f"## All trials\n\n{_table(raw, best, {a: dict(enumerate(trials_of(raw, a))) for a in best})}\n",
     ]
     return "\n".join(parts)
 
 
 def _winners_table(raw: Raw, best: Mapping[str, int]) -> str:
-    columns = ["", "Trial", "Mean", "Sampled", "Greedy", "Gain over trial 0, points", "Median", "Lowest", "Settings"]
+    columns = ["", "Trial", "Mean", "Sampled", "Greedy", "Gain over trial 0, points", "Settings"]
     rows = []
     for algo, number in best.items():
-        tried = trials_of(raw, algo)
-        merits, won = [merit(outcome) for outcome in tried], tried[number]
+        runs = decisive(raw, algo)
+        won = runs[number]
         rows.append(
             [
                 algo,
                 str(number),
-                *(f"{share:.1%}" for share in (merits[number], won.success, won.greedy_success or 0.0)),
-                _gain(won, tried[0]),
-                *(f"{share:.1%}" for share in (median(merits), min(merits))),
-                f"`{_said(_tried(raw.header['trials'][won.name]))}`",
+                *(f"{share:.1%}" for share in (merit(won), won.success, won.greedy_success or 0.0)),
+                _gain(won, runs[0]),
+                f"`{_said(_tried(raw.header['trials'][trial(algo, number)]))}`",
             ]
         )
     return markdown(columns, rows)
@@ -111,13 +132,13 @@ def _merits(outcome: Outcome) -> npt.NDArray[np.float64]:
     return (outcome.successes() + outcome.successes(greedy=True)) / 2
 
 
-def _trials_table(raw: Raw, best: Mapping[str, int]) -> str:
+def _table(raw: Raw, best: Mapping[str, int], runs: Mapping[str, Mapping[int, Outcome]]) -> str:
     names = dict.fromkeys(name for own in raw.header["trials"].values() for name in _tried(own))
     columns = ["", "Trial", "Mean", "Sampled", "Greedy", *(f"`{name}`" for name in names), "Core-seconds of learning"]
     rows = []
     for algo, number in best.items():
-        for place, outcome in enumerate(trials_of(raw, algo)):
-            own = _tried(raw.header["trials"][outcome.name])
+        for place, outcome in runs[algo].items():
+            own = _tried(raw.header["trials"][trial(algo, place)])
             mean = f"{merit(outcome):.1%}"
             rows.append(
                 [

@@ -23,13 +23,14 @@ from baselines.comparison.trials import (
     ENTROPY,
     STEP,
     WEIGHT,
+    final,
     settings_of_trial,
     trial,
     trials,
     with_tuned,
     write_tuned,
 )
-from baselines.comparison.tuning_page import merit, tuning_page, winners
+from baselines.comparison.tuning_page import finalists, merit, tuning_page, winners
 
 SOKOBAN = "agentgym_flow/Sokoban-v0"
 ALGOS = ("rloo", "rewardflow")
@@ -157,7 +158,8 @@ def test_without_muon_there_is_no_step_of_it() -> None:
 def test_trials_are_short_runs_from_one_warm_start_examined_on_validation_tasks(done: Path) -> None:
     raw = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA)
     names = {trial(algo, number) for algo in ALGOS for number in range(2)}
-    assert {outcome.name for outcome in raw.outcomes} == {WARM_START, *names}
+    last = {final(algo, number) for algo in ALGOS for number in range(2)}
+    assert {outcome.name for outcome in raw.outcomes} == {WARM_START, *names, *last}
     assert {outcome.seed for outcome in raw.outcomes} == {1000}
     folders = {
         outcome.name: done / "runs" / Cell(outcome.group, outcome.name, outcome.seed).folder for outcome in raw.outcomes
@@ -169,11 +171,13 @@ def test_trials_are_short_runs_from_one_warm_start_examined_on_validation_tasks(
             log = list(read_log(folders[outcome.name] / "evaluations" / f"after_{kind}.jsonl.gz"))
             assert {line.split for line in log} == {"valid"}
             assert marks == "".join("1" if line.success else "0" for line in log)
-    for name in names:
+    for name in names | last:
         lines = [json.loads(line) for line in (folders[name] / "metrics.jsonl").read_text().splitlines()]
-        assert lines[-1]["episodes"] == 2 * 4 * 2 == raw.header["episodes"]  # a quarter of eight batches
+        batches = 8 if name in last else 2  # a quarter of them
+        assert lines[-1]["episodes"] == 2 * 4 * batches
+        assert lines[-1]["episodes"] == raw.header["final_episodes" if name in last else "episodes"]
         config = yaml.safe_load((folders[name] / "config.yaml").read_text())
-        for key, value in raw.header["trials"][name].items():
+        for key, value in raw.header["trials"][name.replace("final", "trial")].items():
             assert (config[key] | value if key == "credit_settings" else value) == config[key]
 
 
@@ -205,12 +209,13 @@ def test_the_page_has_every_trial(done: Path) -> None:
     text = (done / "results" / "tuning_sokoban.md").read_text()
     raw = read_raw(done / "results" / "tuning_sokoban.jsonl", tune.SCHEMA)
     assert raw.header["command"] in text
-    assert "--trials 2 --batches 2 --seed 1000 --setting small" in raw.header["command"]
+    assert "--trials 2 --batches 2 --finalists 2 --seed 1000 --setting small" in raw.header["command"]
     rows = [line for line in text.partition("## All trials")[2].splitlines() if line.startswith("| ")][2:]
     assert [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in rows] == [
         (algo, str(number)) for algo in ALGOS for number in range(2)
     ]
     assert sum("**" in row for row in rows) == len(ALGOS)
+    assert "finals of 64 training episodes each" in text
     assert "2 trials for each of 2 estimators, 16 training episodes each, in setting small" in text
 
 
@@ -221,8 +226,9 @@ def test_a_finished_tuning_is_not_run_again_and_more_trials_run_what_is_missing(
     assert tune.main(arguments(copied)) == 0
     assert started == []
     assert (copied / "results" / "tuning_sokoban.jsonl").read_bytes() == figures
-    assert tune.main(arguments(copied, algos=ALGOS[:1], count=3)) == 0
+    assert tune.main(arguments(copied, "--finalists", 0, algos=ALGOS[:1], count=3)) == 0
     assert started == [Cell("small", trial(ALGOS[0], 2), 1000)]
+    assert "Finals" not in (copied / "results" / "tuning_sokoban.md").read_text()
 
 
 def test_ctrl_c_keeps_finished_trials(
@@ -300,7 +306,21 @@ def test_the_mean_of_sampled_and_greedy_success_decides_and_the_earlier_of_equal
 
 def test_a_winner_that_is_trial_0_has_no_gain() -> None:
     text = tuning_page(made_up({"grpo": [(9, 9), (8, 1), (4, 7)]}))
-    assert "| grpo | 0 | 90.0% | 90.0% | 90.0% |  | 55.0% | 45.0% |" in text
+    assert "| grpo | 0 | 90.0% | 90.0% | 90.0% |  | `entropy_coef: 0.1` |" in text
+
+
+def test_trial_0_and_the_best_others_come_into_the_finals_and_the_finals_decide() -> None:
+    raw = made_up({"grpo": [(5, 5), (8, 8), (9, 9)], "rloo": [(3, 3), (4, 2), (4, 2)]})
+    assert finalists(raw, 0) == {"grpo": [], "rloo": []}
+    assert finalists(raw, 1) == {"grpo": [0], "rloo": [0]}
+    assert finalists(raw, 2) == {"grpo": [0, 2], "rloo": [0, 1]}  # the earlier of equals
+    assert winners(raw) == {"grpo": 2, "rloo": 0}
+    runs = {final("grpo", 0): "11", final("grpo", 2): "10", final("rloo", 0): "10", final("rloo", 1): "11"}
+    last = [replace(raw.outcomes[1], name=name, sampled=marks, greedy=marks) for name, marks in runs.items()]
+    header = {**raw.header, "finals": finalists(raw, 2), "final_episodes": 256}
+    decided = Raw(header, [*raw.outcomes, *last])
+    assert winners(decided) == {"grpo": 0, "rloo": 1}
+    assert "| rloo | 1 | 100.0% | 100.0% | 100.0% | +50.0 [" in tuning_page(decided).partition("## Finals")[0]
 
 
 def test_figures_without_a_trial_are_refused() -> None:
@@ -317,6 +337,7 @@ def test_figures_without_a_trial_are_refused() -> None:
         (["--algos", "grpo,grpo"], "once each"),
         (["--trials", "0"], "--trials"),
         (["--batches", "0"], "--batches"),
+        (["--finalists", "9"], "--finalists"),
         (["--setting", "smal"], "Did you mean 'small'"),
         (["--remake", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
