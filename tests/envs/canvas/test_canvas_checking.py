@@ -41,7 +41,7 @@ def test_a_set_is_told_of_as_the_environment_plays_it(check: Check, folder: Path
     assert list(checked.files) == ["test.jsonl", "train.jsonl"]
     ((one, other, both),) = checked.overlaps
     assert (one, other, len(both.exact)) == ("test.jsonl", "train.jsonl", 2)
-    assert len(checked.files["train.jsonl"].findings.copies()) == 1
+    assert len(checked.files["train.jsonl"].findings.repeated) == 1
     for split, played in checked.splits.items():
         assert played.tasks == len(PublishedTasks(folder, None, split, simulated=True)), split
     code, said, _ = check(folder, "--env", "Canvas-v0")

@@ -15,7 +15,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     given_back,
     said,
 )
-from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, Mistake
+from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, chances
 from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 
 
@@ -70,20 +70,12 @@ class Review(Checker):
     summary = "reads the solution critically and says what is wrong with it"
     instruction = "Read the solution critically. Say whether it answers the problem, and name each fault you find."
     odds = CheckerOdds(
-        {
-            Mistake.SLIP: 0.10,
-            Mistake.NUANCE: 0.25,
-            Mistake.TRAP: 0.94,
-            Mistake.OMISSION: 0.30,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.08,
-            Mistake.EDGE: 0.10,
-            Mistake.CORNER: 0.94,
-            Mistake.HOP: 0.30,
-            Mistake.DISTRACTION: 0.10,
-        },
-        demands={Mistake.CONVENTION: 0.95},
-    )
+        chances(
+            slip=0.1, nuance=0.25, trap=0.94, omission=0.3, part=0.1, wobble=0.08, edge=0.1, corner=0.94, hop=0.3,
+            distraction=0.1,
+        ),
+        demands=chances(convention=0.95),
+    )  # fmt: skip
 
 
 class Verify(Checker):
@@ -93,20 +85,12 @@ class Verify(Checker):
     summary = "solves the problem again by itself and compares"
     instruction = "Solve the problem again on your own, compare with the solution, and say whether they agree."
     odds = CheckerOdds(
-        {
-            Mistake.SLIP: 0.72,
-            Mistake.NUANCE: 0.10,
-            Mistake.TRAP: 0.10,
-            Mistake.OMISSION: 0.30,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.08,
-            Mistake.EDGE: 0.30,
-            Mistake.CORNER: 0.08,
-            Mistake.HOP: 0.30,
-            Mistake.DISTRACTION: 0.94,
-        },
-        demands={Mistake.BELIEF: 0.95},
-    )
+        chances(
+            slip=0.72, nuance=0.1, trap=0.1, omission=0.3, part=0.1, wobble=0.08, edge=0.3, corner=0.08, hop=0.3,
+            distraction=0.94,
+        ),
+        demands=chances(belief=0.95),
+    )  # fmt: skip
 
 
 def _found(text: str, function: str) -> str:

@@ -13,7 +13,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     solutions,
     written,
 )
-from agentgym_flow.envs.canvas.operators.odds import Mistake, ReviserOdds
+from agentgym_flow.envs.canvas.operators.odds import ReviserOdds, chances
 
 
 class Revise(Reviser):
@@ -25,19 +25,11 @@ class Revise(Reviser):
     form = "Give the whole new solution, without a word on what you changed."
     meets = frozenset({"solver"})
     odds = ReviserOdds(
-        {
-            Mistake.SLIP: 0.95,
-            Mistake.NUANCE: 0.60,
-            Mistake.TRAP: 0.95,
-            Mistake.OMISSION: 0.35,
-            Mistake.PART: 0.10,
-            Mistake.WOBBLE: 0.30,
-            Mistake.EDGE: 0.95,
-            Mistake.CORNER: 0.95,
-            Mistake.HOP: 0.35,
-            Mistake.DISTRACTION: 0.95,
-        }
-    )
+        chances(
+            slip=0.95, nuance=0.6, trap=0.95, omission=0.35, part=0.1, wobble=0.3, edge=0.95, corner=0.95, hop=0.35,
+            distraction=0.95,
+        ),
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the new solution: a program where the present one is one, run again if that was run."""

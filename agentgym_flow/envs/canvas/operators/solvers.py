@@ -12,7 +12,7 @@ from agentgym_flow.envs.canvas.operators.model import (
     Model,
     written,
 )
-from agentgym_flow.envs.canvas.operators.odds import Mistake, SolverOdds
+from agentgym_flow.envs.canvas.operators.odds import SolverOdds, chances
 
 FUNCTION = "solve"
 """The function that gives the answer where none is asked for by name."""
@@ -34,21 +34,13 @@ class Programmer(Solver):
     form = PROGRAM_FORM
     meets = frozenset({"solver", "code"})
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.00,
-            Mistake.NUANCE: 0.90,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.65,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.95,
-            Mistake.DISTRACTION: 0.95,
-        },
+        chances(
+            slip=0.0, nuance=0.9, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.65, corner=0.85, hop=0.95,
+            distraction=0.95,
+        ),
         beyond=frozenset({"qa"}),
         program="run",
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return a program that runs, with its result where no function is asked for by name."""
@@ -65,20 +57,12 @@ class Custom(Solver):
     summary = "reasons in words and answers"
     instruction = "Solve the problem with what is known so far. Reason briefly, and end with the answer."
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.65,
-            Mistake.NUANCE: 0.06,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.85,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.70,
-            Mistake.DISTRACTION: 0.75,
-        },
+        chances(
+            slip=0.65, nuance=0.06, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.85, corner=0.85, hop=0.7,
+            distraction=0.75,
+        ),
         wordy=True,
-    )
+    )  # fmt: skip
 
 
 class AnswerGenerate(Solver):
@@ -89,20 +73,12 @@ class AnswerGenerate(Solver):
     instruction = "Think step by step about the problem, then give the final answer alone."
     form = "Think first, then give the final answer alone between <answer> and </answer>."
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.55,
-            Mistake.NUANCE: 0.90,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.90,
-            Mistake.CORNER: 0.90,
-            Mistake.HOP: 0.10,
-            Mistake.DISTRACTION: 0.75,
-        },
+        chances(
+            slip=0.55, nuance=0.9, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.9, corner=0.9, hop=0.1,
+            distraction=0.75,
+        ),
         beyond=frozenset({"code"}),
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return what stands in the answer tag of the reply."""
@@ -120,21 +96,13 @@ class CustomCodeGenerate(Solver):
     form = PROGRAM_FORM
     meets = frozenset()
     odds = SolverOdds(
-        {
-            Mistake.SLIP: 0.00,
-            Mistake.NUANCE: 0.85,
-            Mistake.TRAP: 0.85,
-            Mistake.OMISSION: 0.80,
-            Mistake.PART: 0.90,
-            Mistake.WOBBLE: 0.53,
-            Mistake.EDGE: 0.65,
-            Mistake.CORNER: 0.85,
-            Mistake.HOP: 0.95,
-            Mistake.DISTRACTION: 0.95,
-        },
+        chances(
+            slip=0.0, nuance=0.85, trap=0.85, omission=0.8, part=0.9, wobble=0.53, edge=0.65, corner=0.85, hop=0.95,
+            distraction=0.95,
+        ),
         beyond=frozenset({"arithmetic", "qa"}),
         program="written",
-    )
+    )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
         """Return the program of the reply."""

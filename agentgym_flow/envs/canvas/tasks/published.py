@@ -1,10 +1,9 @@
-"""The tasks of the published sets: from files or through the Hub, by split and number.
+"""The tasks of published sets: from files or through the Hub, by split and number.
 
-A set is a folder with files whose names hold the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) and
-`test`, those that there are, or one file, which is `test` if neither its name nor its folder's has any of them;
-`published_splits` says which splits they make. The one file of MBPP, full or sanitised, is split as its authors do.
-Problems are the same when they ask the same in the same words, or nearly so (`sets.checks`): those that are tested on
-are never trained on.
+A set is a folder of files whose names contain the words `train`, `dev` (or `valid`, `validation`, `val`, `eval`) or
+`test`, or a single file, which is `test` if neither its name nor its folder's contains any of them. `published_splits`
+defines the resulting splits. The single file of MBPP, full or sanitised, is split as by its authors. Problems with
+equal or nearly equal texts (`sets.checks`) never occur in two splits.
 """
 
 from __future__ import annotations
@@ -35,36 +34,36 @@ from agentgym_flow.errors import BadData, BadSetting, UnknownData
 from agentgym_flow.seeding import stable_hash
 
 SIMULATED = ("gsm8k", "humaneval", "mbpp")
-"""The sets whose problems the simulator can make mistakes in: through worked solutions, or programs that pass."""
-
+"""The sets that the simulator can play, because they have worked solutions, or programs that pass."""
 
 BY_ID = "its one file is split by task_id, as its authors do"
-"""What to say of the splits of MBPP's own file."""
+"""The remark on the splits of MBPP's own file."""
 
 
 class PublishedTasks:
-    """The tasks of a split of a published set. Immutable, so that copies of an environment share it.
+    """The tasks of a split of a published set. Immutable, so copies of an environment share it.
 
     Args:
         data: a file or a folder, or the name of registered data; None: the set comes through the Hub.
         dataset: the name of the set, one of `sets.load.SETS`. None: taken from the names of the files, the registered
-            name, the name of the folder, or rows in FlowSteer's form.
+            name, the name of the folder, or rows in FlowSteer's format.
         split: `"train"`, `"valid"` or `"test"`.
-        simulated: whether the simulator is to do the work of the operators; see `SIMULATED`.
-        skip_damaged: leave out rows that cannot be read, instead of raising, and number the others without them.
+        simulated: whether the simulator does the work of the operators; see `SIMULATED`.
+        skip_damaged: skip invalid rows instead of raising; task numbers do not count them.
 
     Attributes:
         dataset: the name of the set.
-        data: name -> SHA-256 over the problems of the split, as they were read: the same problems have the same one,
-            whichever file they come from. The name of a set from the Hub begins with `hub:`.
-        shared: how many problems are not in this split because another one has them, too, or nearly.
-        left_out: the key of each problem that the simulator cannot use -> why.
-        skipped: a sentence for each damaged row of the files of the split that was left out, with its place.
+        data: name -> SHA-256 of the problems of the split; equal problems have equal digests, whichever file they come
+            from. The name of a set from the Hub begins with `hub:`.
+        shared: the number of problems that are not in this split because another one has equal or similar ones.
+        left_out: the key of each problem that the simulator cannot use -> the reason.
+        skipped: a sentence with the location of each damaged row that was skipped in the files of the split.
 
     Raises:
-        UnknownSplit, UnknownData: as their names say.
-        BadData: a file or a row is damaged (the message has the place), the set cannot be told, or it has no problems
-            for the split.
+        UnknownSplit: there is no such split.
+        UnknownData: there are no such data, or there is no such set.
+        BadData: a file or a row is damaged (the message contains the location), the set cannot be determined, or it has
+            no problems for the split.
         BadSetting: the simulator cannot play the set, or there is neither data nor dataset.
         MissingExtra: `datasets`, for a Parquet file pyarrow, or to score mathematics Math-Verify, is not installed.
     """
@@ -113,7 +112,7 @@ class PublishedTasks:
         return len(self.problems)
 
     def family_of(self, number: int) -> str:
-        """Return the set that a problem is from; rows of FlowSteer's name several."""
+        """Return the set of a problem; rows in FlowSteer's format name theirs."""
         return self.problems[number].source
 
     def __getitem__(self, number: int) -> Assignment:
@@ -135,7 +134,7 @@ class PublishedTasks:
 def _again(
     found: DataSet | None, dataset: str, split: str, simulated: bool, skip_damaged: bool, data: Mapping[str, str]
 ) -> PublishedTasks:
-    """Return the tasks of a pickle. Raises `BadData` when their data have changed since."""
+    """Unpickle tasks. Raises `BadData` if their data have changed."""
     tasks = PublishedTasks(found, dataset, split, simulated=simulated, skip_damaged=skip_damaged)
     if tasks.data != data:
         where = found.path if found else dataset
@@ -144,7 +143,7 @@ def _again(
 
 
 class _Kept(NamedTuple):
-    """The problems of a split that can be played, the digest of them, and why the others cannot."""
+    """The playable problems of a split, their digest, and the reasons why the others are left out."""
 
     problems: tuple[Problem, ...]
     digest: str
@@ -152,13 +151,13 @@ class _Kept(NamedTuple):
 
 
 class _Set:
-    """A set: its splits, what of them the simulator can use, and its latest tasks. Shared by all who play it.
+    """A set: its splits, their usable problems, and a cache of tasks. All its users share one object.
 
     Args:
         dataset: its name.
-        parts: the parts it has.
-        read: returns what a part holds.
-        remark: what decides on its splits.
+        parts: its parts.
+        read: reads a part.
+        remark: explains its splits in error messages.
     """
 
     def __init__(self, dataset: str, parts: Sequence[str], read: Callable[[str], LoadedSet], remark: str) -> None:
@@ -169,7 +168,7 @@ class _Set:
         self.task = lru_cache(maxsize=1 << 10)(self._task)  # a group plays one task many times
 
     def skipped(self, split: str) -> tuple[str, ...]:
-        """Return what was said of the damaged rows in the file from which a split is made."""
+        """Return the remarks on damaged rows in the file of a split."""
         sources = {"test": ("test", "dev"), "valid": ("dev", "train"), "train": ("train",)}[split]
         part = next((part for part in sources if part in self._parts), None)
         return self._read(part).rejected if part is not None else ()
@@ -189,7 +188,7 @@ class _Set:
 
             try:
                 return from_program(problem)
-            except NotUsable:  # known only after some seconds in the sandbox: numbers of tasks must not wait for it
+            except NotUsable:  # takes seconds in the sandbox, too long to exclude the task when counting
                 return UnchangedTask(problem)
         from agentgym_flow.envs.canvas.tasks.arithmetic import from_gsm8k
 
@@ -197,7 +196,7 @@ class _Set:
 
 
 def _unusable(problem: Problem) -> str:
-    """Return why the simulator cannot use a problem; empty where it can. Fast, and nothing of the problem is run."""
+    """Return why the simulator cannot use a problem; empty if it can. Fast: runs no program."""
     if problem.kind == "code":
         return _no_program(problem)
     try:
@@ -218,7 +217,7 @@ def _no_program(problem: Problem) -> str:
 
 
 def _content(problem: Problem) -> list[Any]:
-    """Return everything of a problem that decides what is asked and how it is scored or simulated."""
+    """Return all fields of a problem that affect what is shown, scored or simulated."""
     both = problem.public_tests, problem.hidden_tests
     tests = [[one.setup, one.checks, one.names, one.cases, one.harness] for one in both]
     shown = [problem.key, problem.text, problem.kind, problem.options, problem.passages, problem.entry_point]
@@ -233,11 +232,11 @@ def _without(problems: Sequence[Problem], others: Sequence[Problem]) -> Sequence
 
 # ---------------------------------------------------------------- from files
 def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str, Path]]:
-    """Return the name of the set that data are of, and its files by part. Raises `BadData` when these cannot be told.
+    """Return the name of the set of some data, and its files by part. Raises `BadData` if these are ambiguous.
 
     Args:
         found: a file or a folder.
-        dataset: the name of the set; None: it is found as in `PublishedTasks`.
+        dataset: the name of the set; None to find it as in `PublishedTasks`.
     """
     place = found.path
     name = dataset or _named(found)
@@ -251,7 +250,7 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
 
 
 def split_sizes(found: DataSet, dataset: str | None) -> dict[str, int]:
-    """Return how many problems each split of a set has, before the simulator leaves any out. Raises `BadData`."""
+    """Return the number of problems of each split, including those that the simulator cannot use. Raises `BadData`."""
     return _on_disk(found, dataset, True).splits.sizes
 
 
@@ -262,7 +261,7 @@ def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _Set:
 
 
 def _named(found: DataSet) -> str:
-    """Return the set that data are of by name; empty when nothing names it. Raises `BadData` for several sets."""
+    """Return the set in the names of data; empty if there is none. Raises `BadData` for several sets."""
     place = found.path
     sets = {set_named(stem(file)) for file in ([place] if place.is_file() else files_of(place))} - {""}
     if len(sets) > 1:
@@ -276,7 +275,7 @@ def _native_in(files: Iterable[Path]) -> str:
     return "flowsteer" if all(is_native(record) for record in first) else ""
 
 
-@once(8)  # the stamps are part of the key: files that have changed are read again
+@once(8)  # the stamps are part of the key, so changed files are read again
 def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _Set:
     files = {part: file for part, file, _ in stamps}
     file = next(iter(files.values()))

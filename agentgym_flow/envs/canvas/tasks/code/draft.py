@@ -1,4 +1,4 @@
-"""How the functions of the library are written down: a pattern of source and text, names, and arguments for tests."""
+"""Templates of library functions: source, text, names, and arguments for tests."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _WORDS = (
 
 
 class Draw(Stream):
-    """A stream with the draws that patterns need."""
+    """A random stream with the draws that patterns need."""
 
     __slots__ = ()
 
     def between(self, low: int, high: int) -> int:
-        """Return a number from `low` to `high`, both possible."""
+        """Return an integer from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def ints(self, count: int, low: int, high: int) -> list[int]:
-        """Return `count` numbers from `low` to `high`."""
+        """Return `count` integers from `low` to `high`."""
         return [self.between(low, high) for _ in range(count)]
 
     def distinct(self, count: int, low: int, high: int) -> list[int]:
-        """Return `count` different numbers from `low` to `high`, in random order."""
+        """Return `count` different integers from `low` to `high`, in random order."""
         return self.sample(range(low, high + 1), count)
 
     def words(self, count: int) -> list[str]:
-        """Return `count` different words in lower case."""
+        """Return `count` different lower-case words."""
         return self.sample(_WORDS, count)
 
     def pick(self, names: str) -> str:
-        """Return one of some words in a text."""
+        """Return one of the words in a text."""
         return self.choice(names.split())
 
     def coin(self) -> bool:
-        """Return True in one of two cases."""
+        """Return True with probability 1/2."""
         return self.below(2) == 1
 
 
@@ -56,14 +56,14 @@ class FunctionDraft:
     """A function with all its parameters chosen.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         signature: its name and arguments as in its definition.
         source: the right program.
-        ask: what it has to do, in one paragraph.
-        step: how it can be done, in one sentence, for a plan.
-        public: arguments of the public tests: ordinary ones.
-        hidden: arguments of further tests, unusual ones among them.
-        take: for a generator that never ends, how many values a test takes; else 0.
+        ask: its specification, one paragraph.
+        step: an approach in one sentence, for a plan.
+        public: the arguments of the public tests, ordinary ones.
+        hidden: the arguments of further tests, including unusual ones.
+        take: for a generator that never ends, the number of values that a test takes; else 0.
     """
 
     name: str
@@ -77,7 +77,7 @@ class FunctionDraft:
 
 
 Pattern: TypeAlias = Callable[[Draw], FunctionDraft]
-"""A function of the library, its parameters still open."""
+"""Draws the parameters of a library function."""
 
 _SIGNATURE = re.compile(r"^def (\w+)\(([^\n]*)\):$", re.MULTILINE)
 
@@ -95,11 +95,10 @@ def draft(
     names: Mapping[str, str],
     **values: object,
 ) -> FunctionDraft:
-    """Return a pattern filled in: `$name` in its texts stands for one of the `names` there, or for one of the `values`.
+    """Return a filled-in pattern: `$name` in its texts is replaced by a choice from `names`, or by one of the `values`.
 
-    In `values`, too, `$name` stands for a name, or for an earlier value. Names are quoted in texts, not in code.
-
-    The last function that `code` defines is the one that is asked for.
+    `values` may refer to names and to earlier values in the same way. Names are quoted in texts, not in code. The last
+    function that `code` defines is the one to write.
     """
     chosen = {name: draw.pick(choices) for name, choices in names.items()}
     quoted = {name: f"`{choice}`" for name, choice in chosen.items()}

@@ -1,4 +1,4 @@
-"""Which question is task number so and so of a split."""
+"""Generates the questions of a split by number."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _TWINNED: dict[str, Callable[[FactWorld, str], QuestionDraft]] = {"lookalike": l
 
 _FEWEST, _MOST = 4, 7
 _LEAST, _ROOM = 400, 900
-"""Passages are added until there are enough of them with enough characters, and none that would be too many."""
+"""Limits on the number of passages, and on the characters of the question and its passages."""
 
 
 def make_task(split: str, index: int, season: str = "") -> FactTask:
-    """Return task number `index`, at least 0, of a split: `train`, `valid` or `test`.
+    """Return task number `index` (at least 0) of a split: `"train"`, `"valid"` or `"test"`.
 
-    The same arguments give an equal task in every process. No name is in the tasks of two splits. Every
-    season has tasks of its own; `""` are the standard ones.
+    Equal arguments give equal tasks in every process. No name occurs in two splits. Every season has different tasks;
+    `""` is the standard one.
     """
     stream = Stream("canvas", "qa", seasonal(split, season), index)
     kind = _CYCLE[index % len(_CYCLE)]
@@ -87,9 +87,9 @@ def make_task(split: str, index: int, season: str = "") -> FactTask:
 
 
 def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
-    """Return a wrong answer that other books could give, and that is not among the draft's.
+    """Return a plausible wrong answer that is not among the draft's.
 
-    It is of the same kind where that is known, else a town.
+    It is of the same kind as the right answer if that is known, else a town.
     """
     right, told = draft.answers[0], {answer for answers in (draft.answers, *draft.wrong.values()) for answer in answers}
     if right.isdigit():
@@ -106,7 +106,7 @@ def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
 
 
 def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, ...]:
-    """Return the passages that are needed, and others about the same world, in random order."""
+    """Return the needed passages and others about the same world, in random order."""
     stream = world.stream
     passages = [*draft.passages, *(told(thing, stream) for thing in draft.needed)]
     left_out = {*draft.kept_out, *(thing.name for thing in draft.needed)}

@@ -1,4 +1,4 @@
-"""The functions that are asked for: patterns whose names, constants and variations are drawn."""
+"""The functions of generated tasks: patterns with drawn names, constants and variations."""
 
 from agentgym_flow.envs.canvas.tasks.code.draft import Pattern
 from agentgym_flow.envs.canvas.tasks.code.library import lists, numbers, streams, strings, tables, times
