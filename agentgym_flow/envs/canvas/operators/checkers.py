@@ -1,4 +1,4 @@
-"""Operators that say whether a solution passes."""
+"""The standard checkers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 
 
 class Test(Checker):
-    """Runs the public tests. The model is asked only to repair a program that fails."""
+    """Runs the public tests, and has the model repair a program that fails."""
 
     name = "Test"
     inputs = ("problem", "entry_point", "tests", "solution")
@@ -31,7 +31,7 @@ class Test(Checker):
     odds = CheckerOdds({}, runs_tests=True)
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the verdict of the tests, and a repaired program where there is one."""
+        """Return the verdict of the tests, with the repaired program if there is one."""
         solution, function = inputs["solution"], str(inputs["entry_point"])
         tests = cast("tuple[str, ...]", inputs["tests"])
         if not tests:
@@ -52,7 +52,7 @@ class Test(Checker):
             reply = model.ask(conversation)
             code = _found(reply, function)
             if not code:
-                break  # the verdict is known all the same
+                break  # the verdict stays as it is
             ran = model.run_code(Execution(code, function, tests))
             if ran.status == "ok":
                 notes = f"Repaired; every public test passes now. Before: {first.problem}"
@@ -94,7 +94,7 @@ class Verify(Checker):
 
 
 def _found(text: str, function: str) -> str:
-    """Return the program in a text, or nothing."""
+    """Return the program in a text, or an empty text."""
     try:
         return replies.program(text, function)
     except OperatorFailed:

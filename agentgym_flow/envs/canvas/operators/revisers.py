@@ -1,4 +1,4 @@
-"""Operators that make another solution out of the present one."""
+"""The standard revisers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_flow.envs.canvas.operators.odds import ReviserOdds, chances
 
 
 class Revise(Reviser):
-    """Takes out what the last checker found."""
+    """Corrects what the last checker found."""
 
     name = "Revise"
     summary = "rewrites the solution with the notes of the last checker"
@@ -32,7 +32,7 @@ class Revise(Reviser):
     )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the new solution: a program where the present one is one, run again if that was run."""
+        """Return the new solution. A program stays a program, and runs again if the old one was run."""
         (solution, *others) = solutions(inputs["solution"])
         if others or not solution.code:
             return Value(text=model.ask())
@@ -43,7 +43,7 @@ class Revise(Reviser):
 
 
 class Format(Reviser):
-    """Gives the answer alone."""
+    """Reduces the solution to its answer."""
 
     name = "Format"
     inputs = ("problem", "solution")
@@ -54,7 +54,7 @@ class Format(Reviser):
     odds = ReviserOdds(None)
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return the answer; of a program without an output, the program."""
+        """Return the answer, or the program if the solution is one without output."""
         (solution, *others) = solutions(inputs["solution"])
         if others or not solution.code or solution.text:
             return Value(text=model.ask())

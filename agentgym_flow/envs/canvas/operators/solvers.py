@@ -1,4 +1,4 @@
-"""Operators that make a solution."""
+"""The standard solvers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from agentgym_flow.envs.canvas.operators.model import (
 from agentgym_flow.envs.canvas.operators.odds import SolverOdds, chances
 
 FUNCTION = "solve"
-"""The function that gives the answer where none is asked for by name."""
+"""The function that returns the answer if the problem does not name one."""
 
 _CODE_INPUTS = ("problem", "entry_point", "plan", "pieces", "previous")
 
 
 class Programmer(Solver):
-    """Writes a program and runs it; one that fails is given back to be repaired."""
+    """Writes a program and runs it; the model repairs programs that fail."""
 
     name = "Programmer"
     inputs = _CODE_INPUTS
@@ -43,7 +43,7 @@ class Programmer(Solver):
     )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return a program that runs, with its result where no function is asked for by name."""
+        """Return a working program, with its result if the problem does not name a function."""
         asked_for = str(inputs["entry_point"])
         form = f"{PROGRAM_FORM} It defines {FUNCTION}(), which takes nothing and returns the answer."
         conversation = model.messages(form="" if asked_for else form)
@@ -81,12 +81,12 @@ class AnswerGenerate(Solver):
     )  # fmt: skip
 
     def run(self, model: Model, inputs: Mapping[str, Input]) -> Value:
-        """Return what stands in the answer tag of the reply."""
+        """Return the content of the reply's answer tag."""
         return Value(text=replies.answer(model.ask()))
 
 
 class CustomCodeGenerate(Solver):
-    """Writes a program and does not run it. The published rules of `finish` do not count it as a solver."""
+    """Writes a program without running it. The published rules of `finish` do not count it as a solver."""
 
     name = "CustomCodeGenerate"
     inputs = _CODE_INPUTS
