@@ -246,7 +246,7 @@ class CanvasEnv(TextEnv):
         "family": Maybe(OneOf(*FAMILIES)),
         "executor": Text(r"simulated|openai|custom:\w+", 200),
         "model": Maybe(Text(longest=200)),
-        "executor_settings": Plain(),  # without an address they are settings of nobody
+        "executor_settings": Plain(),  # without an address, they have no effect
         "language": OneOf(*LANGUAGES),
         "operators": Maybe(OperatorNames()),
         "descriptions": Maybe(Descriptions()),
@@ -295,7 +295,7 @@ class CanvasEnv(TextEnv):
             **({} if descriptions is None else {"descriptions": descriptions}),
         }
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
-        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # an unknown one is reported with the data
+        check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # unknown names are reported with the data
         self._executor = executor_of(executor, model, base_url, executor_settings)
         simulated = self._executor.settled
         if used is not None:
@@ -349,14 +349,14 @@ class CanvasEnv(TextEnv):
 
     @property
     def game(self) -> CanvasGame:
-        """The present episode, to read only. Change it with `step`. Raises `ResetNeeded` before the first reset."""
+        """The current episode, read-only. Raises `ResetNeeded` before the first reset."""
         if self._game is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._game
 
     def _begin(self, task: int, noise: Stream, options: Mapping[str, Any]) -> str:
         assignment = self._tasks[task]
-        # The noise is part of the problem: another seed is another outcome of the same workflow.
+        # The noise is part of the problem: with another seed, the same workflow can have another result.
         seed = noise.word()
         tape, self._next_tape = self._next_tape, None
         backend = self._backend(assignment, tape)
@@ -376,15 +376,15 @@ class CanvasEnv(TextEnv):
             self._executor.for_task(assignment) if tape is None else ReplayBackend(c for e in tape if e for c in e)
         )
         if backend is None:
-            advice = "name the base_url of a server, or give an object; without one only tapes can be played"
-            raise BadSetting(f"executor={self._executor.name!r} has nobody to do the work: {advice}")
+            advice = "give the base_url of a server, or an object; without one, only tapes can be played"
+            raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
         if self._executor.settled:
             return backend
-        self._recorder = ResponseRecorder(backend)  # a tape is recorded again: it is part of what replay compares
+        self._recorder = ResponseRecorder(backend)  # a replayed tape is recorded again, because replay compares it
         return self._recorder
 
     def _apply(self, action: str) -> Transition:
-        ahead, self._ahead = self._ahead, None  # it is for this step or for none
+        ahead, self._ahead = self._ahead, None  # it is only for this step
         if ahead is not None and ahead.action == action:
             turn = ahead.turn()
             self._game, self._recorder = ahead.game, ahead.recorder
@@ -401,7 +401,7 @@ class CanvasEnv(TextEnv):
             return self.game.turn(action)
         except BaseException:
             if self._recorder is not None:
-                self._recorder.drop()  # what an interrupted run left is of no step
+                self._recorder.drop()  # the entries of an interrupted run belong to no step
             raise
 
     @classmethod
@@ -421,7 +421,7 @@ class CanvasEnv(TextEnv):
             for env, ahead in zip(waiting, take_ahead(starts), strict=True):
                 env._ahead = ahead
 
-    # ---------------------------------------------------------------- what an executor gave (the tape)
+    # ---------------------------------------------------------------- recorded results (the tape)
     def keep_answers(self, store: AnswerStore | None) -> None:
         """If the executor uses a server, let it take answers from `store` and add every new answer to it."""
         if isinstance(self._executor.backend, KeepsAnswers):
@@ -510,7 +510,7 @@ class CanvasEnv(TextEnv):
         return self._executor.settled
 
     def log_meta(self) -> dict[str, Any]:
-        """Return the entries of the log's `meta` for the present task: its type, and its scorer."""
+        """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
         skipped = len(self._tasks.skipped)
         told = {"skipped_rows": skipped} if skipped else {}
         return {**super().log_meta(), "scorer": self.game.task.scorer, **told}
@@ -529,7 +529,7 @@ class CanvasEnv(TextEnv):
         game = self.game
         last = game.last
         return {
-            "kind": "" if self.playing else game.task.kind,  # during an episode it would tell what to mind
+            "kind": "" if self.playing else game.task.kind,  # during an episode, it would give a hint
             "workflow": {**game.told(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],

@@ -1,12 +1,10 @@
-"""Who plays Canvas: a script that designs by rules of thumb, and the expert, who tries workflows out on the simulator.
+"""Policies for Canvas: a script with design heuristics, and an expert that tries workflows on the simulator.
 
-The script reads the task and what the feedback shows, and nothing hidden. It reads what a check objects to before it
-adds Revise: a mistake is mended, an opinion is not. It tries another solver when one fails. `docs/canvas.md` has its
-figures.
+The script uses only the task and the feedback. Before it adds Revise, it reads the objection of the checker: it mends
+errors and ignores opinions. If a solver fails, it tries another one. `docs/canvas.md` has its results.
 
-The expert designs as the script does where that succeeds. It knows the outcome of a workflow before it is built,
-because the simulator tells; but it builds it edit by edit, as a policy could. Where prompts would be asked for it gives
-each operator its default instruction, so that none is.
+The expert follows the script if that succeeds. It runs workflows on the simulator before they are built, but builds them
+edit by edit, as a policy could. If prompts would be requested, it gives each operator its default instruction.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from agentgym_flow.envs.canvas.workflow.rules import Language, is_long
 from agentgym_flow.errors import BadWorkflow
 
 MOST_CHECKS = 3
-"""A checker is added at most so often."""
+"""The maximum number of times that a checker is added."""
 
 _SOLVERS: Mapping[str, tuple[str, ...]] = {
     "arithmetic": ("Programmer", "AnswerGenerate", "Custom"),
@@ -59,12 +57,12 @@ _GATHERERS: Mapping[str, tuple[str, ...]] = {
 
 
 def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
-    """Return the next edit of a workflow, or its end.
+    """Return the next edit of a workflow, or `finish`.
 
     Args:
-        problem: the task as it is shown.
-        told: the workflow and its last run; see `feedback.summary`.
-        left: the turns that are left, this one included.
+        problem: the task as shown.
+        told: the workflow and its last run, see `feedback.summary`.
+        left: the number of turns left, including this one.
     """
     cues, usable = cues_of(problem), told["usable"]
     solvers = [name for name in (*_order(cues), *_others(Role.SOLVER, usable)) if name in usable]
@@ -79,7 +77,7 @@ def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
 
 
 def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node:
-    """Return something that finishing still asks for."""
+    """Return a node that meets an unmet requirement of `finish`."""
     words, usable = missing[0], told["usable"]
     for name in ("Format", "Test", "Programmer"):
         if words.startswith(name) and name in usable:
@@ -94,7 +92,7 @@ def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[s
 
 
 def _order(cues: Cues) -> Sequence[str]:
-    """Return the solvers, the most fitting first."""
+    """Return the solvers, the most suitable first."""
     if cues.endless:
         return "CustomCodeGenerate", "Custom", "Programmer"
     if cues.twist and not cues.numbers:
@@ -103,7 +101,7 @@ def _order(cues: Cues) -> Sequence[str]:
 
 
 def _others(role: Role, usable: Sequence[str]) -> tuple[str, ...]:
-    """Return the operators of a role that no rule of thumb is about: those that are not standard."""
+    """Return the operators of a role that are not standard, for which there are no heuristics."""
     return of_role(role, tuple([name for name in usable if name not in STANDARD]))
 
 
@@ -112,7 +110,7 @@ def _failed(told: Mapping[str, Any]) -> set[str]:
 
 
 def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
-    """Return what to add next; None when nothing more would help."""
+    """Return the next node to add; None if nothing more would help."""
     has, usable = told["counts"], told["usable"]
     if not any(name in has for name in solvers) and solvers:
         if cues.accounts:
@@ -134,12 +132,12 @@ def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> N
 
 
 def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
-    """Return a check, or what mends an objection to the solution; None when nothing more is to be heard or mended."""
+    """Return the next check, or Revise after an objection; None if there is nothing more to check or mend."""
     has, usable, last = told["counts"], told["usable"], told["operators"][-1:]
     for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
-        if checker in _failed(told):  # it cannot work on this solution
+        if checker in _failed(told):  # it cannot check this solution
             continue
         said = [(passed, notes) for _, operator, passed, notes in told["checks"] if operator == checker]
         passed, notes = said[-1] if said else (False, "")
@@ -153,25 +151,25 @@ def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
 
 
 def _mending(told: Mapping[str, Any]) -> Node:
-    """Return tests with what mends until they pass, as far as the language allows that; tests have no opinions."""
+    """Return tests with Revise on failure, in a loop if the language allows it; tests have no opinions."""
     if "Revise" not in told["usable"]:
         return OperatorNode("Test")
     return Loop((mending("Test"),), TRIES) if told["nesting"] else mending("Test")
 
 
 def _ending(told: Mapping[str, Any]) -> Node | None:
-    """Return what cuts the result down to the answer, where it is more than that."""
+    """Return Format if the result is more than an answer."""
     wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
     return OperatorNode("Format") if wanted else None
 
 
 class Designer:
-    """Designs a workflow by rules of thumb. Reads the goal, `info["workflow"]` and the turns left."""
+    """Designs a workflow by heuristics. Uses the goal, `info["workflow"]` and the turns left."""
 
     name = "scripted"
 
     def act(self, views: Sequence[Any]) -> list[Any]:
-        """Return one move per view, each a function of what its episode has shown."""
+        """Return one move per view, which depends only on what the episode has shown."""
         from agentgym_flow.policies.base import PolicyOutput
 
         return [PolicyOutput(_action(view)) for view in views]
@@ -186,14 +184,14 @@ def _action(view: Any) -> str:
 
 
 def next_action(session: CanvasGame, left: int) -> str | None:
-    """Return the next edit on the way to a success in `left` turns, or `finish`; None when no way was found."""
-    session = copy.deepcopy(session)  # what is tried out does not count as a call of the episode
+    """Return the next edit towards a success within `left` turns, or `finish`; None if no solution was found."""
+    session = copy.deepcopy(session)  # trials do not count as calls of the episode
     edit = _as_designed(session, left) or _tried_out(session, left)
     return None if edit is None else write_action(edit, session.drafting.language)
 
 
 def _as_designed(session: CanvasGame, left: int) -> Action | None:
-    """Return the script's next edit, if following the script from here succeeds."""
+    """Return the script's next edit if following the script succeeds."""
     first, workflow, run = None, session.draft.workflow, session.run
     for turns in range(left, 0, -1):
         edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
@@ -214,7 +212,7 @@ def _as_designed(session: CanvasGame, left: int) -> Action | None:
 
 
 def _tried_out(session: CanvasGame, left: int) -> Action | None:
-    """Return the first edit towards the first workflow that succeeds and can be built in time."""
+    """Return the first edit towards the first tried workflow that succeeds and can be built in time."""
     now = session.draft.workflow.nodes
     language, finish = session.drafting.language, session.drafting.finish
     for tried in _tries(now, warning(session.task.problem.shown()), session.drafting.offer.others):
@@ -237,7 +235,7 @@ def _tried_out(session: CanvasGame, left: int) -> Action | None:
 
 
 def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
-    """Return nodes for which no prompt is asked: in two phases every operator has an instruction."""
+    """Return the nodes, in two-phase prompting with default instructions, so that no prompt is requested."""
     if drafting.prompting == "inline":
         return nodes
     workflow = Workflow(nodes)
@@ -249,9 +247,9 @@ def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
 
 
 def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
-    """Yield what may succeed: what is there with something after it that mends, then something new, then both.
+    """Yield workflows to try: the current one with endings, then new ones, then both combined.
 
-    Operators that are not standard, `others`, are tried after the standard ones.
+    Operators that are not standard (`others`) come after the standard ones.
     """
     yield from ((*now, *ending) for ending in _endings(others))
     yield from _recipes(told, others)
@@ -259,7 +257,7 @@ def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
 
 
 def _recipes(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
-    """Yield workflows that are worth a try, plain ones first."""
+    """Yield new workflows to try, simple ones first."""
     for ending in _endings(others):
         for core in _cores(told, others):
             yield (*core, *ending)
