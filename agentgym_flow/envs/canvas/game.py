@@ -162,8 +162,8 @@ class CanvasGame:
     def state_key(self) -> str:
         """Return a key of everything that affects the future: the draft, and unless runs are settled, their results.
 
-        The final result is not enough: after a deletion or when an operator is added again, results come from the cache,
-        and failed calls are retried.
+        The final result is not enough: after a deletion or when an operator is added again, results come from the
+        cache, and failed calls are retried.
         """
         if self.finished:
             return f"end:{'success' if self.score == 1.0 else 'fail'}:{float(self.score).hex()}"

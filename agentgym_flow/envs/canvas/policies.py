@@ -3,8 +3,8 @@
 The script uses only the task and the feedback. Before it adds Revise, it reads the objection of the checker: it mends
 errors and ignores opinions. If a solver fails, it tries another one. `docs/canvas.md` has its results.
 
-The expert follows the script if that succeeds. It runs workflows on the simulator before they are built, but builds them
-edit by edit, as a policy could. If prompts would be requested, it gives each operator its default instruction.
+The expert follows the script if that succeeds. It runs workflows on the simulator before they are built, but builds
+them edit by edit, as a policy could. If prompts would be requested, it gives each operator its default instruction.
 """
 
 from __future__ import annotations

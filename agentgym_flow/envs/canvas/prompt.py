@@ -89,8 +89,8 @@ VOCABULARY = tuple(
 class CanvasCompactPrompt(IndexTemplate):
     """The prompt of the tiny policy: words of `VOCABULARY` separated by spaces; the completion is one of `MOVES`.
 
-    At most `24 + MOST_NODES` words. In a conversation, later messages contain only changes; `refused` reports a rejected
-    move.
+    At most `24 + MOST_NODES` words. In a conversation, later messages contain only changes; `refused` reports a
+    rejected move.
 
     Attributes:
         others: the names of operators in the vocabulary that are not standard.

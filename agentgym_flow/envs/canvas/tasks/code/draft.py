@@ -1,16 +1,16 @@
-"""Templates of library functions: source, text, names, and arguments for tests."""
+"""Templates of library functions, and how they are filled in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
+from agentgym_flow.envs.content import read_content
 from agentgym_flow.seeding import Stream
 
-T = TypeVar("T")
 Arguments: TypeAlias = tuple[Any, ...]
 
 _WORDS = (
@@ -42,10 +42,6 @@ class Draw(Stream):
         """Return `count` different lower-case words."""
         return self.sample(_WORDS, count)
 
-    def pick(self, names: str) -> str:
-        """Return one of the words in a text."""
-        return self.choice(names.split())
-
     def coin(self) -> bool:
         """Return True with probability 1/2."""
         return self.below(2) == 1
@@ -76,6 +72,27 @@ class FunctionDraft:
     take: int
 
 
+class FunctionTexts(NamedTuple):
+    """The texts of a pattern, with `$name` for names and values.
+
+    Attributes:
+        code: the lines of the program.
+        ask: its specification.
+        step: an approach in one sentence, for a plan.
+        names: placeholder -> the names to choose from.
+    """
+
+    code: tuple[str, ...]
+    ask: str
+    step: str
+    names: dict[str, tuple[str, ...]]
+
+
+def function_texts(file: str) -> dict[str, FunctionTexts]:
+    """Return the texts of the patterns in a file of the library."""
+    return read_content("agentgym_flow.envs.canvas.tasks.code.library", file, dict[str, FunctionTexts])
+
+
 Pattern: TypeAlias = Callable[[Draw], FunctionDraft]
 """Draws the parameters of a library function."""
 
@@ -84,29 +101,26 @@ _SIGNATURE = re.compile(r"^def (\w+)\(([^\n]*)\):$", re.MULTILINE)
 
 def draft(
     draw: Draw,
-    code: str,
-    ask: str,
-    step: str,
+    texts: FunctionTexts,
     public: Sequence[Arguments],
     hidden: Sequence[Arguments],
     /,
     *,
     take: int = 0,
-    names: Mapping[str, str],
     **values: object,
 ) -> FunctionDraft:
-    """Return a filled-in pattern: `$name` in its texts is replaced by a choice from `names`, or by one of the `values`.
+    """Return a filled-in pattern: `$name` in its texts is replaced by one of its names, or one of the `values`.
 
     `values` may refer to names and to earlier values in the same way. Names are quoted in texts, not in code. The last
-    function that `code` defines is the one to write.
+    function that the code defines is the one to write.
     """
-    chosen = {name: draw.pick(choices) for name, choices in names.items()}
+    chosen = {name: draw.choice(choices) for name, choices in texts.names.items()}
     quoted = {name: f"`{choice}`" for name, choice in chosen.items()}
     for name, value in values.items():
         chosen[name] = Template(str(value)).substitute(chosen)
         quoted[name] = Template(str(value)).substitute(quoted)
-    source = Template(code.strip("\n")).substitute(chosen)
-    text, how = (Template(pattern).substitute(quoted) for pattern in (ask, step))
+    source = Template("\n".join(texts.code)).substitute(chosen)
+    text, how = (Template(pattern).substitute(quoted) for pattern in (texts.ask, texts.step))
     name, arguments = _SIGNATURE.findall(source)[-1]
     signature = f"{name}({arguments})"
     return FunctionDraft(
