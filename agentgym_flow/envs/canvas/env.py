@@ -307,7 +307,7 @@ class CanvasEnv(TextEnv):
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
         if self._tasks.skipped:
-            warnings.warn(_told(self._tasks.skipped), stacklevel=2)
+            warnings.warn(_skipped_warning(self._tasks.skipped), stacklevel=2)
         super().__init__(
             split=split,
             max_steps=max_steps,
@@ -512,8 +512,8 @@ class CanvasEnv(TextEnv):
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
         skipped = len(self._tasks.skipped)
-        told = {"skipped_rows": skipped} if skipped else {}
-        return {**super().log_meta(), "scorer": self.game.task.scorer, **told}
+        counted = {"skipped_rows": skipped} if skipped else {}
+        return {**super().log_meta(), "scorer": self.game.task.scorer, **counted}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
         found, places = self.game.ablation(), self.game.draft.workflow.places
@@ -530,13 +530,13 @@ class CanvasEnv(TextEnv):
         last = game.last
         return {
             "kind": "" if self.playing else game.task.kind,  # during an episode, it would give a hint
-            "workflow": {**game.told(), "correctness": 0.0 if self.playing else game.correctness},
+            "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
             "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
             "sandbox": self._sandbox,
         }
 
 
-def _told(skipped: Sequence[str]) -> str:
+def _skipped_warning(skipped: Sequence[str]) -> str:
     which = "`agentgym-flow data check --env canvas` names them all"
     return f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}."

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agentgym_flow.envs.canvas.actions.drafting import CanvasDraft, Drafting, TurnResult
 from agentgym_flow.envs.canvas.feedback import feedback_text, graph_lines, run_lines, summary
 from agentgym_flow.envs.canvas.operators.calls import Backend, WorkflowProblem
-from agentgym_flow.envs.canvas.tasks.assignment import Assignment, asked, circumstances, result_of
+from agentgym_flow.envs.canvas.tasks.assignment import Assignment, circumstances, result_of, workflow_problem
 from agentgym_flow.envs.canvas.workflow.ablation import NOTHING_RAN, Ablation, Memo, ablation
 from agentgym_flow.envs.canvas.workflow.graph import Workflow
 from agentgym_flow.envs.canvas.workflow.interpreter import Cache, Interpreter
@@ -101,7 +101,7 @@ class CanvasGame:
     @cached_property
     def problem(self) -> WorkflowProblem:
         """The problem as operators see it."""
-        return asked(self.task.problem)
+        return workflow_problem(self.task.problem)
 
     @property
     def correctness(self) -> float:
@@ -174,12 +174,12 @@ class CanvasGame:
         kept = "" if cache is None else cache.digest
         return stable_hash([self.draft.identity, [step.identity for step in steps], kept])
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return the workflow and its last run as plain data."""
         asked = self.draft.asked
-        return {**self.told_of(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
+        return {**self.report_on(self.draft.workflow, self.run), "asked": "" if asked is None else asked.name}
 
-    def told_of(self, workflow: Workflow, run: WorkflowRun | None) -> dict[str, Any]:
+    def report_on(self, workflow: Workflow, run: WorkflowRun | None) -> dict[str, Any]:
         """Return another workflow and its run as plain data."""
         about = self.circumstances if run is self.run else circumstances(self.task.problem, run)
         spent = {"total_calls": self.spent.calls, "tokens": self.spent.tokens, "cost": self.spent.cost}

@@ -56,29 +56,29 @@ _GATHERERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def next_edit(problem: str, told: Mapping[str, Any], left: int) -> Action:
+def next_edit(problem: str, state: Mapping[str, Any], left: int) -> Action:
     """Return the next edit of a workflow, or `finish`.
 
     Args:
         problem: the task as shown.
-        told: the workflow and its last run, see `feedback.summary`.
+        state: the workflow and its last run, see `feedback.summary`.
         left: the number of turns left, including this one.
     """
-    cues, usable = cues_of(problem), told["usable"]
+    cues, usable = cues_of(problem), state["usable"]
     solvers = [name for name in (*_order(cues), *_others(Role.SOLVER, usable)) if name in usable]
     if left <= 1:
         return Finish()
-    if told["failed"] and told["failed"][-1][1] in solvers and not told["results"]:
-        return Delete(f"node_{len(told['graph'])}")
-    node = _next_node(cues, told, [name for name in solvers if name not in _failed(told)] or solvers)
-    if node is None and told["missing"]:
-        node = _needed(told["missing"], told, solvers)
+    if state["failed"] and state["failed"][-1][1] in solvers and not state["results"]:
+        return Delete(f"node_{len(state['graph'])}")
+    node = _next_node(cues, state, [name for name in solvers if name not in _failed(state)] or solvers)
+    if node is None and state["missing"]:
+        node = _needed(state["missing"], state, solvers)
     return Finish() if node is None else Add(node)
 
 
-def _needed(missing: Sequence[str], told: Mapping[str, Any], solvers: Sequence[str]) -> Node:
+def _needed(missing: Sequence[str], state: Mapping[str, Any], solvers: Sequence[str]) -> Node:
     """Return a node that meets an unmet requirement of `finish`."""
-    words, usable = missing[0], told["usable"]
+    words, usable = missing[0], state["usable"]
     for name in ("Format", "Test", "Programmer"):
         if words.startswith(name) and name in usable:
             return OperatorNode(name)
@@ -105,61 +105,61 @@ def _others(role: Role, usable: Sequence[str]) -> tuple[str, ...]:
     return of_role(role, tuple([name for name in usable if name not in STANDARD]))
 
 
-def _failed(told: Mapping[str, Any]) -> set[str]:
-    return {operator for _, operator, _ in told["failed"]}
+def _failed(state: Mapping[str, Any]) -> set[str]:
+    return {operator for _, operator, _ in state["failed"]}
 
 
-def _next_node(cues: Cues, told: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
+def _next_node(cues: Cues, state: Mapping[str, Any], solvers: Sequence[str]) -> Node | None:
     """Return the next node to add; None if nothing more would help."""
-    has, usable = told["counts"], told["usable"]
+    has, usable = state["counts"], state["usable"]
     if not any(name in has for name in solvers) and solvers:
         if cues.accounts:
             return voting(solvers[0])
         if cues.parts and "Decompose" not in has and {"Decompose", "Aggregate"} <= set(usable):
             return OperatorNode("Decompose")
-        if told["operators"][-1:] == ["Decompose"] and fall_apart(told["result"]):
+        if state["operators"][-1:] == ["Decompose"] and fall_apart(state["result"]):
             return sharing(solvers[0])
         if (cues.steps or "Decompose" in has) and "Plan" in usable and "Plan" not in has:
             return OperatorNode("Plan")
         return OperatorNode(solvers[0], cues.warning)
-    if told["results"] > 1:
+    if state["results"] > 1:
         gatherers = ("Aggregate",) if "Decompose" in has else _GATHERERS[cues.family]
         known = (*gatherers, *ENSEMBLES, *_others(Role.ENSEMBLE, usable))
         gather = next((name for name in known if name in usable), "")
         if gather:
             return OperatorNode(gather)
-    return _next_check(cues, told) or _ending(told)
+    return _next_check(cues, state) or _ending(state)
 
 
-def _next_check(cues: Cues, told: Mapping[str, Any]) -> Node | None:
+def _next_check(cues: Cues, state: Mapping[str, Any]) -> Node | None:
     """Return the next check, or Revise after an objection; None if there is nothing more to check or mend."""
-    has, usable, last = told["counts"], told["usable"], told["operators"][-1:]
+    has, usable, last = state["counts"], state["usable"], state["operators"][-1:]
     for checker in (*_CHECKERS[cues.family], *_others(Role.CHECKER, usable)):
         if checker not in usable or (cues.accounts and checker != "Test"):
             continue
-        if checker in _failed(told):  # it cannot check this solution
+        if checker in _failed(state):  # it cannot check this solution
             continue
-        said = [(passed, notes) for _, operator, passed, notes in told["checks"] if operator == checker]
+        said = [(passed, notes) for _, operator, passed, notes in state["checks"] if operator == checker]
         passed, notes = said[-1] if said else (False, "")
         if passed or is_opinion(notes):
             continue
         if last == [checker] and checker != "Test" and "Revise" in usable:
             return OperatorNode("Revise")
         if has.get(checker, 0) < MOST_CHECKS:
-            return _mending(told) if checker == "Test" else OperatorNode(checker)
+            return _mending(state) if checker == "Test" else OperatorNode(checker)
     return None
 
 
-def _mending(told: Mapping[str, Any]) -> Node:
+def _mending(state: Mapping[str, Any]) -> Node:
     """Return tests with Revise on failure, in a loop if the language allows it; tests have no opinions."""
-    if "Revise" not in told["usable"]:
+    if "Revise" not in state["usable"]:
         return OperatorNode("Test")
-    return Loop((mending("Test"),), TRIES) if told["nesting"] else mending("Test")
+    return Loop((mending("Test"),), TRIES) if state["nesting"] else mending("Test")
 
 
-def _ending(told: Mapping[str, Any]) -> Node | None:
+def _ending(state: Mapping[str, Any]) -> Node | None:
     """Return Format if the result is more than an answer."""
-    wanted = is_long(told["result"]) and "Format" in told["usable"] and "Format" not in told["counts"]
+    wanted = is_long(state["result"]) and "Format" in state["usable"] and "Format" not in state["counts"]
     return OperatorNode("Format") if wanted else None
 
 
@@ -177,10 +177,10 @@ class Designer:
 
 def _action(view: Any) -> str:
     left = view.episode.max_steps - len(view.episode.turns)
-    told = view.info["workflow"]
-    if told["asked"] and left > 1:
-        return OPERATORS[told["asked"]].instruction
-    return write_action(next_edit(view.info["goal"], told, left), Language(first_case=told["first_case"]))
+    state = view.info["workflow"]
+    if state["asked"] and left > 1:
+        return OPERATORS[state["asked"]].instruction
+    return write_action(next_edit(view.info["goal"], state, left), Language(first_case=state["first_case"]))
 
 
 def next_action(session: CanvasGame, left: int) -> str | None:
@@ -194,7 +194,7 @@ def _as_designed(session: CanvasGame, left: int) -> Action | None:
     """Return the script's next edit if following the script succeeds."""
     first, workflow, run = None, session.draft.workflow, session.run
     for turns in range(left, 0, -1):
-        edit = next_edit(session.task.problem.shown(), session.told_of(workflow, run), turns)
+        edit = next_edit(session.task.problem.shown(), session.report_on(workflow, run), turns)
         if isinstance(edit, Add):
             (node,) = _asking_nothing((edit.node,), session.drafting)
             edit = Add(node, edit.position)
@@ -241,31 +241,31 @@ def _asking_nothing(nodes: Chain, drafting: Drafting) -> Chain:
     workflow = Workflow(nodes)
     for place in workflow.places.values():
         if isinstance(place.node, OperatorNode) and not place.node.instruction:
-            told = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
-            workflow = workflow.replace(place.id, told)
+            prompted = OperatorNode(place.node.name, OPERATORS[place.node.name].instruction)
+            workflow = workflow.replace(place.id, prompted)
     return workflow.nodes
 
 
-def _tries(now: Chain, told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+def _tries(now: Chain, instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
     """Yield workflows to try: the current one with endings, then new ones, then both combined.
 
     Operators that are not standard (`others`) come after the standard ones.
     """
     yield from ((*now, *ending) for ending in _endings(others))
-    yield from _recipes(told, others)
-    yield from ((*now, *recipe) for recipe in _recipes(told, others))
+    yield from _recipes(instruction, others)
+    yield from ((*now, *recipe) for recipe in _recipes(instruction, others))
 
 
-def _recipes(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+def _recipes(instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
     """Yield new workflows to try, simple ones first."""
     for ending in _endings(others):
-        for core in _cores(told, others):
+        for core in _cores(instruction, others):
             yield (*core, *ending)
 
 
-def _cores(told: str, others: tuple[str, ...]) -> Iterator[Chain]:
+def _cores(instruction: str, others: tuple[str, ...]) -> Iterator[Chain]:
     solvers = (*SOLVERS, *of_role(Role.SOLVER, others))
-    instructions = ("", told, *VOICES) if told else ("", *VOICES)
+    instructions = ("", instruction, *VOICES) if instruction else ("", *VOICES)
     for before in ((), (OperatorNode("Plan"),)):
         for solver in solvers:
             yield from ((*before, OperatorNode(solver, words)) for words in instructions)

@@ -112,8 +112,8 @@ class CanvasCompactPrompt(IndexTemplate):
 
     def written(self, view: PromptContext) -> IndexedPrompt:
         """Return the words for the current state, with the available moves."""
-        told = view.info["workflow"]
-        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(told), "checks", *_checks(told))
+        state = view.info["workflow"]
+        words = (*_noticed(view.info["goal"]), _left(view), "workflow", *_nodes(state), "checks", *_checks(state))
         return IndexedPrompt(" ".join((*words, "choose")), *_moves_of(view))
 
     def parse_action(self, completion: str, view: PromptContext) -> str:
@@ -140,9 +140,9 @@ class CanvasCompactPrompt(IndexTemplate):
         return read.node.name
 
 
-def _others(told: Mapping[str, Any]) -> tuple[str, ...]:
+def _others(state: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the usable operators that are not standard."""
-    return tuple([name for name in told["usable"] if name not in STANDARD])
+    return tuple([name for name in state["usable"] if name not in STANDARD])
 
 
 def _noticed(goal: str) -> list[str]:
@@ -156,19 +156,19 @@ def _left(view: PromptContext) -> str:
     return LEFT[max(bisect_right(_LEFT, left) - 1, 0)]
 
 
-def _nodes(told: Mapping[str, Any]) -> list[str]:
-    return [_word(node) for node in told["graph"][-MOST_NODES:]]
+def _nodes(state: Mapping[str, Any]) -> list[str]:
+    return [_word(node) for node in state["graph"][-MOST_NODES:]]
 
 
-def _checks(told: Mapping[str, Any]) -> list[str]:
-    verdicts = {operator: passed for _, operator, passed, _ in told["checks"]}
-    result = ("none", "one")[told["results"]] if told["results"] < 2 else "many"
+def _checks(state: Mapping[str, Any]) -> list[str]:
+    verdicts = {operator: passed for _, operator, passed, _ in state["checks"]}
+    result = ("none", "one")[state["results"]] if state["results"] < 2 else "many"
     return [
         *(f"{operator}-{'passed' if passed else 'failed'}" for operator, passed in verdicts.items()),
-        "long" if result == "one" and is_long(told["result"]) else result,
-        *(["broken"] if told["failed"] else []),
-        *(["lacking"] if told["missing"] else []),
-        *(["waiting"] if told["asked"] else []),
+        "long" if result == "one" and is_long(state["result"]) else result,
+        *(["broken"] if state["failed"] else []),
+        *(["lacking"] if state["missing"] else []),
+        *(["waiting"] if state["asked"] else []),
     ]
 
 
@@ -180,8 +180,8 @@ def _word(node: Mapping[str, Any]) -> str:
             word = f"warned-{node['name']}" if warned else node["name"]
         case "parallel":
             first = node["branches"][0][0]
-            told = first.get("instruction")
-            word = f"{'vote' if told else 'share'}-{first.get('name')}"
+            instruction = first.get("instruction")
+            word = f"{'vote' if instruction else 'share'}-{first.get('name')}"
         case "conditional":
             word = f"mend-{node['check']['name']}"
         case _:
@@ -197,10 +197,10 @@ def _adds_another(word: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 10)  # many tasks have the same warning
-def _additions(told: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
+def _additions(instruction: str, first_case: Literal["passed", "failed"], names: tuple[str, ...]) -> dict[str, str]:
     nodes = dict(_nodes_of(names))
-    if told:
-        nodes |= {word: OperatorNode(solver, told) for word, solver in _warned(names).items()}
+    if instruction:
+        nodes |= {word: OperatorNode(solver, instruction) for word, solver in _warned(names).items()}
     return {word: _addition(node, first_case) for word, node in nodes.items()}
 
 
@@ -211,20 +211,20 @@ def _addition(node: Node, first_case: Literal["passed", "failed"]) -> str:
 
 def _moves_of(view: PromptContext) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return a mapping from the available moves to their actions, and its inverse."""
-    told = view.info["workflow"]
-    return _moves(view.info["goal"], len(told["graph"]), told["first_case"], _others(told))
+    state = view.info["workflow"]
+    return _moves(view.info["goal"], len(state["graph"]), state["first_case"], _others(state))
 
 
 @lru_cache(maxsize=1 << 10)
 def _moves(
     goal: str, nodes: int, first_case: Literal["passed", "failed"], others: tuple[str, ...]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    told = warning(goal)
-    moves = {"finish": _FINISH, **_additions(told, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
+    instruction = warning(goal)
+    moves = {"finish": _FINISH, **_additions(instruction, first_case, (*STANDARD, *others)), "prompt": prompts(goal)[0]}
     if nodes:
         moves["delete"] = write_action(Delete(f"node_{nodes}"))
-        if told:
-            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", told))
+        if instruction:
+            moves["warn"] = write_action(SetPrompt(f"node_{nodes}", instruction))
     return moves, {action: word for word, action in moves.items()}
 
 
@@ -298,13 +298,13 @@ class CanvasText(TextTemplate):
         """Return `action`, which is its own completion."""
         return action if action == action.strip() else None
 
-    def _manual(self, told: Mapping[str, Any]) -> str:
+    def _manual(self, state: Mapping[str, Any]) -> str:
         """Return the rules, operators and actions of this episode."""
-        first, second = ("B", "C") if told["first_case"] == "passed" else ("C", "B")
-        operators = [f"- {name}: {said}" for name, said in told["descriptions"].items()]
-        checkers = ", ".join(told["meets"]["checker"])
+        first, second = ("B", "C") if state["first_case"] == "passed" else ("C", "B")
+        operators = [f"- {name}: {said}" for name, said in state["descriptions"].items()]
+        checkers = ", ".join(state["meets"]["checker"])
         conditional = [_CONDITIONAL.format(checkers=checkers, first=first, second=second)] if checkers else []
-        edits = [*_EDITS, *conditional, _PROMPTS[told["prompting"]], *([_NESTING] if told["nesting"] else [])]
+        edits = [*_EDITS, *conditional, _PROMPTS[state["prompting"]], *([_NESTING] if state["nesting"] else [])]
         return "\n\n".join([self.rules, "\n".join(["Operators:", *operators]), "\n".join(edits)])
 
     def _offered(self, view: PromptContext) -> str:

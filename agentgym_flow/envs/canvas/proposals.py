@@ -66,9 +66,9 @@ def warning(problem: str) -> str:
     """Return an instruction with the watch words of a problem; empty if it has none."""
     lowered = problem.lower()
     found = [word for word, pattern in _WATCHED.items() if pattern.search(lowered)]
-    while len(told := f"{WARNING}{', '.join(found)}.") > ATTENTION:
+    while len(text := f"{WARNING}{', '.join(found)}.") > ATTENTION:
         found.pop()
-    return told if found else ""
+    return text if found else ""
 
 
 def voting(solver: str) -> Parallel:
@@ -115,11 +115,11 @@ def written_deletions(nodes: int, language: Language) -> tuple[str, ...]:
     return tuple(write_action(action, language) for action in deletions(nodes))
 
 
-def _nodes(told: str, names: tuple[str, ...]) -> Iterator[Node]:
+def _nodes(instruction: str, names: tuple[str, ...]) -> Iterator[Node]:
     solvers, checkers = of_role(Role.SOLVER, names), of_role(Role.CHECKER, names)
     yield from map(OperatorNode, names)
-    if told:
-        yield from (OperatorNode(solver, told) for solver in solvers)
+    if instruction:
+        yield from (OperatorNode(solver, instruction) for solver in solvers)
     yield from map(voting, solvers)
     yield from map(sharing, solvers)
     yield from map(mending, checkers)
@@ -137,8 +137,8 @@ def _fits(node: Node, workflow: Workflow, language: Language) -> bool:
 
 def prompts(problem: str) -> Sequence[str]:
     """Return texts to answer a request for a prompt."""
-    told = warning(problem)
-    return (*((told,) if told else ()), *VOICES)
+    instruction = warning(problem)
+    return (*((instruction,) if instruction else ()), *VOICES)
 
 
 class Cues(NamedTuple):
@@ -213,9 +213,9 @@ _OPINION = re.compile(
 
 def _retold(passages: str, question: str) -> bool:
     """Return whether several passages mention something in the question that none of them is about."""
-    told = _PASSAGE.findall(passages)
+    found = _PASSAGE.findall(passages)
     return any(
-        sum(name in text for _, text in told) >= FEWEST_VOICES and all(name not in title for title, _ in told)
+        sum(name in text for _, text in found) >= FEWEST_VOICES and all(name not in title for title, _ in found)
         for name in _NAMED.findall(question)
     )
 
@@ -235,15 +235,15 @@ def is_opinion(notes: str) -> bool:
 @lru_cache(maxsize=1 << 12)
 def cues_of(problem: str) -> Cues:
     """Return the cues in the text of a problem."""
-    told = warning(problem)
+    instruction = warning(problem)
     if _CODE.search(problem):
-        return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), told)
+        return Cues("code", False, False, False, False, False, bool(_ENDLESS.search(problem)), instruction)
     passages, asks, question = problem.rpartition("Question: ")
     if asks:
         asked = question.lower()
         accounts = bool(_UNSURE.search(asked)) or _retold(passages, question)
         parts = bool(_PAIRED.search(asked)) and not accounts
-        return Cues("qa", parts, accounts, False, False, False, False, told)
+        return Cues("qa", parts, accounts, False, False, False, False, instruction)
     lowered = problem.lower()
     numbers = [number.replace(",", "") for number in _NUMBER.findall(problem)]
     accounts = bool(_UNSURE.search(lowered))
@@ -257,5 +257,5 @@ def cues_of(problem: str) -> Cues:
         twist=bool(_TWIST.search(lowered)),
         numbers=any(float(number) >= AWKWARD or "." in number for number in numbers),
         endless=False,
-        warning=told,
+        warning=instruction,
     )

@@ -96,13 +96,13 @@ def wins(choose: Choice, among: Sequence[SimulatedTask], *, seed: int = 0, witho
 
 def designer(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does."""
-    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    edit = next_edit(played.task.problem.shown(), played.report(), left)
     return write_action(edit, played.drafting.language)
 
 
 def frugal(played: CanvasGame, left: int, number: int) -> str:
     """Act as the script does as long as the workflow has no more than six operators."""
-    edit = next_edit(played.task.problem.shown(), played.told(), left)
+    edit = next_edit(played.task.problem.shown(), played.report(), left)
     if isinstance(edit, Add) and statistics((*played.draft.workflow.nodes, edit.node)).operators > FEW:
         edit = Finish()
     return write_action(edit, played.drafting.language)

@@ -183,7 +183,7 @@ def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
     The prompt is the content of the first prompt tag, or everything except thinking and known tags. Takes linear time
     for any text.
     """
-    found = _FoundPrompts(text)
+    found = _PromptFinder(text)
     around = "".join(found.around).strip()
     if not found.prompts:
         return cleaned(around), tuple(found.repairs.values())
@@ -194,7 +194,7 @@ def prompt_in(text: str) -> tuple[str, tuple[Repair, ...]]:
     return cleaned(found.prompts[0]), tuple(found.repairs.values())
 
 
-class _FoundPrompts:
+class _PromptFinder:
     """The prompts in a text, found in one pass over its tags; at most one tag is open at any time.
 
     Attributes:

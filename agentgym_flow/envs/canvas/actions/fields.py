@@ -68,20 +68,20 @@ _LONGEST_ID = 100
 _NO_ID = "a target is the id of a node, such as node_2"
 
 
-class _Form(NamedTuple):
+class _FieldRules(NamedTuple):
     needs: tuple[str, ...]
     allows: tuple[str, ...] = ()
 
 
 _FORMS = {
-    "operator": _Form(("operator",), ("structure", "prompt", "position")),
-    "parallel": _Form(("structure", "operators"), ("prompt", "position")),
-    "conditional": _Form(("structure", "condition"), ("true", "false", "prompt", "position")),
-    "loop": _Form(("structure", "operators"), ("count", "prompt", "position")),
-    "delete": _Form(("target",)),
-    "modify": _Form(("target", "operator"), ("prompt",)),
-    "set_prompt": _Form(("target", "prompt")),
-    "finish": _Form((), ("answer",)),
+    "operator": _FieldRules(("operator",), ("structure", "prompt", "position")),
+    "parallel": _FieldRules(("structure", "operators"), ("prompt", "position")),
+    "conditional": _FieldRules(("structure", "condition"), ("true", "false", "prompt", "position")),
+    "loop": _FieldRules(("structure", "operators"), ("count", "prompt", "position")),
+    "delete": _FieldRules(("target",)),
+    "modify": _FieldRules(("target", "operator"), ("prompt",)),
+    "set_prompt": _FieldRules(("target", "prompt")),
+    "finish": _FieldRules((), ("answer",)),
 }
 
 

@@ -160,14 +160,14 @@ def read_tags(text: str) -> dict[str, list[str]]:
 
 def find_tags(text: str) -> tuple[dict[str, list[str]], list[Repair]]:
     """Return the fields of the first action in `text`, and the repairs. Raises `BadWorkflow` if there is none."""
-    finder = _Finder(text)
+    finder = _TagFinder(text)
     finder.run()
     if "action" not in finder.fields:
         raise BadWorkflow(ONLY_THINKING if finder.thought else NO_ACTION)
     return finder.fields, finder.repairs
 
 
-class _Finder:
+class _TagFinder:
     """One pass over the tags of a text; at any time at most one tag is open."""
 
     def __init__(self, text: str) -> None:

@@ -98,8 +98,8 @@ def executor_of(
         return Executor(name, backend, {})
     if not model:
         raise BadSetting("executor='openai' needs the name of a model: model='...'")
-    told = dict(settings or {})
-    return Executor("openai", openai_backend(model, base_url, told) if base_url else None, told)
+    given = dict(settings or {})
+    return Executor("openai", openai_backend(model, base_url, given) if base_url else None, given)
 
 
 def openai_backend(

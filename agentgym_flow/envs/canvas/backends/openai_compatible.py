@@ -196,7 +196,7 @@ class OpenAIBackend:
         """
         status: Literal["ok", "error", "timeout"]
         value: Value | None
-        started, talk, failed = time.monotonic(), _Talk(self, call), True
+        started, talk, failed = time.monotonic(), _CallConversation(self, call), True
         try:
             value = OPERATORS[call.operator].run(Model(call, talk.ask, self._run_code, self._repairs), call.inputs)
             status, text, failed = "ok", talk.reply, False
@@ -216,11 +216,11 @@ class OpenAIBackend:
         for one in asked:
             one.cancel()
 
-    def _cost(self, talk: _Talk) -> float:
+    def _cost(self, talk: _CallConversation) -> float:
         price = self._price or Price(0.0, 0.0)
         return (talk.read * price.read + talk.written * price.written) / 1e6
 
-    def _count(self, talk: _Talk, failed: bool) -> None:
+    def _count(self, talk: _CallConversation, failed: bool) -> None:
         with self._lock:
             old = self._usage
             self._usage = Usage(
@@ -273,7 +273,7 @@ class OpenAIBackend:
                 self._asked.discard(asked)
 
 
-class _Talk:
+class _CallConversation:
     """The requests of one call of an operator, with their usage."""
 
     def __init__(self, backend: OpenAIBackend, call: OpCall) -> None:
@@ -324,29 +324,29 @@ def _checked_fields(more: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked_models(models: Mapping[str, str] | None) -> dict[str, str]:
     """Return the models of operators. Raises `BadSetting`."""
-    told = {} if models is None else models
-    if not isinstance(told, Mapping) or not all(isinstance(name, str) and name for name in told.values()):
+    by_operator = {} if models is None else models
+    if not isinstance(by_operator, Mapping) or not all(isinstance(name, str) and name for name in by_operator.values()):
         raise BadSetting(f"models maps names of operators to names of models, got {shown(models)}")
-    for operator in told:
+    for operator in by_operator:
         if operator not in OPERATORS:
             raise BadSetting(f"models: {unknown_operator(str(operator), tuple(OPERATORS))}")
-    return dict(told)
+    return dict(by_operator)
 
 
 def _checked_urls(
-    told: str | Sequence[str] | Mapping[str, str | Sequence[str]], models: Collection[str]
+    urls: str | Sequence[str] | Mapping[str, str | Sequence[str]], models: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return model -> the URLs of its servers. Raises `BadSetting`."""
-    by_model = told if isinstance(told, Mapping) else dict.fromkeys(models, told)
+    by_model = urls if isinstance(urls, Mapping) else dict.fromkeys(models, urls)
     if set(by_model) != set(models):
         one = sorted(map(str, set(by_model) ^ set(models)))[0]
         said = "has no URL" if one in models else "has a URL but is not used"
         raise BadSetting(f"model {one!r:.60} {said}; the models are {', '.join(sorted(models))}")
     found = {}
-    for model, urls in by_model.items():
-        several = [urls] if isinstance(urls, str) else urls
+    for model, given in by_model.items():
+        several = [given] if isinstance(given, str) else given
         if not isinstance(several, Sequence) or not several:
-            raise BadSetting(f"a URL is a text, and several are a list, got {shown(urls)}")
+            raise BadSetting(f"a URL is a text, and several are a list, got {shown(given)}")
         found[model] = tuple(dict.fromkeys(checked_url(url) for url in several))
     return found
 

@@ -171,7 +171,7 @@ class Server:
     async def _complete(self, request: Mapping[str, Any], key: str, patience: Patience, deadline: float) -> ModelReply:
         chance = Stream("canvas server", self.url, os.getpid(), next(self._numbers))
         end = self._loop.time() + deadline
-        last, tries = _Problem("no request could be sent, others are under way", "timeout"), 0
+        last, tries = _TryFailure("no request could be sent, others are under way", "timeout"), 0
         failed: float | None = None  # when this request ran out of tries
         try:
             async with asyncio.timeout_at(end) as limit:
@@ -210,7 +210,7 @@ class Server:
             if isinstance(found, ModelReply) or not (found.passing or found.lasting):
                 self._answered = RequestTiming(sent, self._loop.time())
 
-    def _is_outage(self, problem: _Problem, failed: float | None, began: float) -> bool:
+    def _is_outage(self, problem: _TryFailure, failed: float | None, began: float) -> bool:
         """Return whether to wait for the server: it has answered before, and the request did not cause the failure.
 
         The request is the cause if it failed again after the server has answered another one sent in the meantime.
@@ -227,7 +227,7 @@ class Server:
             return False
         return self._loop.time() - answered.came < self.patience
 
-    def _failed(self, problem: _Problem, tries: int, deadline: float) -> ServerFailed:
+    def _failed(self, problem: _TryFailure, tries: int, deadline: float) -> ServerFailed:
         times = "1 try" if tries == 1 else f"{tries} tries"
         text = f"the model gave no usable answer after {times} within {round(deadline, 1):g} s; last: {problem.text}"
         self._failed_in_a_row += tries > 0  # without a slot, it was never sent
@@ -238,25 +238,25 @@ class Server:
             text += "; it has answered nobody for the whole of --patience" if down else ""
         return ServerFailed(text, problem.status, tries, problem.lasting or down)
 
-    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _Problem:
+    async def _try(self, request: Mapping[str, Any], key: str, timeout: float) -> ModelReply | _TryFailure:
         package = openai_package()
         try:
             async with asyncio.timeout(timeout):
                 return _read(await self._limit.send(partial(self._post, key), request))
         except TimeoutError:
-            return _Problem(f"no answer in {timeout:g} s", "timeout")
-        except _Unusable as error:
-            return _Problem(str(error), "error")
+            return _TryFailure(f"no answer in {timeout:g} s", "timeout")
+        except _InvalidAnswer as error:
+            return _TryFailure(str(error), "error")
         except package.APIStatusError as error:
             return _refused(error.status_code, error.response.headers.get("retry-after"))
         except package.APIConnectionError as error:
             cause = error.__cause__ or error
             nobody = any(kind.__name__ == "ConnectError" for kind in type(cause).__mro__)
-            return _Problem(f"the connection failed ({type(cause).__name__})", "error", lasting=nobody)
+            return _TryFailure(f"the connection failed ({type(cause).__name__})", "error", lasting=nobody)
         except package.OpenAIError as error:
-            return _Problem(f"the client failed ({type(error).__name__})", "error", passing=False)
+            return _TryFailure(f"the client failed ({type(error).__name__})", "error", passing=False)
         except Exception as error:  # from the HTTP library of the client, which differs between versions
-            return _Problem(f"the connection failed ({type(error).__name__})", "error")
+            return _TryFailure(f"the connection failed ({type(error).__name__})", "error")
 
     async def _post(self, key: str, request: Mapping[str, Any]) -> bytes:
         package, client = openai_package(), self._clients.get(key)
@@ -270,11 +270,11 @@ class Server:
             async for part in answer.response.aiter_bytes():
                 body += part
                 if len(body) > MOST_ANSWER:
-                    raise _Unusable("the answer is too large")
+                    raise _InvalidAnswer("the answer is too large")
         return bytes(body)
 
 
-class _Problem(NamedTuple):
+class _TryFailure(NamedTuple):
     text: str
     status: Literal["error", "timeout"]
     passing: bool = True  # another try may succeed
@@ -282,34 +282,34 @@ class _Problem(NamedTuple):
     lasting: bool = False  # all requests fail in this way
 
 
-class _Unusable(Exception):
+class _InvalidAnswer(Exception):
     """An answer is not a chat completion."""
 
 
-def _refused(status: int, retry_after: str | None) -> _Problem:
+def _refused(status: int, retry_after: str | None) -> _TryFailure:
     hint = _HINTS.get(status, "")
     text = f"status {status}{f', {hint}' if hint else ''}"
-    return _Problem(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
+    return _TryFailure(text, "error", status in AGAIN, seconds_of(retry_after) or 0.0, status in _LASTING)
 
 
 def _read(body: bytes) -> ModelReply:
-    """Parse an answer. Raises `_Unusable`."""
+    """Parse an answer. Raises `_InvalidAnswer`."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        raise _Unusable("the answer is not JSON") from None
+        raise _InvalidAnswer("the answer is not JSON") from None
     try:
         choices = answer["choices"]
         if isinstance(choices, list) and not choices:
-            raise _Unusable("the answer has no choices")
+            raise _InvalidAnswer("the answer has no choices")
         text, ended = choices[0]["message"].get("content"), choices[0].get("finish_reason")
         usage = answer.get("usage") or {}
         read, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _Unusable("the answer is no chat completion") from None
+        raise _InvalidAnswer("the answer is no chat completion") from None
     counts = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in (read, written))
     if not isinstance(text, str | None) or not isinstance(ended, str | None) or not counts:
-        raise _Unusable("the answer is no chat completion")
+        raise _InvalidAnswer("the answer is no chat completion")
     return ModelReply(text or "", ended or "", read, written)
 
 

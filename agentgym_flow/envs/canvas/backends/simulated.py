@@ -206,16 +206,16 @@ class SimulatedBackend:
         verdict = notes.data if isinstance(notes, Value) and isinstance(notes.data, dict) else {}
         named, demanded = verdict.get("found", ""), verdict.get("demanded", "")
         made = solution.made
-        told = [tag for tag in made if _names(call.instruction, self._faults[tag])]
+        warned = [tag for tag in made if _names(call.instruction, self._faults[tag])]
         if named in made:
             if mends < mended.get(self._faults[named].kind, 0.0):
                 made = tuple(tag for tag in made if tag != named)
         elif demanded:
             if mends < odds.GIVES_IN:
                 made = self._ordered({*made, demanded})
-        elif told:
-            if mends < mended.get(self._faults[told[0]].kind, 0.0) * odds.TOLD:
-                made = tuple(tag for tag in made if tag != told[0])
+        elif warned:
+            if mends < mended.get(self._faults[warned[0]].kind, 0.0) * odds.TOLD:
+                made = tuple(tag for tag in made if tag != warned[0])
         elif spoils < (odds.SPOILT_MISLED if blamed else odds.SPOILT_UNPROMPTED):
             made = self._spoilt(made)
         return self._written(replace(solution, made=made))
@@ -299,8 +299,8 @@ class SimulatedBackend:
     def _chance(self, call: OpCall) -> Stream:
         """Return the random stream of a call, equal for equal calls at any position."""
         # Instructions affect only solvers; otherwise, rewording a check would redraw its outcome.
-        told = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
-        words = " ".join(_WORD.findall(told.lower()))
+        instruction = call.instruction if OPERATORS[call.operator].role is Role.SOLVER else ""
+        words = " ".join(_WORD.findall(instruction.lower()))
         read = [_read(call.inputs.get(name)) for name in _READ]
         return Stream("canvas", "operator", self.task.problem.key, call.seed, call.operator, words, read)
 
@@ -319,8 +319,7 @@ def _of(value: Value) -> Solution | None:
     data = value.data
     if not isinstance(data, Mapping) or "made" not in data:
         return None
-    told = {**data, "made": tuple(data["made"]), "covers": tuple(data["covers"])}
-    return Solution(**told)
+    return Solution(**{**data, "made": tuple(data["made"]), "covers": tuple(data["covers"])})
 
 
 def _values(call: OpCall) -> tuple[Value, ...]:

@@ -68,7 +68,7 @@ class PublishedTask:
         return correctness(self.problem, code or text, run_tests).score
 
 
-def asked(problem: Problem) -> calls.WorkflowProblem:
+def workflow_problem(problem: Problem) -> calls.WorkflowProblem:
     """Return what operators see of a problem, without hidden tests and answers."""
     public = problem.public_tests
     tests = (public.setup, *public.checks) if public.setup and public.checks else public.checks

@@ -142,7 +142,7 @@ def _again(
     return tasks
 
 
-class _Kept(NamedTuple):
+class _PlayableProblems(NamedTuple):
     """The playable problems of a split, their digest, and the reasons why the others are left out."""
 
     problems: tuple[Problem, ...]
@@ -150,7 +150,7 @@ class _Kept(NamedTuple):
     left_out: Mapping[str, str]
 
 
-class _Set:
+class _PublishedSplits:
     """A set: its splits, their usable problems, and a cache of tasks. All its users share one object.
 
     Args:
@@ -173,12 +173,12 @@ class _Set:
         part = next((part for part in sources if part in self._parts), None)
         return self._read(part).rejected if part is not None else ()
 
-    def _kept(self, split: str, simulated: bool) -> _Kept:
+    def _kept(self, split: str, simulated: bool) -> _PlayableProblems:
         problems, left_out = self.splits[split], {}
         if simulated:
             left_out = {problem.key: why for problem in problems if (why := _unusable(problem))}
             problems = without(problems, left_out)
-        return _Kept(problems, stable_hash([_content(problem) for problem in problems]), left_out)
+        return _PlayableProblems(problems, stable_hash([_content(problem) for problem in problems]), left_out)
 
     def _task(self, split: str, number: int) -> Assignment:
         problem = self.kept(split, True).problems[number]
@@ -254,7 +254,7 @@ def split_sizes(found: DataSet, dataset: str | None) -> dict[str, int]:
     return _on_disk(found, dataset, True).splits.sizes
 
 
-def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _Set:
+def _on_disk(found: DataSet, dataset: str | None, skip_damaged: bool) -> _PublishedSplits:
     name, parts = files_of_set(found, dataset)
     alone = len(parts) == 1 and (found.path.is_file() or not any(part_named(stem(file)) for file in parts.values()))
     return _read(name, stamps_of(parts), alone, skip_damaged)
@@ -276,7 +276,7 @@ def _native_in(files: Iterable[Path]) -> str:
 
 
 @once(8)  # the stamps are part of the key, so changed files are read again
-def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _Set:
+def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bool) -> _PublishedSplits:
     files = {part: file for part, file, _ in stamps}
     file = next(iter(files.values()))
     if alone and not part_named(stem(file)):
@@ -293,14 +293,16 @@ def _read(dataset: str, stamps: tuple[Stamp, ...], alone: bool, skip_damaged: bo
             )
         if "" not in by_part:
             parts = [part for part in PARTS if part in by_part]
-            return _Set(dataset, parts, lambda part: LoadedSet(tuple(by_part[part]), whole.rejected), BY_ID)
+            return _PublishedSplits(dataset, parts, lambda part: LoadedSet(tuple(by_part[part]), whole.rejected), BY_ID)
     remark = ALONE if alone else f"its files are {', '.join(file.name for file in files.values())}"
-    return _Set(dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark)
+    return _PublishedSplits(
+        dataset, tuple(files), lambda part: load_problems(dataset, files[part], skip_bad=skip_damaged), remark
+    )
 
 
 # ---------------------------------------------------------------- through the Hub
 @once(8)
-def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
+def _from_hub(dataset: str, skip_damaged: bool) -> _PublishedSplits:
     if not SETS[dataset].hub[0]:
         raise UnknownData.among(dataset, [name for name, one in SETS.items() if one.hub[0]], "Others come from files.")
     registry.check_fetching(f"{FETCHED}{dataset}")
@@ -311,4 +313,4 @@ def _from_hub(dataset: str, skip_damaged: bool) -> _Set:
     def read(part: str) -> LoadedSet:
         return load_from_hub(dataset, ours.get(part, part), skip_bad=skip_damaged)
 
-    return _Set(dataset, parts, read, remark)
+    return _PublishedSplits(dataset, parts, read, remark)

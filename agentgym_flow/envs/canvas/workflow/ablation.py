@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from agentgym_flow.envs.canvas.operators.calls import Backend, OpCall, OpResult, Value, WorkflowProblem
 from agentgym_flow.envs.canvas.workflow.graph import Conditional, Loop, NodePosition, OperatorNode, Parallel, Workflow
-from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, LeftOut
+from agentgym_flow.envs.canvas.workflow.interpreter import NOTHING, Cache, Interpreter, Omissions
 from agentgym_flow.envs.canvas.workflow.run import RunState, RunStep, StepId, WorkflowRun
 
 STRUCTURES = ("parallel", "conditional", "loop")
@@ -27,7 +27,7 @@ Memo: TypeAlias = dict[tuple[Any, ...], OpResult]
 
 
 @runtime_checkable
-class Repeats(Protocol):
+class RepeatableBackend(Protocol):
     """A backend that can repeat a call with other inputs and the same random numbers."""
 
     def rerun(self, call: OpCall, before: OpCall) -> OpResult:
@@ -73,14 +73,14 @@ def ablation(
         problem: the problem that it ran on.
         memo: the results of repeated calls in this episode; extended in place.
     """
-    return _Ablating(workflow, run, interpreter, problem, memo).result()
+    return _AblationSearch(workflow, run, interpreter, problem, memo).result()
 
 
-class _Unknown(Exception):
+class _UnknownResult(Exception):
     """The result of a call is unknown. Never leaves this module."""
 
 
-class _Ablating:
+class _AblationSearch:
     """The state of an ablation in progress."""
 
     def __init__(
@@ -125,13 +125,13 @@ class _Ablating:
                 if self._same(place, without):
                     self.without = without
                     return
-            except _Unknown:
+            except _UnknownResult:
                 unknown = True
         self.needed[place.id] = None
         if unknown:
             self.undecided[place.id] = None
 
-    def _ways(self, place: NodePosition) -> Iterator[LeftOut]:
+    def _ways(self, place: NodePosition) -> Iterator[Omissions]:
         """Yield the ways to leave out an operator; only a check has more than one."""
         fewer = self.without._replace(operators=self.without.operators | {place.id})
         yield fewer
@@ -151,12 +151,12 @@ class _Ablating:
             if self._same(place, without):
                 self.without = without
                 return
-        except _Unknown:
+        except _UnknownResult:
             if not _more_in_later_rounds(place, self.used):
                 return
         self.loops[place.id] = None
 
-    def _same(self, place: NodePosition, without: LeftOut) -> bool:
+    def _same(self, place: NodePosition, without: Omissions) -> bool:
         """Return whether the result stays the same; everything left out is at `place` or after it."""
         nodes, before = self.workflow.nodes[: self.kept], self.run.stages[: place.path[0]]
         return _outcome(self.interpreter.run(nodes, self.problem, without, before).results) == self.outcome
@@ -193,18 +193,18 @@ class _RepeatedCalls:
     def __init__(self, run: WorkflowRun, backend: Backend, cache: Cache | None, memo: Memo) -> None:
         self._before = {step.id: step for step in run.steps}
         self._backend = backend
-        self._repeats = backend if isinstance(backend, Repeats) else None
+        self._repeats = backend if isinstance(backend, RepeatableBackend) else None
         self._memo = memo
         self._known = {} if self._repeats is not None else _known(run.steps, cache)
 
     def run(self, call: OpCall) -> OpResult:
-        """Return the result of a call. Raises `_Unknown` if it is unknown."""
+        """Return the result of a call. Raises `_UnknownResult` if it is unknown."""
         step = self._before.get(StepId(call.place, call.attempt))
         if step is not None and step.call.identity == call.identity:
             return step.result
         if self._repeats is None:
             if (found := self._known.get(_wherever(call.identity))) is None:
-                raise _Unknown
+                raise _UnknownResult
             return found
         before = call if step is None else step.call
         key = (call.identity, before.identity)

@@ -80,7 +80,7 @@ class Cache:
             self._digests.pop(call.identity, None)
 
 
-class LeftOut(NamedTuple):
+class Omissions(NamedTuple):
     """The parts of a workflow that a run leaves out. The ids of all other nodes stay the same.
 
     Attributes:
@@ -94,14 +94,14 @@ class LeftOut(NamedTuple):
     rounds: frozenset[str] = frozenset()
 
 
-NOTHING = LeftOut()
+NOTHING = Omissions()
 """Leaves out nothing."""
 
 
-class _Running:
+class _RunContext:
     """The state of a run in progress."""
 
-    def __init__(self, problem: WorkflowProblem, without: LeftOut) -> None:
+    def __init__(self, problem: WorkflowProblem, without: Omissions) -> None:
         self.problem = problem
         self.without = without
         self.cases = dict(without.cases)
@@ -129,7 +129,7 @@ class Interpreter:
         self.concurrent = concurrent
 
     def run(
-        self, nodes: Chain, problem: WorkflowProblem, without: LeftOut = NOTHING, before: Sequence[RunState] = ()
+        self, nodes: Chain, problem: WorkflowProblem, without: Omissions = NOTHING, before: Sequence[RunState] = ()
     ) -> WorkflowRun:
         """Run the top-level chain `nodes` on `problem` and return the record.
 
@@ -158,13 +158,13 @@ class Interpreter:
         self,
         nodes: Chain,
         problem: WorkflowProblem,
-        without: LeftOut,
+        without: Omissions,
         stages: list[RunState],
         steps: list[RunStep],
         counts: list[int],
     ) -> WorkflowRun:
         """Run the nodes from index `len(stages)` on, and append to all three lists."""
-        running = _Running(problem, without)
+        running = _RunContext(problem, without)
         flow = stages[-1] if stages else RunState()
         for place, node in list(zip(top_ids(nodes), nodes, strict=True))[len(stages) :]:
             flow = self._node(place, node, flow, 0, running, steps)
@@ -177,7 +177,7 @@ class Interpreter:
         return WorkflowRun(tuple(steps), flow.values, tuple(by), tuple(stages), tuple(counts))
 
     def _chain(
-        self, ids: Iterable[str], nodes: Chain, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+        self, ids: Iterable[str], nodes: Chain, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
     ) -> RunState:
         """Run a chain from the state `flow`, append its calls to `steps`, and return the new state."""
         for place, node in zip(ids, nodes, strict=True):
@@ -185,7 +185,7 @@ class Interpreter:
         return flow
 
     def _node(
-        self, place: str, node: Node, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+        self, place: str, node: Node, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
     ) -> RunState:
         match node:
             case OperatorNode():
@@ -205,7 +205,7 @@ class Interpreter:
                 return flow
 
     def _parallel(
-        self, place: str, node: Parallel, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+        self, place: str, node: Parallel, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
     ) -> RunState:
         ids = child_ids(place, node)
         count = len(node.branches)
@@ -232,7 +232,7 @@ class Interpreter:
         return flow.then(tuple(results))
 
     def _conditional(
-        self, place: str, node: Conditional, flow: RunState, attempt: int, running: _Running, steps: list[RunStep]
+        self, place: str, node: Conditional, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
     ) -> RunState:
         (check_id,), passed_ids, failed_ids = child_ids(place, node)
         if check_id in running.without.operators:
@@ -254,7 +254,7 @@ class Interpreter:
         results = tuple(StepValue(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
 
-    def _call(self, place: str, node: OperatorNode, flow: RunState, attempt: int, running: _Running) -> RunStep:
+    def _call(self, place: str, node: OperatorNode, flow: RunState, attempt: int, running: _RunContext) -> RunStep:
         operator = OPERATORS[node.name]
         inputs: dict[str, Input] = {}
         reads = flow.control

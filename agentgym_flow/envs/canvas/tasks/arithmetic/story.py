@@ -37,7 +37,7 @@ _MOST_DRAWS = 500
 
 
 @dataclass(frozen=True)
-class Wrong:
+class StoryMistake:
     """A mistake that replaces the calculations of steps.
 
     Attributes:
@@ -74,7 +74,7 @@ class Story:
     text: str
     numbers: str
     steps: tuple[tuple[str, str], ...]
-    wrong: tuple[Wrong, ...] = ()
+    wrong: tuple[StoryMistake, ...] = ()
     slips: tuple[int, ...] = ()
     omitted: tuple[int, ...] = ()
     wobbles: tuple[int, ...] = ()

@@ -28,7 +28,7 @@ _ALLOWED = (
 )
 
 
-class Exhausted(BaseException):
+class OutOfFuel(BaseException):
     """The fuel is used up. Not an `Exception`, so that no program can catch it."""
 
 
@@ -88,7 +88,7 @@ def calls(code: CodeType, name: str, cases: Iterable[FunctionCase]) -> list[Call
         nonlocal left
         left -= 1
         if left < 0:
-            raise Exhausted
+            raise OutOfFuel
         return True
 
     space: dict[str, Any] = {"__builtins__": _BUILTINS, _SPEND: spend}
@@ -128,7 +128,7 @@ def _came(function: Callable[..., Any], case: FunctionCase) -> CallOutcome:
     try:
         value = function(*fresh(case.arguments))
         return CallOutcome(list(islice(value, case.take)) if case.take else value)
-    except (Exhausted, RecursionError):  # the recursion limit depends on the caller's depth
+    except (OutOfFuel, RecursionError):  # the recursion limit depends on the caller's depth
         return CallOutcome(error=ENDLESS)
     except Exception as error:
         return CallOutcome(error=f"it raised {type(error).__name__}")
@@ -137,7 +137,7 @@ def _came(function: Callable[..., Any], case: FunctionCase) -> CallOutcome:
 def _range(*bounds: int) -> range:
     found = range(*bounds)
     if len(found) > _LONGEST_RANGE:
-        raise Exhausted
+        raise OutOfFuel
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.facts.draft import TEXTS, WRONGS, QuestionDraft, sentence
-from agentgym_flow.envs.canvas.tasks.facts.passages import retold as tell
+from agentgym_flow.envs.canvas.tasks.facts.passages import accounts_of
 from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked
 from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
 from agentgym_flow.envs.canvas.tasks.simulated import Fault
@@ -37,7 +37,7 @@ def retold(world: FactWorld) -> QuestionDraft:
         ),
         steps=(thing.name,),
         kept_out=(thing.name,),
-        passages=tell(thing, relation, values, world.names.split, world.stream),
+        passages=accounts_of(thing, relation, values, world.names.split, world.stream),
     )
 
 

@@ -9,7 +9,7 @@ from agentgym_flow.envs.canvas.tasks.facts.accounts import retold
 from agentgym_flow.envs.canvas.tasks.facts.draft import QuestionDraft
 from agentgym_flow.envs.canvas.tasks.facts.names import FactNames
 from agentgym_flow.envs.canvas.tasks.facts.parts import both
-from agentgym_flow.envs.canvas.tasks.facts.passages import told
+from agentgym_flow.envs.canvas.tasks.facts.passages import description_of
 from agentgym_flow.envs.canvas.tasks.facts.single import bridge, easy, lookalike, mixed
 from agentgym_flow.envs.canvas.tasks.facts.task import FactTask
 from agentgym_flow.envs.canvas.tasks.facts.world import FactWorld
@@ -108,7 +108,7 @@ def _elsewhere(world: FactWorld, draft: QuestionDraft, chance: Stream) -> str:
 def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, ...]:
     """Return the needed passages and others about the same world, in random order."""
     stream = world.stream
-    passages = [*draft.passages, *(told(thing, stream) for thing in draft.needed)]
+    passages = [*draft.passages, *(description_of(thing, stream) for thing in draft.needed)]
     left_out = {*draft.kept_out, *(thing.name for thing in draft.needed)}
     others = [thing for thing in world.all() if thing.name not in left_out]
     stream.shuffle(others)
@@ -117,7 +117,7 @@ def _passages(world: FactWorld, draft: QuestionDraft) -> tuple[ContextPassage, .
     for thing in others:
         if len(passages) >= wanted and size >= _LEAST:
             break
-        passage = told(thing, stream)
+        passage = description_of(thing, stream)
         if len(passages) >= _FEWEST and size + _length(passage) > _ROOM:
             break
         passages.append(passage)

@@ -28,14 +28,14 @@ class PassageTexts(NamedTuple):
 _TEXTS = read_content("agentgym_flow.envs.canvas.tasks.facts", "passages.json", PassageTexts)
 
 
-def told(thing: FactEntity, stream: Stream) -> ContextPassage:
+def description_of(thing: FactEntity, stream: Stream) -> ContextPassage:
     """Return the passage about an entity, with all its facts."""
     return ContextPassage(
         thing.name, stream.choice(_TEXTS.descriptions[thing.kind]).format(name=thing.name, **thing.facts)
     )
 
 
-def retold(
+def accounts_of(
     thing: FactEntity, relation: FactRelation, values: list[str], split: str, stream: Stream
 ) -> list[ContextPassage]:
     """Return a passage from a different source for each of `values`, which it states as the relation of the entity.
