@@ -83,11 +83,6 @@ class OpCall:
     seed: int
 
     @cached_property
-    def input_digest(self) -> str:
-        """A digest of 64 hex digits, equal for equal inputs."""
-        return stable_hash(self.identity[-1])
-
-    @cached_property
     def identity(self) -> tuple[Any, ...]:
         """A hashable key, equal for equal calls, the instruction included."""
         inputs = tuple([(name, _identity(value)) for name, value in self.inputs.items()])

@@ -8,13 +8,7 @@ from typing import cast
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Checker
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
-    PROGRAM_FORM,
-    Execution,
-    Model,
-    given_back,
-    said,
-)
+from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Execution, Model, given_back, said
 from agentgym_flow.envs.canvas.operators.odds import CheckerOdds, chances
 from agentgym_flow.envs.canvas.operators.replies import OperatorFailed
 

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Reviser
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
-from agentgym_flow.envs.canvas.operators.model import (
-    PROGRAM_FORM,
-    Model,
-    solutions,
-    written,
-)
+from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, solutions, written
 from agentgym_flow.envs.canvas.operators.odds import ReviserOdds, chances
 
 

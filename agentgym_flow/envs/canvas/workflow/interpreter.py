@@ -98,17 +98,6 @@ NOTHING = Omissions()
 """Leaves out nothing."""
 
 
-class _RunContext:
-    """The state of a run in progress."""
-
-    def __init__(self, problem: WorkflowProblem, without: Omissions) -> None:
-        self.problem = problem
-        self.without = without
-        self.cases = dict(without.cases)
-        self.called: list[tuple[OpCall, OpResult]] = []
-        self.stopped = Event()  # branches must not call any more
-
-
 class Interpreter:
     """Runs workflows on one backend.
 
@@ -140,7 +129,7 @@ class Interpreter:
             before: the stages of an earlier run of the first nodes, which do not run again; the record does not contain
                 their steps.
         """
-        return self._run(nodes, problem, without, list(before), [], [0] * len(before))
+        return _GraphWalk(self, problem, without).run(nodes, list(before), [], [0] * len(before))
 
     def run_on(self, nodes: Chain, problem: WorkflowProblem, last: WorkflowRun, same: int) -> WorkflowRun:
         """Return `run(nodes, problem)` for a deterministic backend, reusing the first `same` nodes of the last run.
@@ -152,74 +141,70 @@ class Interpreter:
         counts = list(last.counts[:same])
         before = last.steps[: counts[-1] if counts else 0]
         steps = [step if step.cached or not step.ok else replace(step, cached=True) for step in before]
-        return self._run(nodes, problem, NOTHING, list(last.stages[:same]), steps, counts)
+        return _GraphWalk(self, problem, NOTHING).run(nodes, list(last.stages[:same]), steps, counts)
 
-    def _run(
-        self,
-        nodes: Chain,
-        problem: WorkflowProblem,
-        without: Omissions,
-        stages: list[RunState],
-        steps: list[RunStep],
-        counts: list[int],
-    ) -> WorkflowRun:
+
+class _GraphWalk:
+    """One run of a workflow: a walk over its graph. Each method appends its calls to `steps` and returns the state."""
+
+    def __init__(self, interpreter: Interpreter, problem: WorkflowProblem, without: Omissions) -> None:
+        self.interpreter = interpreter
+        self.problem = problem
+        self.without = without
+        self.cases = dict(without.cases)
+        self.called: list[tuple[OpCall, OpResult]] = []
+        self.stopped = Event()  # branches must not call any more
+
+    def run(self, nodes: Chain, stages: list[RunState], steps: list[RunStep], counts: list[int]) -> WorkflowRun:
         """Run the nodes from index `len(stages)` on, and append to all three lists."""
-        running = _RunContext(problem, without)
         flow = stages[-1] if stages else RunState()
         for place, node in list(zip(top_ids(nodes), nodes, strict=True))[len(stages) :]:
-            flow = self._node(place, node, flow, 0, running, steps)
+            flow = self._node(place, node, flow, 0, steps)
             stages.append(flow)
             counts.append(len(steps))
-        if self.cache is not None:  # only now, so that an aborted run leaves no trace
-            for call, result in running.called:
-                self.cache.put(call, result)
+        if self.interpreter.cache is not None:  # only now, so that an aborted run leaves no trace
+            for call, result in self.called:
+                self.interpreter.cache.put(call, result)
         by = dict.fromkeys(step for made in flow.results for step in made.by)
         return WorkflowRun(tuple(steps), flow.values, tuple(by), tuple(stages), tuple(counts))
 
-    def _chain(
-        self, ids: Iterable[str], nodes: Chain, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
-    ) -> RunState:
-        """Run a chain from the state `flow`, append its calls to `steps`, and return the new state."""
+    def _chain(self, ids: Iterable[str], nodes: Chain, flow: RunState, attempt: int, steps: list[RunStep]) -> RunState:
         for place, node in zip(ids, nodes, strict=True):
-            flow = self._node(place, node, flow, attempt, running, steps)
+            flow = self._node(place, node, flow, attempt, steps)
         return flow
 
-    def _node(
-        self, place: str, node: Node, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
-    ) -> RunState:
+    def _node(self, place: str, node: Node, flow: RunState, attempt: int, steps: list[RunStep]) -> RunState:
         match node:
             case OperatorNode():
-                if place in running.without.operators:
+                if place in self.without.operators:
                     return flow
-                step = self._call(place, node, flow, attempt, running)
+                step = self._call(place, node, flow, attempt)
                 steps.append(step)
                 return _after(step, flow)
             case Parallel():
-                return self._parallel(place, node, flow, attempt, running, steps)
+                return self._parallel(place, node, flow, attempt, steps)
             case Conditional():
-                return self._conditional(place, node, flow, attempt, running, steps)
+                return self._conditional(place, node, flow, attempt, steps)
             case Loop(body, count):
                 (ids,) = child_ids(place, node)
-                for time in range(1 if place in running.without.rounds else count):
-                    flow = self._chain(ids, body, flow, attempt * count + time, running, steps)
+                for time in range(1 if place in self.without.rounds else count):
+                    flow = self._chain(ids, body, flow, attempt * count + time, steps)
                 return flow
 
-    def _parallel(
-        self, place: str, node: Parallel, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
-    ) -> RunState:
+    def _parallel(self, place: str, node: Parallel, flow: RunState, attempt: int, steps: list[RunStep]) -> RunState:
         ids = child_ids(place, node)
         count = len(node.branches)
 
         def run(slot: int) -> tuple[RunState, list[RunStep]]:
             own: list[RunStep] = []
             start = flow._replace(pieces=_share(flow.pieces, slot, count), to_share=False) if flow.to_share else flow
-            return self._chain(ids[slot], node.branches[slot], start, attempt, running, own), own
+            return self._chain(ids[slot], node.branches[slot], start, attempt, own), own
 
-        if self.concurrent:
+        if self.interpreter.concurrent:
             # Not a shared pool: branches wait for their inner branches, which might then never start.
             with ThreadPoolExecutor(count) as pool:
                 parts = [pool.submit(run, slot) for slot in range(count)]
-                branches = all_of(parts, running.stopped.set, getattr(self.backend, "cancel", None))
+                branches = all_of(parts, self.stopped.set, getattr(self.interpreter.backend, "cancel", None))
         else:
             branches = [run(slot) for slot in range(count)]
         results: list[StepValue] = []
@@ -227,48 +212,47 @@ class Interpreter:
             steps += own
             if any(step.ok for step in own):
                 results += after.results
-        if not results:
-            return flow._replace(to_share=False)
-        return flow.then(tuple(results))
+        return flow.then(tuple(results)) if results else flow._replace(to_share=False)
 
     def _conditional(
-        self, place: str, node: Conditional, flow: RunState, attempt: int, running: _RunContext, steps: list[RunStep]
+        self, place: str, node: Conditional, flow: RunState, attempt: int, steps: list[RunStep]
     ) -> RunState:
         (check_id,), passed_ids, failed_ids = child_ids(place, node)
-        if check_id in running.without.operators:
-            if check_id not in running.cases:
+        cases = {True: (passed_ids, node.passed), False: (failed_ids, node.failed)}
+        if check_id in self.without.operators:
+            if check_id not in self.cases:
                 return flow
-            taken = (passed_ids, node.passed) if running.cases[check_id] else (failed_ids, node.failed)
-            return self._chain(*taken, flow, attempt, running, steps)
-        check = self._call(check_id, node.check, flow, attempt, running)
+            return self._chain(*cases[self.cases[check_id]], flow, attempt, steps)
+        check = self._call(check_id, node.check, flow, attempt)
         steps.append(check)
         checked = _after(check, flow)
         if check.result.value is None:
             return checked
-        ids, chain = (passed_ids, node.passed) if check.result.value.passed else (failed_ids, node.failed)
+        taken = cases[bool(check.result.value.passed)]
         if not _matters(node):
-            return self._chain(ids, chain, checked, attempt, running, steps)
+            return self._chain(*taken, checked, attempt, steps)
         inner = checked._replace(control=(*flow.control, check.id))
-        after = self._chain(ids, chain, inner, attempt, running, steps)
+        after = self._chain(*taken, inner, attempt, steps)
         # The results depend on the verdict, even if nothing ran.
         results = tuple(StepValue(made.value, _joined(made.by, (check.id,))) for made in after.results)
         return after._replace(results=results, control=flow.control)
 
-    def _call(self, place: str, node: OperatorNode, flow: RunState, attempt: int, running: _RunContext) -> RunStep:
-        operator = OPERATORS[node.name]
+    def _call(self, place: str, node: OperatorNode, flow: RunState, attempt: int) -> RunStep:
+        operator, cache = OPERATORS[node.name], self.interpreter.cache
         inputs: dict[str, Input] = {}
         reads = flow.control
         for name in operator.inputs:
-            inputs[name], by = _GIVEN[name](running.problem, flow)
+            inputs[name], by = _GIVEN[name](self.problem, flow)
             reads = _joined(reads, by)
-        call = OpCall(node.name, running.problem.task_id, place, attempt, inputs, node.instruction, self.seed)
-        result = self.cache.get(call) if self.cache is not None else None
+        seed = self.interpreter.seed
+        call = OpCall(node.name, self.problem.task_id, place, attempt, inputs, node.instruction, seed)
+        result = cache.get(call) if cache is not None else None
         cached = result is not None
         if result is None:
-            if running.stopped.is_set():
+            if self.stopped.is_set():
                 raise CancelledError("another branch of this run raised, or the run was interrupted")
-            result = _complete(operator, _asked(self.backend, operator, call, len(flow.results)))
-            running.called.append((call, result))
+            result = _complete(operator, _asked(self.interpreter.backend, operator, call, len(flow.results)))
+            self.called.append((call, result))
         return RunStep(StepId(place, attempt), node.name, result, cached, reads, call)
 
 

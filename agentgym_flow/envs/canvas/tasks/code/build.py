@@ -73,12 +73,8 @@ def split_of(pattern: str, draft: FunctionDraft) -> str:
 
 
 def _kind_of(seasonal_split: str, index: int) -> str:
-    place = Stream("canvas", "code", "kind", seasonal_split, index).below(sum(SHARES.values()))
-    for kind, share in SHARES.items():
-        place -= share
-        if place < 0:
-            return kind
-    raise AssertionError("unreachable")
+    kinds = [kind for kind, share in SHARES.items() for _ in range(share)]
+    return Stream("canvas", "code", "kind", seasonal_split, index).choice(kinds)
 
 
 def _task(draw: Draw, split: str, index: int, season: str, kind: str, draft: FunctionDraft) -> OwnTask | None:

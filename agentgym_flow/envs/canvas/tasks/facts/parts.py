@@ -22,12 +22,7 @@ _LISTS = (
 
 def both(world: FactWorld) -> QuestionDraft:
     """Return a question with two or three parts."""
-    form = world.stream.below(6)
-    if form == 0:
-        return _difference(world)
-    if form == 1:
-        return _total(world)
-    return _ranked(world) if form in (2, 3) else _listed(world)
+    return world.stream.choice((_difference, _total, _ranked, _ranked, _listed, _listed))(world)
 
 
 def _ranked(world: FactWorld) -> QuestionDraft:

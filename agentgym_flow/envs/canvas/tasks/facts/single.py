@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentgym_flow.envs.canvas.operators.odds import Mistake
 from agentgym_flow.envs.canvas.tasks.facts.draft import TEXTS, WRONGS, QuestionDraft, sentence
 from agentgym_flow.envs.canvas.tasks.facts.relations import RELATIONS, FactRelation, marked, of_kind
@@ -65,13 +67,10 @@ def mixed(world: FactWorld, kind: str) -> QuestionDraft:
     thing, twin = (start, _twin(world, start)) if kind == first.subject else _ends(world, start, first)
     false_way = world.named(twin.facts[first.name]) if kind == first.subject else twin
     draft.wrong["distraction"] = (false_way.facts[second.name],)
-    return QuestionDraft(
-        question=draft.question,
-        answers=draft.answers,
-        wrong=draft.wrong,
+    return replace(
+        draft,
         faults=(*draft.faults, _distraction(world, thing, twin)),
         plan=(f"Keep {thing.name} and {twin.name} apart.", *draft.plan) if kind == first.subject else draft.plan,
-        steps=draft.steps,
         needed=tuple({thing.name: thing for thing in (*draft.needed, twin, false_way)}.values()),
     )
 
