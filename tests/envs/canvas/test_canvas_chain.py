@@ -70,13 +70,13 @@ def test_ways_of_writing(written: str, result: str) -> None:
         ("none", "there are no calculations"),
         ("<<2+2=5>>", "'2\\+2=5' is not right"),
         ("<<2+2>>", "does not end with a number"),
-        ("<<2+x=4>>", "is no calculation"),
-        ("<<1/0=0>>", "is no calculation"),
-        ("<<9^9^9^9=1>>", "is no calculation"),
-        ("<<__import__('os')=1>>", "is no calculation"),
+        ("<<2+x=4>>", "is not a calculation"),
+        ("<<1/0=0>>", "is not a calculation"),
+        ("<<9^9^9^9=1>>", "is not a calculation"),
+        ("<<__import__('os')=1>>", "is not a calculation"),
         ("<<2/3=0.5>>", "is not right"),
         ("<<1=1/0>>", "does not end with a number"),
-        ("<<" + "(" * 500 + "1" + ")" * 500 + "=1>>", "is no calculation"),
+        ("<<" + "(" * 500 + "1" + ")" * 500 + "=1>>", "is not a calculation"),
     ],
 )
 def test_what_is_no_chain(solution: str, why: str) -> None:

@@ -218,7 +218,7 @@ def _read(number: int, entry: Any, most_bytes: int) -> tuple[tuple[str, int], Op
     try:
         rest = {key: entry[key] for key in _KEYS if key != "digest"}
         if stable_hash(rest) != entry["digest"]:
-            raise BadData(f"{name} has been changed since it was recorded: its digest is another")
+            raise BadData(f"{name} has been changed since it was recorded: its digest differs")
         size = len(canonical(entry["result"]))
         if size > most_bytes:
             raise BadData(f"{name} has {size} bytes; up to {most_bytes} are read")

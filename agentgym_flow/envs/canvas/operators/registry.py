@@ -105,5 +105,5 @@ class OperatorNames:
             if not colon:
                 raise UnknownOption.among(one, OPERATORS)
             if module in sys.modules:
-                raise BadSetting(f"{one:.80} is no operator")
+                raise BadSetting(f"{one:.80} is not an operator")
             raise BadSetting(f"{one:.80} is not imported because a log names it; if you trust it: --import {module}")

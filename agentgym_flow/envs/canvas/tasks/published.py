@@ -212,7 +212,7 @@ def _no_program(problem: Problem) -> str:
     try:
         ast.parse(problem.solution)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "its solution is no Python program."
+        return "its solution is not a Python program."
     return ""
 
 
@@ -245,7 +245,7 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
         name = _native_in(parts.values())
     if not name:
         known = ", ".join(SETS)
-        raise BadData(f"{place}: no name says of which set it is; name it: dataset=..., one of {known}.")
+        raise BadData(f"{place}: its names do not contain the name of a set; give it as dataset=..., one of {known}.")
     return name, parts
 
 

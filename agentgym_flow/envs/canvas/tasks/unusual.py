@@ -1,4 +1,4 @@
-"""Tasks that ask for something unusual, and say so in their text.
+"""Tasks that ask for something unusual, and state this in their text.
 
 A checker objects anyway, and Revise then makes the mistake. A policy that acts on every objection loses these tasks; a
 policy that acts on none loses others. The wording of an objection shows its kind: here it is about what would be usual,

@@ -13,8 +13,8 @@ from agentgym_flow.seeding import Stream
 COUNTS = {"town": 4, "person": 4, "firm": 3, "work": 3}
 """Kind of entity -> its number."""
 
-# The first two entities of each kind are related to the first two of the others, so twins lead to twins. Nobody was
-# born in the town where their firm is based or their work was shown.
+# The first two entities of each kind are related to the first two of the others, so twins lead to twins. People are
+# not born in the town where their firm is based or their work was shown.
 _BIRTHPLACES = (1, 0, 3, 2)
 _MAKERS = (1, 0, 2)
 _PLACES = (1, 0, 2)

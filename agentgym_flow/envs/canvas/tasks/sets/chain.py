@@ -140,7 +140,7 @@ def _step(annotation: str, before: list[Calculation]) -> Calculation:
         tree = parse(written.replace("//", "/").replace(",", ""))
         exact = evaluate(tree)
     except BadCalculation as error:
-        raise BadChain(f"{annotation!r:.60} is no calculation: {error}.") from error
+        raise BadChain(f"{annotation!r:.60} is not a calculation: {error}.") from error
     if abs(exact - result) >= _last_place(value):
         raise BadChain(f"{annotation!r:.60} is not right.")
     return Calculation(_referring(tree, before), result, written.strip())
