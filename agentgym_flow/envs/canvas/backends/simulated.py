@@ -173,7 +173,7 @@ class SimulatedBackend:
     def _checked(self, row: CheckerOdds, call: OpCall, before: OpCall) -> Value:
         solution, chance = _solution(call), self._chance(before)
         if solution.lost:
-            seen = chance.uniform() < odds.LOST_SEEN
+            seen = chance.uniform() < odds.LOST_NOTICED
             return _verdict(not seen, NO_ANSWER if seen else "")
         drawn = {fault.tag: chance.uniform() for fault in self.task.faults}
         alarm = chance.uniform()
@@ -214,7 +214,7 @@ class SimulatedBackend:
             if mends < odds.GIVES_IN:
                 made = self._ordered({*made, demanded})
         elif warned:
-            if mends < mended.get(self._faults[warned[0]].kind, 0.0) * odds.TOLD:
+            if mends < mended.get(self._faults[warned[0]].kind, 0.0) * odds.MENDED_BY_INSTRUCTION:
                 made = tuple(tag for tag in made if tag != warned[0])
         elif spoils < (odds.SPOILT_MISLED if blamed else odds.SPOILT_UNPROMPTED):
             made = self._spoilt(made)
@@ -256,7 +256,7 @@ class SimulatedBackend:
     def _aggregated(self, candidates: Sequence[Solution], chance: Stream) -> Value:
         if any(one.fragment for one in candidates):
             made = self._union(candidates)
-            whole = chance.uniform() < odds.PUT_TOGETHER
+            whole = chance.uniform() < odds.STEPS_COMBINED
             return self._written(Solution(made if whole else self._spoilt(made), candidates[0].variant))
         if all(one.covers for one in candidates):
             covered = {piece for one in candidates for piece in one.covers}

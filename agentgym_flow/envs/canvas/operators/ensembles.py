@@ -10,10 +10,7 @@ from agentgym_flow.envs.canvas.operators import replies
 from agentgym_flow.envs.canvas.operators.base import Ensemble
 from agentgym_flow.envs.canvas.operators.calls import Input, Value
 from agentgym_flow.envs.canvas.operators.model import PROGRAM_FORM, Model, solutions
-from agentgym_flow.envs.canvas.operators.odds import EnsembleOdds
-
-VOTES = 5
-"""The number of votes of MdEnsemble, unless a candidate has a majority earlier."""
+from agentgym_flow.envs.canvas.operators.odds import VOTES, EnsembleOdds
 
 _CHOICE = "Compare briefly, then end with one line `Choice: N`, where N is the number of a candidate."
 

@@ -133,13 +133,13 @@ WARNED: Mapping[Mistake, float] = {
 ATTENTION = 100
 """The maximum length of an instruction that has an effect as a warning."""
 
-LOST_SEEN = 0.45
+LOST_NOTICED = 0.45
 """The probability that a checker notices an answer which has nothing to do with the task."""
 
 FALSE_ALARM = 0.05
 """The probability that a checker objects without having found a mistake."""
 
-TOLD = 0.50
+MENDED_BY_INSTRUCTION = 0.50
 """The factor on `ReviserOdds.mends` if the instruction of Revise names the mistake and no notes do."""
 
 SPOILT_UNPROMPTED = 0.08
@@ -157,8 +157,8 @@ TELLING = 0.03
 RAMBLING = 0.50
 """The probability that a wordy solver buries its answer in a wordy task."""
 
-PUT_TOGETHER = 0.50
+STEPS_COMBINED = 0.50
 """The probability that Aggregate succeeds in combining steps that are not separate pieces."""
 
 VOTES = 5
-"""The number of votes of MdEnsemble."""
+"""The number of votes of MdEnsemble; with a real model, it stops once a candidate has a majority."""
