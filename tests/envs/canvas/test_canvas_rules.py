@@ -568,8 +568,8 @@ def test_the_odds_are_probabilities_for_everyone() -> None:
         values += row.demands.values() if isinstance(row, odds.CheckerOdds) else ()
         values += [] if table is None else table.values()
     assert len(values) == len(odds.PLANNED) + len(odds.WARNED) + 7 * len(made) + len(odds.DEMANDED)
-    for name in ("UNLIKELY", "FALSE_ALARM", "MENDED_BY_INSTRUCTION", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "GIVES_IN", "TELLING",
-                 "RAMBLING", "STEPS_COMBINED"):  # fmt: skip
+    for name in ("UNLIKELY", "FALSE_ALARM", "MENDED_BY_INSTRUCTION", "SPOILT_UNPROMPTED", "SPOILT_MISLED", "GIVES_IN",
+                 "TELLING", "RAMBLING", "STEPS_COMBINED"):  # fmt: skip
         values.append(getattr(odds, name))
     assert all(0.0 <= value <= 1.0 for value in values)
 
