@@ -297,7 +297,7 @@ class CanvasEnv(TextEnv):
         check_settings(self.logged_settings, {"family": family, "model": model, "skip_damaged": skip_damaged, **rules})
         check_settings({"dataset": Maybe(Text())}, {"dataset": dataset})  # unknown names are reported with the data
         self._executor = executor_of(executor, model, base_url, executor_settings)
-        simulated = self._executor.settled
+        simulated = self._executor.deterministic
         if used is not None:
             used, without = self._executor.offered(used)
             if without:
@@ -336,7 +336,7 @@ class CanvasEnv(TextEnv):
     @property
     def _sandbox(self) -> str:
         """The level of the sandbox in which programs run; `"unused"` if no sandbox is needed."""
-        return "unused" if self._executor.settled and not self._tasks.data else default().probe().level
+        return "unused" if self._executor.deterministic and not self._tasks.data else default().probe().level
 
     @property
     def num_tasks(self) -> int:
@@ -364,7 +364,12 @@ class CanvasEnv(TextEnv):
         self.task_key = self.make_task_key([problem.key, problem.shown(), list(problem.answers), seed])
         self.goal = problem.shown()
         self._game = CanvasGame.of(
-            assignment, self._drafting, backend, seed=seed, hints=self._hints, settled=self._executor.settled
+            assignment,
+            self._drafting,
+            backend,
+            seed=seed,
+            hints=self._hints,
+            deterministic=self._executor.deterministic,
         )
         self._entry = self._ahead = None
         return self._game.opening(self.max_steps)
@@ -378,7 +383,7 @@ class CanvasEnv(TextEnv):
         if backend is None:
             advice = "give the base_url of a server, or an object; without one, only tapes can be played"
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
-        if self._executor.settled:
+        if self._executor.deterministic:
             return backend
         self._recorder = ResponseRecorder(backend)  # a replayed tape is recorded again, because replay compares it
         return self._recorder
@@ -437,7 +442,7 @@ class CanvasEnv(TextEnv):
 
         Raises `BadSetting` if the executor is the simulator, which needs no tape, and the tape is not empty.
         """
-        if self._executor.settled:
+        if self._executor.deterministic:
             super().use_tape(entries)
             return
         self._next_tape = None if entries is None else list(entries)
@@ -500,14 +505,14 @@ class CanvasEnv(TextEnv):
 
         None if the remaining steps allow no solution, and with any other executor.
         """
-        if not self._executor.settled or self.game.finished:
+        if not self._executor.deterministic or self.game.finished:
             return None
         return next_action(self.game, self.max_steps - self.steps)
 
     @property
     def has_expert(self) -> bool:
         """Whether the executor is the simulator, on which plans can be tried out."""
-        return self._executor.settled
+        return self._executor.deterministic
 
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""

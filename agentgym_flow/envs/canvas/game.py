@@ -51,7 +51,7 @@ class CanvasGame:
         drafting: the rules of turns.
         hints: whether feedback suggests the next edit.
         interpreter: runs the workflow after each edit; None if nothing can be run.
-        settled: whether equal workflows always have equal runs.
+        deterministic: whether equal workflows always have equal runs.
         draft: the workflow so far.
         run: its last run; None while it is empty.
         last: the outcome of the last turn; None before the first.
@@ -65,7 +65,7 @@ class CanvasGame:
     drafting: Drafting
     hints: bool
     interpreter: Interpreter | None
-    settled: bool = True
+    deterministic: bool = True
     draft: CanvasDraft = field(default_factory=CanvasDraft)
     run: WorkflowRun | None = None
     last: TurnResult | None = None
@@ -79,16 +79,23 @@ class CanvasGame:
 
     @classmethod
     def of(
-        cls, task: Assignment, drafting: Drafting, backend: Backend | None, *, seed: int, hints: bool, settled: bool
+        cls,
+        task: Assignment,
+        drafting: Drafting,
+        backend: Backend | None,
+        *,
+        seed: int,
+        hints: bool,
+        deterministic: bool,
     ) -> CanvasGame:
-        """Return a new episode; branches run in threads unless the executor is settled."""
-        interpreter = backend and Interpreter(backend, seed=seed, cache=Cache(), concurrent=not settled)
-        return cls(task, drafting, hints, interpreter or None, settled)
+        """Return a new episode; branches run in threads unless the executor is deterministic."""
+        interpreter = backend and Interpreter(backend, seed=seed, cache=Cache(), concurrent=not deterministic)
+        return cls(task, drafting, hints, interpreter or None, deterministic)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CanvasGame:
         """Return a clone with its own cache, because the cache determines which calls are counted."""
         interpreter = self.interpreter
-        if self.settled and interpreter is not None:
+        if self.deterministic and interpreter is not None:
             cache = copy.deepcopy(interpreter.cache)
             return replace(self, interpreter=Interpreter(interpreter.backend, seed=interpreter.seed, cache=cache))
         return replace(self, interpreter=copy.deepcopy(interpreter, memo))
@@ -117,7 +124,7 @@ class CanvasGame:
         """Return the outcome of a policy's text; runs the workflow after edits, and scores it on submission."""
         turn = self.drafting.turn(written, self.draft, self.circumstances)
         run, about, score, spent = self.run, self.circumstances, self.score, self.spent
-        again = run is not None and bool(run.failures) and not self.settled  # failed calls may succeed now
+        again = run is not None and bool(run.failures) and not self.deterministic  # failed calls may succeed now
         if turn.edited and (again or turn.draft.workflow.nodes != self.draft.workflow.nodes):
             run = self.runs(turn.draft)
             about, spent = circumstances(self.task.problem, run), spent.after(run)
@@ -134,7 +141,7 @@ class CanvasGame:
             return None
         assert self.interpreter is not None, "an episode without a backend is not begun"
         nodes, before = draft.workflow.nodes, self.draft.workflow.nodes
-        if self.run is None or not self.settled:
+        if self.run is None or not self.deterministic:
             return self.interpreter.run(nodes, self.problem)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(nodes, before, strict=False)))
         return self.interpreter.run_on(nodes, self.problem, self.run, same)
@@ -160,14 +167,14 @@ class CanvasGame:
         return feedback_text(self.drafting, turn, self.run, self.circumstances, hints=self.hints, left=left)
 
     def state_key(self) -> str:
-        """Return a key of everything that affects the future: the draft, and unless runs are settled, their results.
+        """Return a key of everything that affects the future: the draft, and unless runs are deterministic, results.
 
         The final result is not enough: after a deletion or when an operator is added again, results come from the
         cache, and failed calls are retried.
         """
         if self.finished:
             return f"end:{'success' if self.score == 1.0 else 'fail'}:{float(self.score).hex()}"
-        if self.settled:
+        if self.deterministic:
             return self.draft.identity
         steps = () if self.run is None else self.run.steps
         cache = None if self.interpreter is None else self.interpreter.cache

@@ -183,40 +183,40 @@ def _action(view: Any) -> str:
     return write_action(next_edit(view.info["goal"], state, left), Language(first_case=state["first_case"]))
 
 
-def next_action(session: CanvasGame, left: int) -> str | None:
+def next_action(game: CanvasGame, left: int) -> str | None:
     """Return the next edit towards a success within `left` turns, or `finish`; None if no solution was found."""
-    session = copy.deepcopy(session)  # trials do not count as calls of the episode
-    edit = _as_designed(session, left) or _tried_out(session, left)
-    return None if edit is None else write_action(edit, session.drafting.language)
+    game = copy.deepcopy(game)  # trials do not count as calls of the episode
+    edit = _as_designed(game, left) or _tried_out(game, left)
+    return None if edit is None else write_action(edit, game.drafting.language)
 
 
-def _as_designed(session: CanvasGame, left: int) -> Action | None:
+def _as_designed(game: CanvasGame, left: int) -> Action | None:
     """Return the script's next edit if following the script succeeds."""
-    first, workflow, run = None, session.draft.workflow, session.run
+    first, workflow, run = None, game.draft.workflow, game.run
     for turns in range(left, 0, -1):
-        edit = next_edit(session.task.problem.shown(), session.report_on(workflow, run), turns)
+        edit = next_edit(game.task.problem.shown(), game.report_on(workflow, run), turns)
         if isinstance(edit, Add):
-            (node,) = _asking_nothing((edit.node,), session.drafting)
+            (node,) = _asking_nothing((edit.node,), game.drafting)
             edit = Add(node, edit.position)
         first = first or edit
         after = apply(
-            edit, workflow, session.drafting.language, session.drafting.finish, circumstances(session.task.problem, run)
+            edit, workflow, game.drafting.language, game.drafting.finish, circumstances(game.task.problem, run)
         )
         if not after.accepted:
             return None
         if after.finished:
-            return first if session.worth(run) == 1.0 else None
+            return first if game.worth(run) == 1.0 else None
         workflow = after.workflow
-        run = session.runs(CanvasDraft(workflow))
+        run = game.runs(CanvasDraft(workflow))
     return None
 
 
-def _tried_out(session: CanvasGame, left: int) -> Action | None:
+def _tried_out(game: CanvasGame, left: int) -> Action | None:
     """Return the first edit towards the first tried workflow that succeeds and can be built in time."""
-    now = session.draft.workflow.nodes
-    language, finish = session.drafting.language, session.drafting.finish
-    for tried in _tries(now, warning(session.task.problem.shown()), session.drafting.offer.others):
-        nodes = _asking_nothing(tried, session.drafting)
+    now = game.draft.workflow.nodes
+    language, finish = game.drafting.language, game.drafting.finish
+    for tried in _tries(now, warning(game.task.problem.shown()), game.drafting.offer.others):
+        nodes = _asking_nothing(tried, game.drafting)
         kept = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(now, nodes, strict=False))))
         if len(now) + len(nodes) - 2 * kept + 1 > left:
             continue
@@ -225,8 +225,8 @@ def _tried_out(session: CanvasGame, left: int) -> Action | None:
         except BadWorkflow:
             continue
         workflow = Workflow(nodes)
-        run = session.runs(CanvasDraft(workflow))
-        if finish.missing(workflow.statistics, circumstances(session.task.problem, run)) or session.worth(run) != 1.0:
+        run = game.runs(CanvasDraft(workflow))
+        if finish.missing(workflow.statistics, circumstances(game.task.problem, run)) or game.worth(run) != 1.0:
             continue
         if kept < len(now):
             return Delete(f"node_{len(now)}")

@@ -49,7 +49,7 @@ def session(task: SimulatedTask, *, seed: int = 0, without: Sequence[str] = (), 
     """Return a new episode as the environment begins it, without some of the operators."""
     usable = [name for name in STANDARD if name not in without] if without else None
     drafting = drafting_of(language, None if usable is None else operators_of(usable), "lax", "inline", False)
-    return CanvasGame.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, settled=True)
+    return CanvasGame.of(task, drafting, SimulatedBackend(task), seed=seed, hints=True, deterministic=True)
 
 
 def nodes_of(text: str) -> Chain:

@@ -1,7 +1,7 @@
 """The executors of operators: the simulator, a model behind a server, or a user's backend.
 
-A *settled* executor always gives equal results for equal calls. The results of other executors are recorded on the tape
-of the episode, from which it can be replayed without the executor.
+A *deterministic* executor always gives equal results for equal calls. The results of other executors are recorded on
+the tape of the episode, from which it can be replayed without the executor.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Executor(NamedTuple):
     settings: Mapping[str, Any]
 
     @property
-    def settled(self) -> bool:
+    def deterministic(self) -> bool:
         """Whether equal calls always have equal results."""
         return self.name == "simulated"
 
     def offered(self, operators: Sequence[Operator]) -> tuple[tuple[Operator, ...], str]:
         """Return the operators that it can execute, and the reason why not the others; empty if there are none."""
-        without = [one.name for one in operators if one.odds is None] if self.settled else []
+        without = [one.name for one in operators if one.odds is None] if self.deterministic else []
         if not without:
             return tuple(operators), ""
         why = f"the simulator does not offer {', '.join(without)}: give a class odds, or name another executor"
@@ -58,7 +58,7 @@ class Executor(NamedTuple):
 
     def for_task(self, task: Assignment) -> Backend | None:
         """Return the backend for a task; None if only tapes can be played."""
-        return SimulatedBackend(cast("SimulatedTask", task)) if self.settled else self.backend
+        return SimulatedBackend(cast("SimulatedTask", task)) if self.deterministic else self.backend
 
 
 def executor_of(
