@@ -50,7 +50,7 @@ class CanvasGame:
         task: the task.
         drafting: the rules of turns.
         hints: whether feedback suggests the next edit.
-        interpreter: runs the workflow after each edit; None if nothing can be run.
+        interpreter: runs the workflow after each edit.
         deterministic: whether equal workflows always have equal runs.
         draft: the workflow so far.
         run: its last run; None while it is empty.
@@ -64,7 +64,7 @@ class CanvasGame:
     task: Assignment
     drafting: Drafting
     hints: bool
-    interpreter: Interpreter | None
+    interpreter: Interpreter
     deterministic: bool = True
     draft: CanvasDraft = field(default_factory=CanvasDraft)
     run: WorkflowRun | None = None
@@ -79,23 +79,16 @@ class CanvasGame:
 
     @classmethod
     def of(
-        cls,
-        task: Assignment,
-        drafting: Drafting,
-        backend: Backend | None,
-        *,
-        seed: int,
-        hints: bool,
-        deterministic: bool,
+        cls, task: Assignment, drafting: Drafting, backend: Backend, *, seed: int, hints: bool, deterministic: bool
     ) -> CanvasGame:
         """Return a new episode; branches run in threads unless the executor is deterministic."""
-        interpreter = backend and Interpreter(backend, seed=seed, cache=Cache(), concurrent=not deterministic)
-        return cls(task, drafting, hints, interpreter or None, deterministic)
+        interpreter = Interpreter(backend, seed=seed, cache=Cache(), concurrent=not deterministic)
+        return cls(task, drafting, hints, interpreter, deterministic)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CanvasGame:
         """Return a clone with its own cache, because the cache determines which calls are counted."""
         interpreter = self.interpreter
-        if self.deterministic and interpreter is not None:
+        if self.deterministic:
             cache = copy.deepcopy(interpreter.cache)
             return replace(self, interpreter=Interpreter(interpreter.backend, seed=interpreter.seed, cache=cache))
         return replace(self, interpreter=copy.deepcopy(interpreter, memo))
@@ -139,7 +132,6 @@ class CanvasGame:
         """Run the workflow of a draft; None if it is empty."""
         if not draft.workflow.nodes:
             return None
-        assert self.interpreter is not None, "an episode without a backend is not begun"
         nodes, before = draft.workflow.nodes, self.draft.workflow.nodes
         if self.run is None or not self.deterministic:
             return self.interpreter.run(nodes, self.problem)
@@ -154,7 +146,7 @@ class CanvasGame:
 
     def ablation(self) -> Ablation:
         """Return the parts of the workflow that the result of the last run needs."""
-        if self.run is None or self.interpreter is None:
+        if self.run is None:
             return NOTHING_RAN
         return ablation(self.draft.workflow, self.run, self.interpreter, self.problem, self.repeated)
 
@@ -177,8 +169,7 @@ class CanvasGame:
         if self.deterministic:
             return self.draft.identity
         steps = () if self.run is None else self.run.steps
-        cache = None if self.interpreter is None else self.interpreter.cache
-        kept = "" if cache is None else cache.digest
+        kept = "" if self.interpreter.cache is None else self.interpreter.cache.digest
         return stable_hash([self.draft.identity, [step.identity for step in steps], kept])
 
     def report(self) -> dict[str, Any]:

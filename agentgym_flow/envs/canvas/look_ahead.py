@@ -70,8 +70,7 @@ def _copied(game: CanvasGame, recorder: ResponseRecorder, action: str) -> tuple[
     """Return a copy of the episode that shares only the backend and immutable objects."""
     recorder = copy.copy(recorder)
     interpreter = copy.copy(game.interpreter)
-    if interpreter is not None:
-        interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
+    interpreter.backend, interpreter.cache = recorder, copy.deepcopy(interpreter.cache)
     return replace(game, interpreter=interpreter), recorder, action
 
 

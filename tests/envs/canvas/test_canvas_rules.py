@@ -204,7 +204,6 @@ def every_call(task: SimulatedTask) -> list[OpCall]:
             return super().run(call)
 
     played = session(task)
-    assert played.interpreter is not None
     played.interpreter.backend, played.interpreter.cache = Noting(task), None
     for text in (
         'Plan -> [Custom, Programmer "look twice", AnswerGenerate, CustomCodeGenerate] -> ScEnsemble -> (Verify ? done'
