@@ -377,9 +377,11 @@ class CanvasEnv(TextEnv):
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
         """Return the backend of the next episode: the simulator, or a recorder around the executor or a tape."""
         self._recorder = None
-        backend = (
-            self._executor.for_task(assignment) if tape is None else ReplayBackend(c for e in tape if e for c in e)
-        )
+        backend: Backend | None
+        if tape is None:
+            backend = self._executor.for_task(assignment)
+        else:
+            backend = ReplayBackend(call for entry in tape if entry for call in entry)
         if backend is None:
             advice = "give the base_url of a server, or an object; without one, only tapes can be played"
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
