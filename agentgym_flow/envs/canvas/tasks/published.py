@@ -245,7 +245,7 @@ def files_of_set(found: DataSet, dataset: str | None) -> tuple[str, Mapping[str,
         name = _native_in(parts.values())
     if not name:
         known = ", ".join(SETS)
-        raise BadData(f"{place}: its names do not contain the name of a set; give it as dataset=..., one of {known}.")
+        raise BadData(f"{place}: no file name contains the name of a set; give it as dataset=..., one of {known}.")
     return name, parts
 
 
