@@ -306,8 +306,9 @@ class CanvasEnv(TextEnv):
         self._tasks = tasks_of(
             data, dataset, split, family, simulated=simulated, skip_damaged=skip_damaged, season=season
         )
-        if self._tasks.skipped:
-            warnings.warn(_skipped_warning(self._tasks.skipped), stacklevel=2)
+        if skipped := self._tasks.skipped:
+            which = "`agentgym-flow data check --env canvas` names them all"
+            warnings.warn(f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}.", stacklevel=2)
         super().__init__(
             split=split,
             max_steps=max_steps,
@@ -377,13 +378,10 @@ class CanvasEnv(TextEnv):
     def _backend(self, assignment: Assignment, tape: Sequence[Any] | None) -> Backend:
         """Return the backend of the next episode: the simulator, or a recorder around the executor or a tape."""
         self._recorder = None
-        backend: Backend | None
-        if tape is None:
-            backend = self._executor.for_task(assignment)
-        else:
-            backend = ReplayBackend(call for entry in tape if entry for call in entry)
+        calls = None if tape is None else [call for entry in tape for call in entry or ()]
+        backend = self._executor.for_task(assignment) if calls is None else ReplayBackend(calls)
         if backend is None:
-            advice = "give the base_url of a server, or an object; without one, only tapes can be played"
+            advice = "give base_url, or an object; without one, only tapes can be played"
             raise BadSetting(f"executor={self._executor.name!r} cannot execute operators: {advice}")
         if self._executor.deterministic:
             return backend
@@ -499,7 +497,7 @@ class CanvasEnv(TextEnv):
         """Return one of the candidates, drawn uniformly. Raises `ResetNeeded` at the end: there are none then."""
         proposed = self.candidates()
         if not proposed:
-            raise ResetNeeded("the workflow has been handed in, so there is no action to draw: call reset()")
+            raise ResetNeeded("the workflow has been submitted, so there are no actions: call reset()")
         return proposed[rng.below(len(proposed))]
 
     def expert_action(self) -> str | None:
@@ -507,9 +505,8 @@ class CanvasEnv(TextEnv):
 
         None if the remaining steps allow no solution, and with any other executor.
         """
-        if not self._executor.deterministic or self.game.finished:
-            return None
-        return next_action(self.game, self.max_steps - self.steps)
+        possible = self.has_expert and not self.game.finished
+        return next_action(self.game, self.max_steps - self.steps) if possible else None
 
     @property
     def has_expert(self) -> bool:
@@ -518,9 +515,9 @@ class CanvasEnv(TextEnv):
 
     def log_meta(self) -> dict[str, Any]:
         """Return the entries of the log's `meta` for the current task: its type, and its scorer."""
-        skipped = len(self._tasks.skipped)
-        counted = {"skipped_rows": skipped} if skipped else {}
-        return {**super().log_meta(), "scorer": self.game.task.scorer, **counted}
+        rows = len(self._tasks.skipped)
+        skipped = {"skipped_rows": rows} if rows else {}
+        return {**super().log_meta(), "scorer": self.game.task.scorer, **skipped}
 
     def _requested_info(self, key: str) -> dict[str, Any]:
         found, places = self.game.ablation(), self.game.draft.workflow.places
@@ -534,16 +531,10 @@ class CanvasEnv(TextEnv):
 
     def _extra_info(self) -> dict[str, Any]:
         game = self.game
-        last = game.last
         return {
             "kind": "" if self.playing else game.task.kind,  # during an episode, it would give a hint
             "workflow": {**game.report(), "correctness": 0.0 if self.playing else game.correctness},
             "scorer": game.task.scorer,
-            "repairs": [repair.kind for repair in last.repairs] if last is not None else [],
+            "repairs": [repair.kind for repair in game.last.repairs] if game.last else [],
             "sandbox": self._sandbox,
         }
-
-
-def _skipped_warning(skipped: Sequence[str]) -> str:
-    which = "`agentgym-flow data check --env canvas` names them all"
-    return f"{len(skipped)} damaged rows are skipped, the first: {skipped[0]} {which}."
